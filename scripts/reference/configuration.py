@@ -103,7 +103,7 @@ def pages() -> Iterator[Page]:
         if len(sections) == 1:
             yield Page(code(heading), 2, about(sections[0]), keys_of(sections[0]))
             yield from _inner(sections[0], name, 3)
-        else:
+        elif sections:
             yield from _union(name, heading, sections)
 
 

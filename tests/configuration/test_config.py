@@ -380,9 +380,6 @@ def test_probe_kinds_with_a_model_source():
 def test_default_deferral_is_30_s_or_half_the_period():
     assert probe_of("").deferral_s == 30
     assert probe_of('every = "10s"').deferral_s == 5
-    assert probe_of('defer_at_most = "2m"').deferral_s == 120
-    assert [probe_of("").busy_share(kind) for kind in ("gpu", "mig", "cpu")] == [0.1, 0.1, 0.5]
-    assert probe_of('busy_above = "30%"').busy_share("cpu") == 0.3
 
 
 def test_invalid_probes_are_rejected():
@@ -406,7 +403,11 @@ def test_invalid_probes_are_rejected():
             ('kind = "pt2:/a"\ndtype = "bf16"', "remove dtype"),
             ('kind = "torchscript:/a"\ncompile = true', "remove compile"),
             ('kind = "transformers:/a"\nweights = "/w"', "remove weights"),
-            ('every = "1m"\ndefer_at_most = "2m"', "defer_at_most must not be longer"),
+            ('defer_at_most = "2m"', "is no longer an option: a run waits for 30 s"),
+            (
+                'kind = "openai"\nurl = "http://h"\nmodel = "m"\nload = { min_gain = "5%" }',
+                "no longer an option",
+            ),
             ('when_busy = "wait"', "write one of 'run', 'skip'"),
             ('kind = "openai"\nmodel = "m"', "probe[0].url: is missing"),
             ('kind = "openai"\nurl = "http://u:secret@h"\nmodel = "m"', "probe[0].url"),

@@ -6,11 +6,9 @@ from decimal import Decimal
 
 from costprobe.core.records import (
     NS_PER_S,
-    CostSample,
     Device,
     Energy,
     Event,
-    ProbeResult,
     Reading,
 )
 from costprobe.core.schema import event_point, make_point
@@ -19,12 +17,14 @@ from costprobe.devices.charges import charges_of, device_point
 from costprobe.pricing.book import Terms
 from costprobe.pricing.electricity import Emission
 from costprobe.pricing.plans import Rate
-from costprobe.probing.rows import ProbeEnergy, cost_point, probe_point
+from costprobe.probing.cost import CostSample, ProbeEnergy
+from costprobe.probing.rows import run_points
 from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
 from costprobe.serving.cost import RolledRatio, service_cost
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.rows import allocation_points, window_points
 from costprobe.serving.tokens import TokenWeighing
+from fakes.runs import probe_run
 
 DAY_S = 86_400
 STEP_S = 300
@@ -93,27 +93,6 @@ def _probes(rng, tags, time_ns):
                 "mean": p50_ms * 1.02,
                 "cv": 0.03,
             }
-            result = ProbeResult(
-                probe=probe,
-                device=device.name,
-                batch=8,
-                latency_ms=latency_ms,
-                samples=700,
-                stop_reason="noise",
-                window_start_ns=0,
-                window_end_ns=6 * NS_PER_S,
-                inferences=6000 / p50_ms * 8,
-                has_energy_window=True,
-                h2d_ms=0.1,
-                busy_s=9.0,
-                fingerprint="f00d",
-                software={},
-                latency_rel_err=0.004,
-                outliers=3,
-                tokens_in=30_000.0,
-                tokens_out=60_000.0,
-            )
-            energy = ProbeEnergy(0.5, 0.4, "counter", 0.06)
             activity = {
                 "contended": False,
                 "throttled_pct": rng.uniform(0, 2),
@@ -123,14 +102,30 @@ def _probes(rng, tags, time_ns):
                 "temp_max_c": rng.uniform(60, 85),
                 "mem_used_pct": 40.0,
             }
-            yield probe_point(result, energy, activity, tags, time_ns)
-            hardware = TERMS.per_s / result.throughput_per_s
+            run = probe_run(
+                probe=probe,
+                device=device.name,
+                latency_ms=latency_ms,
+                samples=700,
+                stop_reason="noise",
+                window_end_ns=6 * NS_PER_S,
+                inferences=6000 / p50_ms * 8,
+                fingerprint="f00d",
+                latency_rel_err=0.004,
+                outliers=3,
+                window_tokens_in=30_000.0,
+                window_tokens_out=60_000.0,
+                activity=activity,
+                time_ns=time_ns,
+                energy=ProbeEnergy(0.5, 0.4, "counter", 0.06),
+                emitted=Emission(0.5 / 3.6e6 * 380, "flat"),
+            )
+            hardware = TERMS.per_s / run.throughput_per_s
             cost = CostSample("USD", "on_demand", hardware, 2.3e-8, hardware)
             rolled = {
                 name: Rolled(cost.per_inference, 1e-9, 0.9, 40) for name in ("1h", "24h", "7d")
             }
-            emitted = Emission(0.5 / 3.6e6 * 380, "flat")
-            yield cost_point(cost, result, rolled, "counter", tags, time_ns, emitted=emitted)
+            yield from run_points(replace(run, cost=cost, rolled=rolled), tags)
 
 
 def _service(rng, tags, time_ns):

@@ -31,7 +31,6 @@ from costprobe.core.records import (
     END_OF_TIME_NS,
     Device,
     Energy,
-    ProbeResult,
     Reading,
 )
 from costprobe.daemon.parts import watched_sections
@@ -42,8 +41,8 @@ from costprobe.pricing.electricity import ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import ProbeAccounts
-from costprobe.probing.rows import MeasuredRun
 from fakes.clock import NS_PER_S, FakeClock
+from fakes.runs import probe_run
 from fakes.sending import worker_of
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
@@ -148,25 +147,20 @@ class Host:
         time_ms = 4.0 * slow * self.rng.lognormvariate(0, 0.01)
         # The software changes occasionally, which starts a new batch search.
         fingerprint = f"{number // 3000:012x}"
-        result = ProbeResult(
-            probe="encoder",
+        energy = Energy(3000.0 * self.rng.lognormvariate(0, 0.01), "counter", 0.06, 50.0)
+        conditions = {"contended": False, "throttled_pct": 0.0}
+        return probe_run(
             device=device.name,
-            batch=8,
             latency_ms={"p50": time_ms, "mean": time_ms, "cv": 0.01},
-            samples=300,
-            stop_reason="runs",
             window_start_ns=end_ns - 10 * NS_PER_S,
             window_end_ns=end_ns,
             inferences=round(10_000 / time_ms) * 8,
-            has_energy_window=True,
-            h2d_ms=0.1,
-            busy_s=12.0,
             fingerprint=fingerprint,
             software={"torch": fingerprint},
+            every_s=float(self.every_s),
+            activity=conditions,
+            window_energy=energy,
         )
-        energy = Energy(3000.0 * self.rng.lognormvariate(0, 0.01), "counter", 0.06, 50.0)
-        conditions = {"contended": False, "throttled_pct": 0.0}
-        return MeasuredRun(result, energy, "", conditions, float(self.every_s))
 
 
 def used(store):

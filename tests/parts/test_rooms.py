@@ -70,7 +70,6 @@ DOING = {
         "settings",
         "meter",
         "service",
-        "surroundings",
         "device_costs",
         "pods",
         "latency_watch",

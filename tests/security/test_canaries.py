@@ -162,8 +162,8 @@ def echoing_chat(call):
 
 
 def metrics_of(token):
-    """Metrics of vLLM with the token as the names of its models."""
-    names = [token, split(token), reversed_url(token), token.encode().hex()]
+    """Metrics of vLLM with the token as the names of its models, except of one."""
+    names = ["another", token, split(token), reversed_url(token), token.encode().hex()]
     lines = [
         f'vllm:{metric}{{model_name="{name}"}} {{number}}'
         for name in names

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from costprobe.configuration import AnyPlan
-from costprobe.core.records import NS_PER_S, Device, ProbeResult
+from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.statistics import RollingWindows
 from costprobe.core.units import KWH_J
 from costprobe.devices.charges import charges_of
@@ -31,6 +31,7 @@ from costprobe.serving.tokens import (
 )
 from costprobe.unit_costs.change import CostFactors, split_change
 from fakes.arithmetic import by_hand, is_as_written
+from fakes.runs import probe_run
 from pydantic import TypeAdapter
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "cost.md").read_text()
@@ -99,27 +100,10 @@ def probe(example):
     cost = cost_sample(
         terms_of(example["per_hour"], tariff),
         terms_of(example.get("reference_per_hour", example["per_hour"]), tariff),
-        window_s=float(example["window_s"]),
-        inferences=inferences,
-        energy_per_inference_j=None if energy_j is None else float(energy_j) / inferences,
+        float(example["window_s"]) / inferences,
+        None if energy_j is None else float(energy_j) / inferences,
     )
-    window_ns = example["window_s"] * NS_PER_S
-    result = ProbeResult(
-        probe="p",
-        device="gpu0",
-        batch=1,
-        latency_ms={"p50": 1.0},
-        samples=inferences,
-        stop_reason="runs",
-        window_start_ns=0,
-        window_end_ns=window_ns,
-        inferences=inferences,
-        has_energy_window=energy_j is not None,
-        h2d_ms=None,
-        busy_s=1.0,
-        fingerprint="aa",
-        software={},
-    )
+    result = probe_run(inferences=inferences)
     return {
         "cost_per_inference": cost.per_inference,
         "cost_hardware": cost.hardware,

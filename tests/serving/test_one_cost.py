@@ -21,7 +21,7 @@ from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan
 from costprobe.pricing.prices import RememberedPrices
-from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners
+from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners, Surroundings
 from costprobe.serving.service import ServingGroup
 from costprobe.serving.settings import ServiceConfig
 from costprobe.spend.query import SpendBook
@@ -84,23 +84,19 @@ class Ledger:
         service = ServiceConfig.model_validate(
             {"name": "chat", "engine": "vllm", "url": "http://h:1", "devices": [used], "share": 0.3}
         )
-        costs = DeviceCosts(
-            self.devices,
-            [Claimant.of(service)],
+        around = Surroundings(
             charges=self.charges,
-            log=DeviceLog(60.0),
             runs=ProbeRuns(),
-            owners=ProcessOwners([service], folder),
-            clock=self.clock,
-        )
-        self.group = ServingGroup(
-            costs,
-            window_s=60.0,
-            patience_s=600.0,
             clock=self.clock,
             tags={},
-            keep=self.store.append,
+            ledger=ledger,
+            on_event=lambda _: None,
+            store_path=self.store.path,
         )
+        owners = ProcessOwners([service], folder)
+        claimants = [Claimant.of(service)]
+        costs = DeviceCosts(self.devices, claimants, around, DeviceLog(60.0), owners)
+        self.group = ServingGroup(costs, around, window_s=60.0, patience_s=600.0)
         self.wanted = Fraction(0)
         self.newest_ns = START_NS
 

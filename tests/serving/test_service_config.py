@@ -58,7 +58,7 @@ def test_several_replicas_each_with_its_url():
         ),
         ({"engine": "generic", "counters": {"requests": "rate(a)"}}, "write the counter's name"),
         ({"engine": "generic", "counters": {"requests": 'a{b=~"x"}'}}, "write the counter's name"),
-        ({"token_file": "/a"}, 'write token = "file:/PATH"'),
+        ({"token_file": "/a"}, "token_file"),
         ({"weight_out": float("nan")}, "weight_out"),
         ({"weight_cached": 0.1}, "add weight_out"),
         ({"parameters": "large"}, "is no size of a model"),

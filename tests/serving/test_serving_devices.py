@@ -2,14 +2,15 @@
 
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.adapters.probe_child.results import ProbeFault
+from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import (
     NS_PER_S,
     Device,
-    ProbeResult,
     Reading,
 )
 from costprobe.devices.charges import DeviceCharges
@@ -17,9 +18,16 @@ from costprobe.devices.use import DeviceLog, ProbeRuns
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan
-from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners, grouped
+from costprobe.serving.device_costs import (
+    Claimant,
+    DeviceCosts,
+    ProcessOwners,
+    Surroundings,
+    grouped,
+)
 from costprobe.serving.settings import ServiceConfig
 from fakes.clock import FakeClock
+from fakes.runs import probe_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,16 +81,18 @@ class Bench:
         tariff = ElectricityConfig(tariff_per_kwh=Decimal(per_kwh))
         self.book = PriceBook([plan()] if plans is None else plans, tariff, devices)
         self.charges = DeviceCharges(self.book, 300)
-        self.costs = DeviceCosts(
-            devices,
-            [Claimant.of(each) for each in services],
+        around = Surroundings(
             charges=self.charges,
-            log=self.log,
             runs=self.runs,
-            owners=self.owners,
             clock=self.clock,
+            tags={},
+            ledger=MemoryLedger(),
+            on_event=lambda _: None,
+            store_path=Path("/nowhere"),
             carbon=CarbonBook(CarbonConfig(g_per_kwh=Decimal(360)), tariff, devices),
         )
+        claimants = [Claimant.of(each) for each in services]
+        self.costs = DeviceCosts(devices, claimants, around, self.log, self.owners)
         self.clock.move(100)
         self.end_ns = self.clock.monotonic_ns()
         for at in range(10):
@@ -152,23 +162,14 @@ def test_service_is_allocated_only_its_own_device():
 
 
 def outcome(start_ns, end_ns, busy_s, pids=(99,)):
-    result = ProbeResult(
-        probe="p",
-        device="gpu0",
-        batch=1,
-        latency_ms={"p50": 1.0, "mean": 1.0, "cv": 0.1},
-        samples=300,
-        stop_reason="runs",
+    return probe_run(
         window_start_ns=start_ns,
         window_end_ns=end_ns,
-        inferences=10,
-        has_energy_window=True,
-        h2d_ms=None,
+        steady_start_ns=start_ns,
+        steady_end_ns=end_ns,
         busy_s=busy_s,
-        fingerprint="",
-        software={},
+        pids=pids,
     )
-    return ProbeOutcome(result, start_ns, end_ns, pids, ())
 
 
 def test_probe_is_allocated_its_time_and_energy():

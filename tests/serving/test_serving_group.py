@@ -17,10 +17,9 @@ from costprobe.daemon.parts import price_file_jobs
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import PriceBook
-from costprobe.serving.device_costs import Claimant
+from costprobe.serving.device_costs import Claimant, Surroundings
 from costprobe.serving.service import Serving
 from costprobe.serving.settings import ModelSize, ServiceConfig
-from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import estimated_weights
 from costprobe.ui.cli.views.status_lines import service_lines
 from fakes.clock import FakeClock

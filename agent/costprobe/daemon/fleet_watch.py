@@ -137,7 +137,7 @@ class FleetWatcher(Service):
         """Run the checks, evaluate the rules, and deliver or keep the notices."""
         every_ns = int(self._every_s * NS_PER_S)
         now_ns = self._clock.time_ns() // every_ns * every_ns
-        points = self._watch.evaluate(now_ns, at_once=self._lease is None)
+        points = self._watch.evaluate(now_ns)
         if not self._ending.is_set():
             self._renew(now_ns)
         with self._storing:

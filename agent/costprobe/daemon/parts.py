@@ -49,7 +49,8 @@ from costprobe.pricing.prices import RETRY_S, Feeds, HostPricing, RememberedPric
 from costprobe.probing.jobs import StoredHistory
 from costprobe.probing.rows import terms_document
 from costprobe.probing.run import Listeners
-from costprobe.serving.surroundings import (
+from costprobe.serving.device_costs import (
+    Claimant,
     Surroundings,
     allocate_rest,
     begin_allocation,
@@ -57,7 +58,6 @@ from costprobe.serving.surroundings import (
 
 if TYPE_CHECKING:
     from costprobe.probing.jobs import HostProbes
-    from costprobe.serving.device_costs import Claimant
     from costprobe.serving.service import Serving
     from costprobe.spend.evaluate import BudgetTracker
 
@@ -298,7 +298,7 @@ class Runtime:
     def _add_jobs(self) -> None:
         """Schedule the configuration's probes, budgets, services and feeds."""
         if self._probes is not None:
-            self._probes.schedule_on(self.schedule, self.tags["host"], self._history)
+            self._probes.schedule_on(self.schedule, self._history)
         if self._budgets is not None:
             self.schedule.add(
                 "budgets", BUDGETS_EVERY_S, self._budgets.refresh_if_due, at_once=True

@@ -116,13 +116,12 @@ class Alertmanager(Notifier):
     def _post(self, body: bytes, time_ns: int) -> None:
         destination = self._destination()
         user, password = self._config.user, self._config.password
-        headers, secrets = bearer(self._config.token) if user is None else basic(user, password)
+        headers = bearer(self._config.token) if user is None else basic(user, password)
         headers["Content-Type"] = "application/json"
         response = self._client.request("POST", destination, headers, body)
         raise_for_status(
             response,
             now_s=time_ns / NS_PER_S,
-            secrets=(*secrets, *destination.secrets),
             is_tls=destination.is_tls,
             name=destination.name,
         )

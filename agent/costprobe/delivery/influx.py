@@ -119,9 +119,7 @@ class HttpSink(Sink):
         self._http.close()
 
 
-def _check_response(
-    response: HttpResponse, now_s: float, secrets: Sequence[str], *, is_tls: bool, is_write: bool
-) -> None:
+def _check_response(response: HttpResponse, now_s: float, *, is_tls: bool, is_write: bool) -> None:
     """Check the response to a request; the errors are those of `Sink.post`.
 
     A partial write has the server's count of rejected points; InfluxDB 2.0 answers it with 500. All
@@ -135,14 +133,14 @@ def _check_response(
         lines = document.get("data")
         lines = lines if isinstance(lines, list) else []
         if partial or lines:
-            reason = f"HTTP {response.status}: {server_message(response.body, secrets)}"
+            reason = f"HTTP {response.status}: {server_message(response.body)}"
             if lines and isinstance(lines[0], dict):
                 reason += f": {outside_text(str(lines[0].get('error_message')), MAX_MESSAGE_CHARS)}"
             dropped = int(partial[1]) if partial else len(lines)
             raise Rejected(reason + response.via, dropped=dropped)
-    raise_for_status(response, now_s=now_s, secrets=secrets, hints=HINTS, is_tls=is_tls)
+    raise_for_status(response, now_s=now_s, hints=HINTS, is_tls=is_tls)
     if is_write and response.status != _NO_CONTENT and response.body.strip():
-        message = server_message(response.body, secrets)
+        message = server_message(response.body)
         raise Misconfigured(
             f"HTTP {response.status}: {message}; not the response of a database: check url"
             f"{response.via}"
@@ -184,7 +182,6 @@ class InfluxClient:
             headers["Authorization"] = f"Token {token}"
         else:
             headers.pop("Authorization", None)
-        self._transport.secrets = (token,) if token else ()
 
     def write(self, bucket: str, body: bytes, *, is_compressed: bool) -> None:
         """Write line protocol, times in ns.
@@ -211,7 +208,6 @@ class _Transport:
     """Replaces the urllib3 pool in influxdb-client.
 
     Attributes:
-        secrets: Secrets of the requests, which no message may contain.
         writes_gzip: Whether the bodies of writes are compressed. The library would compress at
             level 9, and in the thread that waits for the server.
     """
@@ -219,7 +215,6 @@ class _Transport:
     def __init__(self, http: HttpClient, clock: Clock) -> None:
         self._http = http
         self._clock = clock
-        self.secrets: Sequence[str] = ()
         self.writes_gzip = False
 
     def request(
@@ -243,7 +238,7 @@ class _Transport:
         response = self._http.request(method, destination, passed_headers, content)
         now_s = self._clock.time_ns() / NS_PER_S
         is_tls = destination.is_tls
-        _check_response(response, now_s, self.secrets, is_tls=is_tls, is_write=is_write)
+        _check_response(response, now_s, is_tls=is_tls, is_write=is_write)
         is_object = is_write or _QUERY_PATH in url or json_object(response.body) is not None
         if _API_PATH in url and not is_object:
             size = f" of at most {len(response.body)} bytes" if response.is_truncated else ""
@@ -317,7 +312,7 @@ class InfluxV1(HttpSink):
 
     def _write(self, body: bytes) -> Mapping[str, str]:
         user = self._config.user
-        headers, secrets = ({}, []) if user is None else basic(user, self._config.password)
+        headers = {} if user is None else basic(user, self._config.password)
         response, now_s, is_tls = self._request(headers, "text/plain; charset=utf-8", body)
         if _NO_SUCH_POLICY in response.body:
             # InfluxDB responds with 500, but a retry cannot succeed.
@@ -326,7 +321,7 @@ class InfluxV1(HttpSink):
                 f"HTTP {response.status}: no retention policy {policy}; create it, or remove"
                 " retention_policy"
             )
-        _check_response(response, now_s, secrets, is_tls=is_tls, is_write=True)
+        _check_response(response, now_s, is_tls=is_tls, is_write=True)
         return response.headers
 
 

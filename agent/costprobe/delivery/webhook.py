@@ -125,8 +125,7 @@ class Webhook(Notifier):
 
     def _post(self, alert: Alert, time_ns: int) -> None:
         body = json.dumps(to_document(alert, time_ns), separators=(",", ":")).encode()
-        headers, secrets = bearer(self._config.token)
-        headers |= {
+        headers = bearer(self._config.token) | {
             "Content-Type": "application/json",
             "Idempotency-Key": idempotency_key(alert),
         }
@@ -137,7 +136,6 @@ class Webhook(Notifier):
         raise_for_status(
             response,
             now_s=time_ns / NS_PER_S,
-            secrets=(*secrets, *destination.secrets),
             is_tls=destination.is_tls,
             name=destination.name,
         )

@@ -29,7 +29,7 @@ from math import fsum
 from threading import Condition, Lock
 from typing import Final, Literal
 
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeResult
 from costprobe.adapters.sensors.energy import (
     BASE_REL_ERR,
     BOARD_REL_ERR,
@@ -58,7 +58,6 @@ from costprobe.core.records import (
     EnergyMethod,
     EnergyScope,
     Point,
-    ProbeResult,
     Reading,
 )
 
@@ -384,12 +383,19 @@ def longest_gap_s(every_s: float) -> float:
     return max(GAP_S, GAP_PERIODS * every_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Interval:
-    """The summed fields of a reading; None if unknown."""
+    """The summed fields of a reading; None if unknown.
+
+    Attributes:
+        since_ns: Start of what it stands for, with half of each adjacent short gap.
+        until_ns: The end of that.
+    """
 
     start_ns: int
     end_ns: int
+    since_ns: int
+    until_ns: int
     energy_j: float | None
     busy_s: float | None
     by_pid_s: dict[int, float] | None
@@ -428,6 +434,8 @@ class DeviceLog:
         interval = _Interval(
             reading.start_ns,
             reading.end_ns,
+            reading.start_ns - self._gap_ns,
+            reading.end_ns + self._gap_ns,
             _number(energy_j),
             None if (pct := _number(util_pct)) is None else pct / PCT * length_s,
             None if reading.busy_by_pid_s is None else dict(reading.busy_by_pid_s),
@@ -440,6 +448,9 @@ class DeviceLog:
                 readings and interval.start_ns < readings[-1].end_ns
             ):
                 return
+            last = readings[-1] if readings else None
+            if last is not None and interval.start_ns - last.end_ns <= self._gap_ns:
+                last.until_ns = interval.since_ns = (last.end_ns + interval.start_ns) // 2
             readings.append(interval)
             while readings[0].end_ns < interval.end_ns - self._keep_ns:
                 readings.popleft()
@@ -525,43 +536,18 @@ class DeviceLog:
         """Return the readings of a window, each with its weight; None if one is missing."""
         if end_ns <= start_ns:
             return []
-        with self._lock:
-            readings = self._readings.get(device, deque())
-            first = bisect_right(
-                readings, start_ns - self._gap_ns, key=lambda interval: interval.end_ns
-            )
-            near = [
-                interval
-                for interval in islice(readings, first, None)
-                if interval.start_ns < end_ns + self._gap_ns
-            ]
         parts: list[tuple[_Interval, float]] = []
         covered_ns = 0
-        for interval, (since_ns, until_ns) in zip(near, _extents(near, self._gap_ns), strict=True):
-            inside_ns = min(until_ns, end_ns) - max(since_ns, start_ns)
-            if inside_ns > 0:
+        with self._lock:
+            readings = self._readings.get(device, deque())
+            first = bisect_right(readings, start_ns, key=lambda interval: interval.until_ns)
+            for interval in islice(readings, first, None):
+                inside_ns = min(interval.until_ns, end_ns) - max(interval.since_ns, start_ns)
+                if inside_ns <= 0:
+                    break
                 parts.append((interval, inside_ns / (interval.end_ns - interval.start_ns)))
                 covered_ns += inside_ns
         return parts if covered_ns == end_ns - start_ns else None
-
-
-def _extents(near: list[_Interval], gap_ns: int) -> Iterable[tuple[int, int]]:
-    """Yield the extent of each reading, including half of each adjacent short gap."""
-    for i, interval in enumerate(near):
-        since_ns, until_ns = interval.start_ns - gap_ns, interval.end_ns + gap_ns
-        if i > 0:
-            since_ns = _ends_at_gap_ns(near[i - 1].end_ns, interval.start_ns, gap_ns)[1]
-        if i + 1 < len(near):
-            until_ns = _ends_at_gap_ns(interval.end_ns, near[i + 1].start_ns, gap_ns)[0]
-        yield since_ns, until_ns
-
-
-def _ends_at_gap_ns(before_ns: int, after_ns: int, gap_ns: int) -> tuple[int, int]:
-    """Return where the readings around a gap end and begin: a short gap is divided between them."""
-    if after_ns - before_ns > gap_ns:
-        return before_ns, after_ns
-    middle_ns = (before_ns + after_ns) // 2
-    return middle_ns, middle_ns
 
 
 def _number(value: object) -> float | None:
@@ -599,7 +585,7 @@ class ProbeRuns:
         with self._lock:
             self._open[device] = now_ns
 
-    def end(self, device: str, now_ns: int, outcome: ProbeOutcome | ProbeFault | None) -> None:
+    def end(self, device: str, now_ns: int, outcome: ProbeResult | ProbeFault | None) -> None:
         """Record the end of a run.
 
         A run starts an interpreter and loads a model before it uses the device: the device was
@@ -614,9 +600,9 @@ class ProbeRuns:
         with self._lock:
             start_ns = self._open.pop(device, now_ns)
             run = ProbeRun(start_ns, now_ns)
-            if isinstance(outcome, ProbeOutcome):
+            if isinstance(outcome, ProbeResult):
                 end_ns = min(now_ns, max(outcome.steady_end_ns, start_ns))
-                busy_ns = int(outcome.result.busy_s * NS_PER_S)
+                busy_ns = int(outcome.busy_s * NS_PER_S)
                 run = ProbeRun(max(start_ns, end_ns - busy_ns), end_ns, outcome.pids)
             self._runs.setdefault(device, deque(maxlen=MAX_RUNS)).append(run)
 

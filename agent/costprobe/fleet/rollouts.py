@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from costprobe.adapters.databases.question import WEIGHTED, GroupValue, Question
+from costprobe.adapters.databases.question import WEIGHTED, Question
 from costprobe.core.records import NS_PER_S, SOFTWARE_TAGS
 from costprobe.core.units import HOUR_S
 from costprobe.fleet.answers import FleetAnswers, FleetPeriod, Group, started, wait_for
@@ -98,7 +98,7 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         max(0, min(changed_in) - 2 * WINDOW_BUCKETS - 2),
         min(buckets, max(changed_in) + WINDOW_BUCKETS + 2),
     )
-    of_hosts = started(_kinds, answers, within)
+    of_hosts = started(kinds_of_hosts, answers, within)
     used = started(_busy_cost_per_h, answers)
     of_probes = started(_factors, answers, around)
     wait_for(of_hosts, used, of_probes)
@@ -207,19 +207,17 @@ def _timed_each(
     answers: FleetAnswers, *questions: Question
 ) -> list[Iterator[tuple[Group, int, float]]]:
     """Return the group, the bucket and the value of each row, for each question."""
-    every_s = answers.period.bucket_s
-    asked = (dataclasses.replace(question, every_s=every_s) for question in questions)
-    return [_in_buckets(answers.period, rows) for rows in answers.rows_of_each(*asked)]
-
-
-def _in_buckets(
-    period: FleetPeriod, rows: Iterable[GroupValue]
-) -> Iterator[tuple[Group, int, float]]:
-    step_ns, buckets = period.bucket_s * NS_PER_S, period.buckets
-    for group, value, end_ns in rows:
-        bucket = (end_ns - period.start_ns) // step_ns - 1
-        if 0 <= bucket < buckets:
-            yield group, bucket, value
+    period = answers.period
+    step_ns = period.bucket_s * NS_PER_S
+    asked = (dataclasses.replace(question, every_s=period.bucket_s) for question in questions)
+    return [
+        (
+            (group, bucket, value)
+            for group, value, end_ns in rows
+            if 0 <= (bucket := (end_ns - period.start_ns) // step_ns - 1) < period.buckets
+        )
+        for rows in answers.rows_of_each(*asked)
+    ]
 
 
 def _settled(values: Buckets) -> Buckets:
@@ -246,8 +244,8 @@ def _moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
         last = value
 
 
-def _kinds(answers: FleetAnswers, within: str) -> dict[str, Group]:
-    """Return what hosts that are compared have in common: GPU models, and the value of a label."""
+def kinds_of_hosts(answers: FleetAnswers, within: str = "") -> dict[str, Group]:
+    """Return what hosts that are compared have in common: GPU models, each with the value of a label."""
     by = ("host", "model", *((within,) if within else ()))
     found: dict[str, set[Group]] = defaultdict(set)
     for host, *rest in answers.groups(Question("device", "util_pct", "max", "max", by=by)):
@@ -288,14 +286,12 @@ def _factors(
     """
     by = ("host", "probe")
     period = answers.period
-    buckets = period.buckets
     asked = answers.over(
         period._replace(
             start_ns=_bucket_end_ns(period, around.start - 1),
             end_ns=_bucket_end_ns(period, around.stop - 1),
         )
     )
-    names = ("rate", "energy", "hardware", "electricity")
     rows = _timed_each(
         asked,
         Question("probe", "throughput_per_s", "median", "median", by=by),
@@ -303,23 +299,19 @@ def _factors(
         _paid("cost_hardware", by),
         _paid("cost_energy", by),
     )
-    found: dict[str, dict[Series, list[float | None]]] = {}
-    for name, timed_rows in zip(names, rows, strict=True):
-        found[name] = defaultdict(lambda: [None] * buckets)
+    unknown: list[float | None] = [None] * period.buckets
+    found: list[dict[Series, list[float | None]]] = []
+    for timed_rows in rows:
+        found.append(defaultdict(unknown.copy))
         for (host, probe), bucket, value in timed_rows:
-            found[name][host, probe][around.start + bucket] = value
-    unknown: list[float | None] = [None] * buckets
+            found[-1][host, probe][around.start + bucket] = value
+    rates, energy, hardware, electricity = found
     factors = {}
-    for series, rates in found["rate"].items():
-        hardware = found["hardware"].get(series)
-        energy, electricity = (
-            found[name].get(series, unknown) for name in ("energy", "electricity")
-        )
-        factors[series] = [
-            _factor(*one)
-            for one in zip(rates, energy, hardware or [0.0] * buckets, electricity, strict=True)
-        ]
-    return factors, frozenset(found["hardware"])
+    for series, own in rates.items():
+        paid = hardware.get(series, [0.0] * period.buckets)
+        drawn = energy.get(series, unknown), electricity.get(series, unknown)
+        factors[series] = [_factor(*one) for one in zip(own, paid, *drawn, strict=True)]
+    return factors, frozenset(hardware)
 
 
 def _paid(field: str, by: Group) -> Question:
@@ -327,7 +319,7 @@ def _paid(field: str, by: Group) -> Question:
 
 
 def _factor(
-    rate: float | None, energy_j: float | None, hardware: float | None, electricity: float | None
+    rate: float | None, hardware: float | None, energy_j: float | None, electricity: float | None
 ) -> CostFactors | None:
     if not rate or hardware is None:
         return None

@@ -39,7 +39,7 @@ from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet
 from costprobe.fleet.hosts import ALONE, silent_hosts
 from costprobe.fleet.outliers import fleet_outliers
 from costprobe.fleet.peers import Outlier, largest
-from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes
+from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes, kinds_of_hosts
 from costprobe.fleet.settings import FleetBudgetConfig, FleetSection, FleetWatchConfig
 from costprobe.fleet.spend import STEP_S, fleet_forecast
 from costprobe.spend.budget import (
@@ -262,6 +262,7 @@ class FleetWatch:
     Attributes:
         hosts: The check for silent hosts.
         budgets: The check of budgets.
+        failing: Why checks have no answer, by name.
     """
 
     def __init__(
@@ -279,27 +280,25 @@ class FleetWatch:
         self._checks: list[FleetCheck] = [self.hosts, FleetDrift(watch)]
         self._checks += [NewOutliers(watch)] if watch.outliers else []
         self._checks += [self.budgets] if watch.budget else []
-        self._failing: dict[str, str] = {}
+        self.failing: dict[str, str] = {}
         self._analyzed: dict[str, int] = {}
 
     def query(self, now_ns: int) -> FleetQuery:
         """Return the database as of an evaluation at a UTC ns."""
         return FleetQuery(self._reader, now_ns)
 
-    def evaluate(self, now_ns: int, *, at_once: bool = False) -> list[Point]:
-        """Run the checks that are due; return the rows that they computed.
+    def evaluate(self, now_ns: int) -> list[Point]:
+        """Run the checks without an answer in this interval of ANALYZE_NS; return the rows that they computed.
 
         Args:
             now_ns: UTC in ns, the same of all watchers: a multiple of `every`.
-            at_once: Whether checks that were never run are due now, not at the next multiple of
-                ANALYZE_NS.
         """
-        query = self.query(now_ns)
+        query, interval = self.query(now_ns), now_ns // ANALYZE_NS
         points: list[Point] = []
         for check in self._checks:
             if self._is_stopping():
                 break
-            if check.is_analysis and not self._is_due(check.name, now_ns, at_once=at_once):
+            if check.is_analysis and self._analyzed.get(check.name) == interval:
                 continue
             try:
                 points += check.evaluate(query)
@@ -313,18 +312,18 @@ class FleetWatch:
                 self.fail(check.name, f"unexpected {type(error).__name__}")
             else:
                 self.succeed(check.name)
-                self._analyzed[check.name] = now_ns // ANALYZE_NS
+                self._analyzed[check.name] = interval
         return points
 
     def fail(self, name: str, reason: str) -> None:
         """Record that a check, or another question of the watcher, has no answer."""
-        if self._failing.get(name) != reason:
+        if self.failing.get(name) != reason:
             logger.warning("%s: no complete answer of the fleet's database: %s", name, reason)
-        self._failing[name] = reason
+        self.failing[name] = reason
 
     def succeed(self, name: str) -> None:
         """Record an answer."""
-        if self._failing.pop(name, None) is not None:
+        if self.failing.pop(name, None) is not None:
             logger.info("%s: the fleet's database answers again", name)
 
     def faults(self) -> list[Fault]:
@@ -338,13 +337,8 @@ class FleetWatch:
                 " stays",
                 "critical",
             )
-            for name, reason in self._failing.items()
+            for name, reason in self.failing.items()
         ]
-
-    @property
-    def failing(self) -> Mapping[str, str]:
-        """Why checks have no answer, by name."""
-        return self._failing
 
     def document(self) -> dict[str, Any]:
         """Return the state of all checks as JSON."""
@@ -363,18 +357,6 @@ class FleetWatch:
                     check.restore(stored[check.name])
                 except ValueError as error:
                     logger.warning("%s: discarded a damaged state: %s", check.name, error)
-
-    def _is_due(self, name: str, now_ns: int, *, at_once: bool) -> bool:
-        """Return whether an interval of ANALYZE_NS began since the last answer, or it has none yet."""
-        last = self._analyzed.get(name)
-        number = now_ns // ANALYZE_NS
-        if last is None:
-            if at_once or name in self._failing:
-                return True
-            # Not before the next multiple, when the other watchers ask, too.
-            self._analyzed[name] = number
-            return False
-        return number != last
 
 
 class SilentHosts(FleetCheck):
@@ -568,7 +550,7 @@ class FleetDrift(FleetCheck):
         window_ns = DRIFT_S * NS_PER_S
         with query.over(end_ns - window_ns, end_ns) as answers:
             after = costs_of(answers)
-            models = _models(answers) if after else {}
+            models = kinds_of_hosts(answers) if after else {}
         if not after:
             return []
         before: dict[tuple[str, str, str], list[float]] = defaultdict(list)
@@ -579,9 +561,11 @@ class FleetDrift(FleetCheck):
             for series, cost in found.items():
                 before[series].append(cost)
         return [
-            HostCost(DriftKey(workload, models.get(host, ""), currency), host, usual, cost)
+            HostCost(
+                DriftKey(workload, ", ".join(models.get(host, ())), currency), host, usual, cost
+            )
             for (workload, host, currency), cost in after.items()
-            if cost > 0 and (usual := _usual(before.get((workload, host, currency)))) > 0
+            if cost > 0 and (usual := median(before.get((workload, host, currency), [0.0]))) > 0
         ]
 
     def _coincidence(self, query: FleetQuery, drift: CommonDrift) -> tuple[str, str]:
@@ -653,20 +637,6 @@ def _service_costs(answers: FleetAnswers) -> _Costs:
         if currency and made and busy > 0:
             found[service, host, currency] = busy / made
     return found
-
-
-def _models(answers: FleetAnswers) -> dict[str, str]:
-    """Return the GPU models of each host."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for host, model in answers.groups(
-        Question("device", "util_pct", "max", "max", by=("host", "model"))
-    ):
-        found[host].add(model)
-    return {host: ", ".join(sorted(models)) for host, models in found.items()}
-
-
-def _usual(costs: list[float] | None) -> float:
-    return median(costs) if costs else 0.0
 
 
 def _drift_fault(drift: CommonDrift, cause: str, detail: str) -> Fault:

@@ -303,18 +303,6 @@ def parse_carbon(text: str, now_ns: int) -> list[TimedValue]:
     return parse_timed(text, now_ns, FORMAT)
 
 
-def valid_until_ns(values: Sequence[TimedValue], now_ns: int) -> int:
-    """Return the UTC ns up to which an answer is valid: the time of its newest figure, at most now.
-
-    The intensity of a grid applies to its hour, unlike a price, which applies until the next.
-
-    Args:
-        values: Figures just read, at least one.
-        now_ns: UTC in ns of now.
-    """
-    return min(now_ns, max(value.time_ns for value in values))
-
-
 NO_CARBON = CarbonBook(None, None, ())
 
 

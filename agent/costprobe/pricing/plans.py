@@ -159,9 +159,8 @@ def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[Time
         # Output of `aws pricing get-products`.
         document = bounded_object(text)
         if isinstance(document.get("PriceList"), list):
-            price = only_price(
-                list(aws_price_list(document, currency, now_ns)), "one instance on demand"
-            )
+            prices = aws_price_list(document, currency, now_ns)
+            price = only_price(prices, "one instance on demand")
             return [TimedValue(now_ns, price)]
     return parse_timed(text, now_ns, FORMAT, currency)
 

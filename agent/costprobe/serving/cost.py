@@ -45,6 +45,8 @@ _KINDS: Final = ("tokens_in", "cached_tokens", "tokens_out", "requests")
 UNITS: Final = ("requests", "tokens_in", "tokens_out", "cached_tokens", "fresh_tokens")
 # Shares of all tenants that differ from 1 by less are all.
 _ROUNDING: Final = 1e-9
+# A count of a window below this is none: nothing is divided by it.
+LEAST_COUNT: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,7 +541,7 @@ def _weights(total: ServedCost, tenants: Mapping[str, Counts]) -> dict[str, floa
     known = {
         kind
         for kind in ("fresh_tokens", *_KINDS)
-        if getattr(total.counts, kind)
+        if (getattr(total.counts, kind) or 0.0) > LEAST_COUNT
         and any(getattr(counts, kind) is not None for counts in tenants.values())
     }
     shares: dict[str, float] = {}

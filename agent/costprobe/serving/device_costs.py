@@ -5,20 +5,26 @@ Those that share devices or boards are a group: one window for all of them. The 
 has all that the rows of services state about it.
 
 The processes of a service are found by their configured names; the service of a process is known
-also after the process has ended.
+also after the process has ended. What a daemon that was killed did not allocate is allocated by the
+next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from threading import Lock
+from typing import Final
 
+from costprobe.adapters.store.ledger import Ledger, restored
+from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, utc_ns
 from costprobe.core.money import total_of
-from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
+from costprobe.core.schema import make_point
 from costprobe.devices.charges import Charge, DeviceCharges
 from costprobe.devices.use import DeviceLog, ProbeRun, ProbeRuns
 from costprobe.pricing.book import Terms
@@ -87,6 +93,35 @@ class Claimant:
             service.labels,
             service,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The inputs of the services' cost.
+
+    Attributes:
+        charges: What the devices cost, by their readings.
+        runs: Probe runs.
+        clock: The host's clocks.
+        tags: Host and static labels.
+        ledger: Stores rows, and the last window of each service.
+        on_event: Stores events.
+        store_path: The store, from which rolling costs are restored.
+        proc: Root of the proc file system.
+        carbon: Carbon intensities.
+        on_containers: Receives the containers of this node that hold devices.
+    """
+
+    charges: DeviceCharges
+    runs: ProbeRuns
+    clock: Clock
+    tags: Mapping[str, str]
+    ledger: Ledger
+    on_event: Callable[[Event], None]
+    store_path: Path
+    proc: Path = Path("/proc")
+    carbon: CarbonBook = NO_CARBON
+    on_containers: Callable[[Sequence[Claimant]], None] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -180,34 +215,25 @@ class DeviceCosts:
     Args:
         devices: The devices, each board with all of its MIG devices.
         services: The services and containers that use some of them.
-        charges: What the devices cost, by their readings.
+        around: What the devices cost by their readings, probe runs, clocks and carbon intensities.
         log: The sensors' readings.
-        runs: Probe runs.
         owners: The services that processes belong to.
-        clock: The host's clocks.
-        carbon: Carbon intensities.
     """
 
-    def __init__(  # noqa: PLR0913 - the inputs of a bill
+    def __init__(
         self,
         devices: Sequence[Device],
         services: Sequence[Claimant],
-        *,
-        charges: DeviceCharges,
+        around: Surroundings,
         log: DeviceLog,
-        runs: ProbeRuns,
         owners: ProcessOwners,
-        clock: Clock,
-        carbon: CarbonBook = NO_CARBON,
     ) -> None:
-        self._carbon = carbon
         self.devices = tuple(devices)
         self._services = tuple(services)
-        self._charges = charges
+        self._around = around
+        self._charges = around.charges
         self._log = log
-        self._runs = runs
         self._owners = owners
-        self._clock = clock
 
     def seen_ns(self) -> int:
         """Return the CLOCK_MONOTONIC ns until which all devices are charged."""
@@ -224,7 +250,7 @@ class DeviceCosts:
 
     def is_probing_before(self, end_ns: int) -> bool:
         """Return whether a probe run from before an instant is still in progress."""
-        return any(self._runs.is_open_before(device.name, end_ns) for device in self.devices)
+        return any(self._around.runs.is_open_before(device.name, end_ns) for device in self.devices)
 
     def bill(
         self, start_ns: int, end_ns: int, offset_ns: int | None = None
@@ -236,13 +262,13 @@ class DeviceCosts:
             end_ns: Its end.
             offset_ns: UTC minus CLOCK_MONOTONIC in ns, for prices; None for the current one.
         """
-        offset_ns = utc_ns(self._clock, 0) if offset_ns is None else offset_ns
+        offset_ns = utc_ns(self._around.clock, 0) if offset_ns is None else offset_ns
         span = start_ns, end_ns
         bills = {device.name: self._bill(device, span, offset_ns) for device in self.devices}
         return bills | self._impossible(bills)
 
     def _bill(self, device: Device, span: tuple[int, int], offset_ns: int) -> DeviceBill:
-        board, runs = device.parent or device.name, self._runs.between(device.name, *span)
+        board, runs = device.parent or device.name, self._around.runs.between(device.name, *span)
         charges = self._charges.between(device.name, *span)
         use = self._use(device, runs, span)
         energy_j, drawn = self._log.energy_j(board, *span), self._log.energy(board, *span)
@@ -252,7 +278,7 @@ class DeviceCosts:
         allocation = self._allocation(use, charges, runs, span)
         serving = None if energy_j is None else self._serving_share(board, energy_j, use, runs)
         busy_s, length_s = use.busy_s, use.duration_s
-        intensity = self._carbon.intensity(device.name, sum(span) // 2 + offset_ns)
+        intensity = self._around.carbon.intensity(device.name, sum(span) // 2 + offset_ns)
         return DeviceBill(
             allocation,
             plan="+".join(dict.fromkeys(terms.rate.plan for terms in _terms_of(charges))),
@@ -391,3 +417,64 @@ def _currencies(charges: Sequence[Charge]) -> tuple[str, ...]:
 
 def _electricity(charges: Sequence[Charge]) -> Decimal:
     return total_of([charge.electricity or Decimal(0) for charge in charges])
+
+
+# What of the devices' cost is in no allocation, and is not to be; None while nothing is allocated.
+ALLOCATING_STATE: Final = "allocating"
+# Rounding of the sums.
+_LEAST: Final = Decimal("1e-12")
+_Rest = dict[tuple[str, str], Decimal]
+
+
+def begin_allocation(ledger: Ledger, store_path: Path) -> None:
+    """Record that the cost of devices is allocated from now on, until `allocate_rest`."""
+    if ledger.state(ALLOCATING_STATE) is None:
+        ledger.put_state(ALLOCATING_STATE, _document(_unallocated(store_path)))
+
+
+def allocate_rest(ledger: Ledger, store_path: Path, tags: Mapping[str, str], now_ns: int) -> None:
+    """End what `begin_allocation` began: what was not allocated, as by a process that was killed, becomes `unallocated`.
+
+    The counters of devices and of allocations are committed with their rows: their difference is
+    what the last window would have allocated.
+
+    Args:
+        ledger: Stores the rows of `allocation`, at the time of the devices' newest rows.
+        store_path: The store.
+        tags: Host and static labels.
+        now_ns: UTC in ns.
+    """
+    if ledger.state(ALLOCATING_STATE) is None:
+        return
+    known = restored(ledger, ALLOCATING_STATE, _rest_of)
+    with closing(StoreReader.open(store_path)) as reader:
+        newest = reader.last("device", now_ns)
+    points = []
+    for (device, currency), rest in _unallocated(store_path).items():
+        left = Decimal(0) if known is None else rest - known.get((device, currency), Decimal(0))
+        if left > _LEAST * (abs(rest) + 1):
+            ends_ns = [row.time_ns for row in newest if row.tags.get("device") == device]
+            own = {"device": device, "part": "unallocated", "currency": currency}
+            time_ns = max(ends_ns, default=now_ns)
+            points.append(make_point("allocation", {**tags, **own}, {"cost": float(left)}, time_ns))
+    ledger.append(points, {ALLOCATING_STATE: None})
+
+
+def _unallocated(store_path: Path) -> _Rest:
+    """Return the cost of each device, in each currency, less what was allocated of it."""
+    rest: _Rest = {}
+    signs = {"cost_total": 1, "allocated_cost_total": -1}
+    with closing(StoreReader.open(store_path)) as reader:
+        for sample in reader.totals():
+            if sample.name in signs:
+                key = (sample.labels.get("device", ""), sample.labels.get("currency", ""))
+                rest[key] = rest.get(key, Decimal(0)) + signs[sample.name] * sample.value
+    return rest
+
+
+def _document(rest: _Rest) -> list[list[str]]:
+    return [[device, currency, str(amount)] for (device, currency), amount in rest.items()]
+
+
+def _rest_of(document: Iterable[Sequence[str]]) -> _Rest:
+    return {(device, currency): Decimal(amount) for device, currency, amount in document}

@@ -640,7 +640,9 @@ class ServiceMeter:
         utc_s = self._utc_ns() / NS_PER_S
         problems: list[str] = []
         missing: list[str] = []
-        for url, first in zip(self._service.url, self._read_all(), strict=True):
+        with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
+            firsts = list(pool.map(self._read, self._service.url))
+        for url, first in zip(self._service.url, firsts, strict=True):
             if not isinstance(first, ScrapeError):
                 window.readings += 1
                 for gauge, value in first.gauges.items():
@@ -662,13 +664,6 @@ class ServiceMeter:
         for counter in missing[: MAX_PROBLEMS - len(window.missing)]:
             window.missing[counter] = None
         return Scrape(tuple(problems), tuple(missing))
-
-    def _read_all(self) -> list[CounterReading | ScrapeError]:
-        urls = self._service.url
-        if len(urls) == 1:
-            return [self._read(urls[0])]
-        with ThreadPoolExecutor(min(MAX_AT_ONCE, len(urls))) as pool:
-            return list(pool.map(self._read, urls))
 
     def _read(self, url: str) -> CounterReading | ScrapeError:
         try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from costprobe import __version__
 from costprobe.adapters.engines.scrape import MetricsFetcher, ModelNames
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
-from costprobe.adapters.store.ledger import Ledger, restored
+from costprobe.adapters.store.ledger import restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns
 from costprobe.core.columns import number
@@ -41,6 +41,7 @@ from costprobe.serving.device_costs import (
     DeviceCosts,
     Grouping,
     ProcessOwners,
+    Surroundings,
     grouped,
 )
 from costprobe.serving.meter import (
@@ -61,7 +62,6 @@ from costprobe.serving.rows import (
     window_points,
 )
 from costprobe.serving.settings import ServiceConfig, size_of
-from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import (
     CalibrationInForce,
     StoredCalibration,
@@ -153,28 +153,21 @@ class ServedService:
 
     Args:
         config: The service.
-        clock: The host's clocks.
+        around: The host's clocks, and what receives events and the last window.
         edge_ns: CLOCK_MONOTONIC ns of the start of the current window, the same for all services
             that share a device.
-        on_event: Receives the event of an endpoint that cannot be read, and of its recovery.
-        stored: Reads the store.
-        ledger: Keeps the last window for a restart or a reload.
     """
 
     def __init__(
         self,
         config: ServiceConfig,
-        clock: Clock,
+        around: Surroundings,
         edge_ns: Callable[[], int],
-        on_event: Callable[[Event], None],
-        stored: _StoredRows,
-        *,
-        ledger: Ledger,
     ) -> None:
         self.config = config
-        self._clock = clock
-        self._on_event = on_event
-        self._stored = stored
+        self._clock = clock = around.clock
+        self._on_event = around.on_event
+        self._stored = stored = _StoredRows(around.store_path, clock)
         self._calibration = CalibrationInForce(config, stored.calibrated)
         self._meter = ServiceMeter(
             config,
@@ -202,8 +195,8 @@ class ServedService:
         # UTC ns of the last scrape without problems.
         self._read_ns: int | None = None
         self._rolling: dict[str, RollingRatio] = {}
-        self._ledger = ledger
-        self._last = restored(ledger, self._state, last_window)
+        self._ledger = around.ledger
+        self._last = restored(self._ledger, self._state, last_window)
         self._is_stopped = False
 
     @property
@@ -293,17 +286,9 @@ class ServedService:
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
         rows = self._stored.history(self.name, currency, since_ns)
         for row in sorted(rows, key=lambda row: row.time_ns):
-            cost, length_s, per_inference = (
-                row.fields.get(name) for name in ("cost_total", "window_s", "cost_per_inference")
-            )
-            if isinstance(cost, float) and isinstance(length_s, float) and row.time_ns < time_ns:
-                # Without requests there is no cost per inference.
-                inferred = (
-                    cost / per_inference
-                    if isinstance(per_inference, float) and per_inference
-                    else 0.0
-                )
-                rolling.add(row.time_ns, length_s, cost, inferred)
+            cost, length_s = number(row, "cost_total"), number(row, "window_s")
+            if cost is not None and length_s is not None and row.time_ns < time_ns:
+                rolling.add(row.time_ns, length_s, cost, number(row, "inferences") or 0.0)
         return rolling
 
     def _take_scrape(self, scrape: Scrape) -> None:
@@ -311,35 +296,27 @@ class ServedService:
             return
         before, self._scrape = self._scrape, scrape
         now_ns = self._clock.time_ns()
-        failed_before = bool(before and before.problems)
         if not scrape.problems:
             self._read_ns = now_ns
-            if failed_before:
-                self._on_event(
-                    Event(
-                        "fault",
-                        "info",
-                        f"service {self.name}: its counters can be read again",
-                        now_ns,
-                        subject={"service": self.name},
-                    )
-                )
-        elif not failed_before:
-            logger.warning("service %s: %s", self.name, "; ".join(scrape.problems))
-            self._on_event(
-                Event(
-                    kind="fault",
-                    severity="warning",
-                    title=f"service {self.name}: its counters cannot be read",
-                    time_ns=now_ns,
-                    detail=(
-                        f"{'; '.join(scrape.problems)}. The window has no cost, because its"
-                        " requests are unknown."
-                    ),
-                    subject={"service": self.name},
-                    cause="serving endpoint",
-                )
+        if bool(before and before.problems) == bool(scrape.problems):
+            return
+        title, detail = f"service {self.name}: its counters can be read again", ""
+        if scrape.problems:
+            problems = "; ".join(scrape.problems)
+            logger.warning("service %s: %s", self.name, problems)
+            title = f"service {self.name}: its counters cannot be read"
+            detail = f"{problems}. The window has no cost, because its requests are unknown."
+        self._on_event(
+            Event(
+                kind="fault",
+                severity="warning" if scrape.problems else "info",
+                title=title,
+                time_ns=now_ns,
+                detail=detail,
+                subject={"service": self.name},
+                cause="serving endpoint" if scrape.problems else "",
             )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,33 +340,29 @@ class ServingGroup:
 
     Args:
         costs: Cost of the devices.
+        around: The host's clocks, tags of rows, and the ledger.
         window_s: Length of the windows in s, aligned to the wall clock.
         patience_s: Longest wait for the readings, in s.
-        clock: The host's clocks.
-        tags: Host and static labels.
-        keep: Stores rows.
         since_ns: CLOCK_MONOTONIC ns until which the devices' cost is allocated by other groups.
     """
 
     def __init__(
         self,
         costs: DeviceCosts,
+        around: Surroundings,
         *,
         window_s: float,
         patience_s: float,
-        clock: Clock,
-        tags: Mapping[str, str],
-        keep: Callable[[Sequence[Point]], None],
         since_ns: int = 0,
     ) -> None:
         self.window_s = window_s
-        self.edge_ns = since_ns or clock.monotonic_ns()
+        self.edge_ns = since_ns or around.clock.monotonic_ns()
         self.services: tuple[ServedService, ...] = ()
         self._costs = costs
         self._patience_ns = int(patience_s * NS_PER_S)
-        self._clock = clock
-        self._tags = dict(tags)
-        self._keep = keep
+        self._clock = around.clock
+        self._tags = around.tags
+        self._keep = around.ledger.append
         self._pending: deque[_Pending] = deque()
         # Until this CLOCK_MONOTONIC ns the devices' charges are allocated.
         self._allocated_ns = since_ns
@@ -467,12 +440,9 @@ class ServingGroup:
 
     def _close_all(self) -> dict[str, ServedWindow]:
         """End the windows of all services concurrently, so that a slow endpoint delays no other."""
-        if len(self.services) <= 1:
-            windows = [service.close_window() for service in self.services]
-        else:
-            with ThreadPoolExecutor(min(MAX_AT_ONCE, len(self.services))) as pool:
-                windows = list(pool.map(ServedService.close_window, self.services))
-        return {window.service: window for window in windows}
+        with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
+            windows = pool.map(ServedService.close_window, self.services)
+            return {window.service: window for window in windows}
 
     def _is_ready(self, pending: _Pending) -> bool:
         age_ns = self._clock.monotonic_ns() - pending.end_ns
@@ -539,7 +509,6 @@ class Serving:
         window_s: float,
     ) -> None:
         self._around = around
-        self._stored = _StoredRows(around.store_path, around.clock)
         self._devices = tuple(devices)
         self._known = {(device.name, device.uuid) for device in devices}
         self._configured = tuple(Claimant.of(service) for service in services)
@@ -659,23 +628,12 @@ class Serving:
 
     def _group(self, key: Grouping, since_ns: int) -> ServingGroup:
         around = self._around
-        costs = DeviceCosts(
-            key.devices,
-            key.claimants,
-            charges=around.charges,
-            log=self._log,
-            runs=around.runs,
-            owners=self._owners,
-            clock=around.clock,
-            carbon=around.carbon,
-        )
+        costs = DeviceCosts(key.devices, key.claimants, around, self._log, self._owners)
         return ServingGroup(
             costs,
+            around,
             window_s=min((claimant.window_s for claimant in key.claimants), default=self._window_s),
             patience_s=self._patience_s,
-            clock=around.clock,
-            tags=around.tags,
-            keep=around.ledger.append,
             since_ns=since_ns,
         )
 
@@ -685,14 +643,7 @@ class Serving:
         self._group_of[name] = group
         served = self._services.get(name)
         if served is None or served.config != config:
-            served = ServedService(
-                config,
-                self._around.clock,
-                lambda: self._group_of[name].edge_ns,
-                self._around.on_event,
-                self._stored,
-                ledger=self._around.ledger,
-            )
+            served = ServedService(config, self._around, lambda: self._group_of[name].edge_ns)
             if name in self._services:
                 self._services[name].stop()
                 self._unschedule(f"service {name}")

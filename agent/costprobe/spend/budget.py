@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from costprobe.core.money import money
 from costprobe.core.periods import TimeSpan, local_time, period_at
 from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity, natural
-from costprobe.core.schema import make_point
+from costprobe.core.schema import SCHEMA, make_point
 from costprobe.core.units import HOUR_S, counted, percent
 from costprobe.spend.forecast import (
     MIN_HOURS,
@@ -75,6 +75,32 @@ class BudgetStatus(PeriodSpend):
     def elapsed_share(self) -> float:
         """Share of the period that is over."""
         return self.period.elapsed_share(self.time_ns)
+
+    def document(self) -> dict[str, Any]:
+        """Return the status as JSON."""
+        budget, remaining = self.budget, self.remaining
+        return {
+            "budget": budget.name,
+            "scope": budget.scope,
+            "period": budget.period,
+            "timezone": budget.timezone,
+            "period_start_ns": self.period.start_ns,
+            "period_end_ns": self.period.end_ns,
+            "time_ns": self.time_ns,
+            "currency": budget.currency,
+            "amount": self.amount,
+            "spent": self.spent,
+            "forecast": self.expected,
+            "forecast_low": self.low,
+            "forecast_high": self.high,
+            "method": None if remaining is None else remaining.method,
+            "history_h": 0 if remaining is None else remaining.hours,
+            "note": self.note,
+            "elapsed_share": self.elapsed_share,
+            "coverage": self.coverage,
+            "missing": list(self.missing),
+            "foreign": dict(self.foreign),
+        }
 
 
 def budget_status(budget: BudgetConfig, book: SpendBook, time_ns: int) -> BudgetStatus:
@@ -288,18 +314,11 @@ def budget_point(status: BudgetStatus, watch: BudgetWatch, tags: Mapping[str, st
         "device": budget.device or "",
         "service": budget.service or "",
     }
+    document = status.document()
     fields: dict[str, FieldValue | None] = {
-        "amount": status.amount,
-        "spent": status.spent,
-        "forecast": status.expected,
-        "forecast_low": status.low,
-        "forecast_high": status.high,
-        "coverage": status.coverage,
-        "elapsed_share": status.elapsed_share,
+        **{name: document[name] for name in SCHEMA["budget"].fields if name in document},
         "exceeded": watch.exceeded,
         "forecast_exceeded": watch.is_forecast,
-        "period_start_ns": status.period.start_ns,
-        "period_end_ns": status.period.end_ns,
         "text": forecast_words(status) if watch.is_forecast else _exceeded_words(status),
     }
     return make_point("budget", {**tags, **own_tags}, fields, status.time_ns)

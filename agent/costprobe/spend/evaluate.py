@@ -136,7 +136,7 @@ class BudgetTracker:
                 logger.warning("%s", event.detail)
                 self._on_event(event)
             conditions = {"exceeded": watch.exceeded, "forecast_exceeded": watch.is_forecast}
-            documents.append(_budget_document(status) | conditions)
+            documents.append(status.document() | conditions)
         self._ledger.put_state(WATCHES_STATE, watches_document(self._budgets, self._watches))
         self._documents = documents
 
@@ -148,33 +148,6 @@ class BudgetTracker:
         """Return the spend until now of each budget."""
         with closing(StoreReader.open(self._store_path)) as reader:
             return self._books.read(reader, self._budgets, now_ns)
-
-
-def _budget_document(status: BudgetStatus) -> dict[str, Any]:
-    """Return a budget's status as JSON."""
-    budget, remaining = status.budget, status.remaining
-    return {
-        "budget": budget.name,
-        "scope": budget.scope,
-        "period": budget.period,
-        "timezone": budget.timezone,
-        "period_start_ns": status.period.start_ns,
-        "period_end_ns": status.period.end_ns,
-        "time_ns": status.time_ns,
-        "currency": budget.currency,
-        "amount": status.amount,
-        "spent": status.spent,
-        "forecast": status.expected,
-        "forecast_low": status.low,
-        "forecast_high": status.high,
-        "method": None if remaining is None else remaining.method,
-        "history_h": 0 if remaining is None else remaining.hours,
-        "note": status.note,
-        "elapsed_share": status.elapsed_share,
-        "coverage": status.coverage,
-        "missing": list(status.missing),
-        "foreign": dict(status.foreign),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +164,7 @@ class BudgetOverview:
 
     def document(self) -> dict[str, Any]:
         """Return the budget as JSON."""
-        return _budget_document(self.status) | {"verdict": self.status.verdict(self.status.amount)}
+        return self.status.document() | {"verdict": self.status.verdict(self.status.amount)}
 
 
 def budget_overviews(

@@ -105,20 +105,6 @@ def test_most_frequent_failure_is_named_and_requests_stop():
         assert len(server.posts()) == 4
 
 
-def test_connection_closed_by_the_server_is_opened_again():
-    body = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]\n\n'
-
-    def answer(call):
-        call.whole(body, Connection="close")
-        call.cut()
-
-    with inferring(answer) as server:
-        result = run(server.url, requests=20, warmup_requests=0)
-        assert len(server.connections) >= 20
-    assert result["samples"] == 20
-    assert result["errors"] == {}
-
-
 def test_half_open_connection_times_out():
     with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -9,9 +9,10 @@ import random
 import pytest
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
-from costprobe.core.records import Device, ProbeResult
+from costprobe.core.records import Device
 from costprobe.devices.use import with_sampling_error
 from fakes.nvml import FakeNvml
+from fakes.runs import probe_run
 from fakes.worker import WorkerBench
 
 S = 10**9
@@ -40,22 +41,12 @@ H100 = Device("gpu0", "gpu", "GPU-1", "NVIDIA H100 80GB HBM3")
 
 def result_of(pass_ms, cv=0.0, **more):
     """A probe's result in a window of five seconds, of passes of one item."""
-    return ProbeResult(
+    return probe_run(
         **{
-            "probe": "p",
-            "device": "gpu0",
             "batch": 1,
             "latency_ms": {"p50": pass_ms, "mean": pass_ms, "cv": cv},
-            "samples": 300,
-            "stop_reason": "runs",
-            "window_start_ns": 0,
             "window_end_ns": 5 * S,
             "inferences": 5000 / pass_ms,
-            "has_energy_window": True,
-            "h2d_ms": None,
-            "busy_s": 9.0,
-            "fingerprint": "f",
-            "software": {},
             **more,
         }
     )

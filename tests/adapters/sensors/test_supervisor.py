@@ -157,6 +157,26 @@ def test_hung_gpu_is_quarantined_and_the_child_restarted(watch, fake_nvml):
     assert watched.supervisor.is_available("gpu1")
 
 
+def test_many_gpus_that_hang_at_once_cost_the_others_two_restarts(watch, fake_nvml):
+    fake = fake_nvml(gpus=16)
+    watched = watch(fake, quarantine_first_s=600.0, startup_s=1.0, report_s=0.5, deadline_s=1.0)
+    watched.supervisor.wait_for_devices(60)
+    hanging = {f"gpu{number}" for number in range(14)}
+    for number in range(14):
+        fake.hang("*", gpu=number)
+
+    def quarantined():
+        devices = watched.status["devices"]
+        return {name for name, state in devices.items() if state["state"] == "quarantined"}
+
+    watched.wait_until(lambda: quarantined() == hanging)
+    assert {e.device for e in watched.events if "DEADLINE" in e.title} == hanging
+    watched.wait_for_event("is running again")
+    for device in ("gpu14", "gpu15"):
+        watched.wait_for_reading(device)
+    assert watched.supervisor.restarts <= 3
+
+
 def test_quarantine_of_a_gpu_that_hangs_repeatedly_grows(watch, fake_nvml):
     fake = fake_nvml(gpus=2)
     watched = watch(fake, quarantine_first_s=0.1, startup_s=0.5, **HANGING)

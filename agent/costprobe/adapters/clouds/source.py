@@ -90,7 +90,6 @@ def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> str:
         raise_for_status(
             response,
             now_s=time.time(),
-            secrets=destination.secrets,
             is_tls=destination.is_tls,
             name=host,
         )

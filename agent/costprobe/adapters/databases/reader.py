@@ -105,7 +105,7 @@ class Transport:
             Rejected: It rejected the query, or its answer is too large or no JSON object.
             Misconfigured: URL, certificates or credentials are wrong.
         """
-        headers, secrets = self._headers()
+        headers = self._headers()
         destination = Destination.parse(self._config.url.rstrip("/") + path)
         response = self._http.request(
             "POST",
@@ -117,7 +117,6 @@ class Transport:
             raise_for_status(
                 without_query(response),
                 now_s=self._clock.time_ns() / NS_PER_S,
-                secrets=secrets,
                 hints=_HINTS,
                 is_tls=destination.is_tls,
                 name=destination.name,
@@ -139,19 +138,18 @@ class Transport:
         """Close the connection."""
         self._http.close()
 
-    def _headers(self) -> tuple[dict[str, str], list[str]]:
-        """Return the headers, and the secrets in them."""
+    def _headers(self) -> dict[str, str]:
         config = self._config
         headers = {}
         if config.tenant is not None and config.kind == "prometheus":
             headers["X-Scope-OrgID"] = config.tenant
         if config.user is not None:
-            authorization, secrets = basic(config.user, config.password)
+            authorization = basic(config.user, config.password)
         else:
             # InfluxDB 2.x does not accept the scheme Bearer.
             scheme = "Token" if config.kind == "influxql" else "Bearer"
-            authorization, secrets = bearer(config.token, scheme)
-        return headers | authorization, secrets
+            authorization = bearer(config.token, scheme)
+        return headers | authorization
 
 
 def without_query(response: HttpResponse) -> HttpResponse:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -191,50 +192,38 @@ def _counted(
     unnamed: str,
 ) -> MeasureSeries | None:
     """Return the first counter with values, or else the first one that is declared."""
-    for counter in counters:
-        for name in engine.spellings(counter.name):
-            if name in exposition.samples:
-                series = _series(exposition, name, counter, engine, unnamed)
-                for added in counter.plus:
-                    series |= _added(exposition, added, engine, unnamed)
-                if models is not None:
-                    series = {
-                        labels: value
-                        for labels, value in series.items()
-                        if value.model in models or not _names_model(labels, engine)
-                    }
-                return MeasureSeries(name, series)
-    for counter in counters:
-        for name in engine.spellings(counter.name):
-            if exposition.type_of(name) is not None:
-                return MeasureSeries(name, {})
-    return None
+    spellings = [(name, counter) for counter in counters for name in engine.spellings(counter.name)]
+    for name, counter in spellings:
+        if name in exposition.samples:
+            series: dict[Labels, SeriesValue] = {}
+            for part in (counter, *counter.plus):
+                series |= _series(exposition, part, engine, unnamed)
+            if models is not None:
+                series = {
+                    labels: value
+                    for labels, value in series.items()
+                    if value.model in models or not _names_model(labels, engine)
+                }
+            return MeasureSeries(name, series)
+    declared = (name for name, _ in spellings if exposition.type_of(name) is not None)
+    return next((MeasureSeries(name, {}) for name in declared), None)
 
 
 def _series(
-    exposition: Exposition, name: str, counter: Counter, engine: Engine, unnamed: str
+    exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
 ) -> dict[Labels, SeriesValue]:
-    """The matching series of an exposed metric."""
+    """The matching series of an exposed counter, under its name, which distinguishes those that are added."""
+    exposed = (name for name in engine.spellings(counter.name) if name in exposition.samples)
     return {
-        sample.labels: SeriesValue(
+        (*sample.labels, ("__name__", name)): SeriesValue(
             sample.value * counter.scale,
             _model(sample, engine.model_label) or unnamed,
             sample.created_s,
         )
+        for name in islice(exposed, 1)
         for sample in _of_lowest_rank(exposition.samples[name], counter.one_of)
         if _matches(dict(sample.labels), counter)
     }
-
-
-def _added(
-    exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
-) -> dict[Labels, SeriesValue]:
-    """The series of a counter that is added to another, distinguished from them by its name."""
-    for name in engine.spellings(counter.name):
-        if name in exposition.samples:
-            series = _series(exposition, name, counter, engine, unnamed)
-            return {(*labels, ("__name__", name)): value for labels, value in series.items()}
-    return {}
 
 
 def _model(sample: CounterSample, label: str) -> str:
@@ -448,12 +437,10 @@ class MetricsFetcher:
         headers = {"Accept": "text/plain;version=0.0.4", **headers}
         try:
             destination = Destination.parse(url).unnamed()
-            authorization, secrets = bearer(self._token)
+            authorization = bearer(self._token)
             response = self._client.request("GET", destination, headers | authorization)
             # Scrapes are not retried: only the message is used.
-            raise_for_status(
-                response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
-            )
+            raise_for_status(response, now_s=0.0, hints=_HINTS, is_tls=destination.is_tls)
         except DeliveryError as error:
             raise ScrapeError(error.reason) from None
         return _body(response)

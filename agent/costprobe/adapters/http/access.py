@@ -28,8 +28,6 @@ from costprobe.core.config.fields import Label, Section, matching
 _SCHEMES = {"http", "https"}
 # unix:/run/server.sock, or unix:/run/server.sock:/path; the kernel allows a path of 107 bytes.
 UNIX_URL: Final = re.compile(r"unix:(?://)?(/[!-9;-~]{1,106})(?::(/[!-~]*))?")
-# Shorter parts of a secret URL, such as "api" and "v1", occur in responses by chance.
-MIN_SECRET_PART_CHARS = 6
 CaFile = Annotated[
     Path | None,
     Field(
@@ -87,14 +85,12 @@ class Destination:
             the caller adds the name.
         url: The URL.
         is_tls: True for https.
-        secrets: Parts of the URL that no message may contain.
         socket_path: Unix socket of the server; None for TCP.
     """
 
     name: str
     url: str = field(repr=False)
     is_tls: bool
-    secrets: tuple[str, ...] = field(default=(), repr=False)
     socket_path: str | None = None
 
     def message(self, text: str) -> str:
@@ -135,14 +131,10 @@ class Destination:
         is_http = parts.scheme in _SCHEMES and parts.hostname and "@" not in parts.netloc
         if not is_printable or not is_http or port == 0:
             raise invalid
-        secrets: tuple[str, ...] = ()
         if secret_place is not None:
-            pieces = [*parts.path.split("/"), *(value for _, value in parse_qsl(parts.query))]
-            long = (piece for piece in pieces if len(piece) >= MIN_SECRET_PART_CHARS)
-            secrets = tuple({form for piece in long for form in (piece, unquote(piece))})
-            REDACTOR.learn(*secrets)
+            REDACTOR.learn(url)
         name = secret_place or f"{parts.scheme}://{parts.netloc}"
-        return cls(name, url, parts.scheme == "https", secrets)
+        return cls(name, url, parts.scheme == "https")
 
 
 def is_loopback(url: str) -> bool:
@@ -309,20 +301,17 @@ def one_form(*names: str) -> dict[str, str]:
     }
 
 
-def bearer(token: Secret | None, scheme: str = "Bearer") -> tuple[dict[str, str], list[str]]:
-    """Return the Authorization header with a token, and its secrets; both empty without a token.
+def bearer(token: Secret | None, scheme: str = "Bearer") -> dict[str, str]:
+    """Return the Authorization header with a token; nothing without a token.
 
     Raises:
         Misconfigured: As `Secret.read_ascii`.
     """
-    if token is None:
-        return {}, []
-    secret = token.read_ascii()
-    return {"Authorization": f"{scheme} {secret}"}, [secret]
+    return {} if token is None else {"Authorization": f"{scheme} {token.read_ascii()}"}
 
 
-def basic(user: str, password: Secret | None) -> tuple[dict[str, str], list[str]]:
-    """Return the Authorization header of a user, with or without a password, and its secrets.
+def basic(user: str, password: Secret | None) -> dict[str, str]:
+    """Return the Authorization header of a user, with or without a password.
 
     Raises:
         Misconfigured: As `Secret.read`.
@@ -330,7 +319,8 @@ def basic(user: str, password: Secret | None) -> tuple[dict[str, str], list[str]
     secret = "" if password is None else password.read()
     # In UTF-8 (RFC 7617).
     pair = base64.b64encode(f"{user}:{secret}".encode()).decode()
-    return {"Authorization": f"Basic {pair}"}, [secret, pair] if secret else []
+    REDACTOR.learn(pair if secret else "")
+    return {"Authorization": f"Basic {pair}"}
 
 
 class WithToken(Section):

@@ -158,6 +158,7 @@ class _Connection(HTTPConnection):
     is_kept: bool
     socket_path: str | None
     _address: Any = None
+    _response: http.client.HTTPResponse | None = None
 
     def _new_conn(self) -> socket.socket:
         """Connect to the first address that accepts, within the remaining time."""
@@ -202,11 +203,13 @@ class _Connection(HTTPConnection):
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override] # as urllib3 has it
         """Return the response, whose body is then in the exchange."""
-        response = super().getresponse()
         try:
+            response = super().getresponse()
             self.exchange.read(response)
         except BaseException:
-            response.close()
+            # It holds the socket open; urllib3 returns none with an invalid header.
+            if self._response is not None:
+                self._response.close()
             raise
         if self.exchange.is_truncated or not self.is_kept:
             # A server may close the connection without a header, and the next request would fail.
@@ -216,7 +219,7 @@ class _Connection(HTTPConnection):
 
     def response_class(self, channel: Any, **options: Any) -> http.client.HTTPResponse:  # type: ignore[override] # noqa: ANN401 - as http.client calls it
         """Return a response that is read within the limits."""
-        response = http.client.HTTPResponse(channel, **options)
+        response = self._response = http.client.HTTPResponse(channel, **options)
         raw = response.fp.detach()
         response.fp = io.BufferedReader(_Reader(channel, raw, self.exchange))
         return response

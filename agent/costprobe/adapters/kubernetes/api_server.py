@@ -137,12 +137,10 @@ class ApiServer:
         try:
             destination = Destination.parse(f"{self._url}{path}{self._node}")
             # Read again each time: Kubernetes rotates it every hour.
-            authorization, secrets = bearer(self._token)
+            authorization = bearer(self._token)
             headers = {"Accept": "application/json", **authorization}
             response = self._client.request("GET", destination, headers)
-            raise_for_status(
-                response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
-            )
+            raise_for_status(response, now_s=0.0, hints=_HINTS, is_tls=destination.is_tls)
         except DeliveryError as error:
             raise KubernetesError(f"the API server: {error.reason}") from None
         return response.body

@@ -521,6 +521,10 @@ class SensorFault(Exception):  # noqa: N818 - a fault of the device, as the prot
         self.reaction = reaction
         self.detail = detail
 
+    def with_reaction(self, reaction: Reaction) -> SensorFault:
+        """The same fault with another reaction."""
+        return SensorFault(self.call, self.code, reaction, self.detail)
+
 
 # The longest line: a handshake with 16 devices takes 4 kB, a reading 1 kB.
 LINE_BYTES_MAX: Final = 65536

@@ -43,6 +43,9 @@ from costprobe.core.records import NS_PER_S, Device, Event, Reading
 log = logging.getLogger(__name__)
 
 
+# Children that hang within this time hang on the same devices.
+HUNG_AGAIN_NS: Final = 600 * NS_PER_S
+
 # Receives readings that arrived together, each with its device.
 ReadingConsumer = Callable[[Sequence[tuple[Reading, Device]]], None]
 
@@ -77,6 +80,7 @@ class MessageHandler:
         self.known = threading.Event()
         self.is_down = False
         self.callback_errors = 0
+        self._hung_ns: int | None = None
         self._on_event = on_event
         self._clock = clock
         self._handlers: dict[str, Callable[[Message], None]] = {
@@ -128,9 +132,18 @@ class MessageHandler:
         handle(message)
 
     def _take_exit(self, message: Message) -> None:
-        if message["reason"] == "hung" and message["device"]:
-            now_ns = self._clock.monotonic_ns()
-            self.registry.quarantine_hung(str(message["device"]), now_ns)
+        """Quarantine the device that hung first: others may only wait for its lock.
+
+        If the next child hangs as well, all on which it hung are quarantined.
+        """
+        if message["reason"] != "hung":
+            return
+        now_ns = self._clock.monotonic_ns()
+        hung = [str(name) for name in message["devices"]]
+        is_again = self._hung_ns is not None and now_ns - self._hung_ns < HUNG_AGAIN_NS
+        for name in hung if is_again else hung[:1]:
+            self.registry.quarantine_hung(name, now_ns)
+        self._hung_ns = now_ns
 
     def _take_handshake(self, message: Message) -> None:
         for device in message["devices"]:

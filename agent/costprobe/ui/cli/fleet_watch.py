@@ -87,7 +87,7 @@ def _once(config: Config, fleet: FleetSection, *, as_json: bool) -> None:
     """Run all checks, and print what they find."""
     with closing(fleet_reader(fleet, SystemClock())) as reader:
         found = FleetWatch(fleet, reader, config.host.labels)
-        found.evaluate(time.time_ns() // NS_PER_S * NS_PER_S, at_once=True)
+        found.evaluate(time.time_ns() // NS_PER_S * NS_PER_S)
     faults = found.faults()
     if as_json:
         echo_json(

@@ -222,39 +222,17 @@ class Aggregator:
 MAX_PROCESSES: Final = 256
 
 
-class ProcessTime:
-    """Busy seconds by process and interval; unknown if one sample of the interval is unknown."""
-
-    def __init__(self) -> None:
-        self._busy_s: dict[int, float] = {}
-        self._is_known = False
-
-    def restart(self) -> None:
-        """Start again; earlier time counts for no process."""
-        self._busy_s, self._is_known = {}, True
-
-    def add(self, step_s: float, util_pct: Mapping[int, float] | None) -> None:
-        """Add the shares of a time.
-
-        Args:
-            step_s: Its length in s.
-            util_pct: Share of it by process, in percent; None if unknown.
-        """
-        if util_pct is None:
-            self._is_known = False
-            return
-        for pid, pct in util_pct.items():
-            if pid in self._busy_s or len(self._busy_s) < MAX_PROCESSES:
-                self._busy_s[pid] = self._busy_s.get(pid, 0.0) + step_s * pct / 100
-            else:
-                # The cost of uncounted time would be allocated to other processes.
-                self._is_known = False
-
-    def close(self) -> dict[int, float] | None:
-        """End the interval; return its seconds by process, None if unknown."""
-        busy_s = self._busy_s if self._is_known else None
-        self._busy_s, self._is_known = {}, True
-        return busy_s
+def busy_by_pid_s(shares: Iterable[Shares]) -> dict[int, float] | None:
+    """Seconds in which each process kept the device busy; None if a part is unknown."""
+    busy_s: dict[int, float] = {}
+    for share in shares:
+        if share.util_pct is None:
+            return None
+        step_s = (share.end_ns - share.start_ns) / NS_PER_S
+        for pid, pct in share.util_pct:
+            busy_s[pid] = busy_s.get(pid, 0.0) + step_s * pct / 100
+    # The cost of uncounted time would be allocated to other processes.
+    return busy_s if len(busy_s) <= MAX_PROCESSES else None
 
 
 REINITS_MAX: Final = 3
@@ -262,64 +240,6 @@ REINITS_MAX: Final = 3
 # slice is tried this often, after this time, before it counts as failed.
 SLICE_RETRIES_MAX: Final = 3
 SLICE_RETRY_NS: Final = 2 * NS_PER_S
-
-
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """What follows a fault.
-
-    Attributes:
-        retry_ns: When the device is discovered again, in CLOCK_MONOTONIC ns; None for never.
-        messages: For the main thread.
-        is_gone: The device does not exist any more.
-    """
-
-    retry_ns: int | None
-    messages: tuple[Message, ...] = ()
-    is_gone: bool = False
-
-
-class Recovery:
-    """Decides on the next step after each fault of a device; a fault that recurs is waited for longer.
-
-    Args:
-        sensor: Reads the device.
-        settings: The shortest and the longest quarantine.
-        clock: CLOCK_MONOTONIC.
-    """
-
-    def __init__(self, sensor: Sensor, settings: SensorSettings, clock: Clock) -> None:
-        self._sensor = sensor
-        self._clock = clock
-        first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
-        self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
-        self._reinits = 0
-        self._slice_retries = 0
-
-    def worked(self) -> None:
-        """Note that the device was sampled."""
-        self._reinits = self._slice_retries = 0
-
-    def after(self, fault: SensorFault) -> NextStep:
-        """Return what follows a fault that ended sampling."""
-        name, now_ns = self._sensor.name, self._clock.monotonic_ns()
-        if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
-            self._reinits += 1
-            return NextStep(now_ns)
-        if fault.reaction is Reaction.GONE:
-            return NextStep(None, ({"type": "gone", "sensor": self._sensor},), is_gone=True)
-        if fault.reaction in (Reaction.REINIT, Reaction.RESTART):
-            restart = SensorFault(fault.call, fault.code, Reaction.RESTART, fault.detail)
-            messages = (fault_message(name, restart), {"type": "restart", "device": name})
-            return NextStep(None, messages)
-        if self._sensor.parent and self._slice_retries < SLICE_RETRIES_MAX:
-            self._slice_retries += 1
-            relist = {"type": "relist", "device": self._sensor.parent}
-            return NextStep(now_ns + SLICE_RETRY_NS, (relist,))
-        wait_s = self._backoff.next_s(now_ns)
-        quarantined = SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
-        message = fault_message(name, quarantined, retry_after_s=wait_s)
-        return NextStep(now_ns + int(wait_s * NS_PER_S), (message,))
 
 
 def next_on_grid(start_ns: int, every_ns: int, now_ns: int) -> int:
@@ -367,49 +287,6 @@ class SampleGrid:
 
 # A board may be repartitioned at any time.
 SLICES_EVERY_NS: Final = 60 * NS_PER_S
-
-
-class SliceWatch:
-    """Finds the slices of a board, and reports them to the main thread, which keeps their workers.
-
-    Args:
-        sensor: Reads the board.
-        clock: CLOCK_MONOTONIC.
-        emit: Takes messages for the main thread.
-    """
-
-    def __init__(self, sensor: Sensor, clock: Clock, emit: Emit) -> None:
-        self._sensor = sensor
-        self._clock = clock
-        self._emit = emit
-        self._found_ns = 0
-        self._names: frozenset[str] | None = None
-
-    def is_due(self, now_ns: int) -> bool:
-        """Return whether the slices were found long ago.
-
-        Args:
-            now_ns: CLOCK_MONOTONIC ns.
-        """
-        return now_ns - self._found_ns >= SLICES_EVERY_NS
-
-    def forget(self) -> None:
-        """Report the slices after the next `find`, even if they are the same."""
-        self._names = None
-
-    def find(self) -> None:
-        """Find the slices, and report them if they changed; a slice has none.
-
-        Raises:
-            SensorFault: The driver failed.
-        """
-        self._found_ns = self._clock.monotonic_ns()
-        if self._sensor.parent or (slices := self._sensor.slices()) is None:
-            return
-        names = frozenset(sensor.name for sensor in slices)
-        if names != self._names:
-            self._names = names
-            self._emit({"type": "slices", "device": self._sensor.name, "sensors": slices})
 
 
 INBOX_MAX: Final = 64
@@ -467,7 +344,10 @@ class DeviceWorker:
         every_ns = int(settings.every_s * NS_PER_S)
         self._grid = SampleGrid(start_ns, every_ns, int(settings.aggregate_s * NS_PER_S))
         self._retry_ns = clock.monotonic_ns() + int((retry_after_s or 0) * NS_PER_S)
-        self._recovery = Recovery(sensor, settings, clock)
+        first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
+        self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
+        # Tries in a row without a sample.
+        self._reinits = self._slice_retries = 0
         self._suspended_ns = suspended_ns(clock)
         # The device is not discovered again.
         self._ended = False
@@ -477,11 +357,13 @@ class DeviceWorker:
         self._scope: EnergyScope = sensor.energy_scope
         # CLOCK_MONOTONIC ns after the end of the interval before.
         self._closed_ns = 0
-        self._slices = SliceWatch(sensor, clock, emit)
+        # The slices of a board that were reported, and when they were found.
+        self._slice_names: frozenset[str] | None = None
+        self._slices_ns = 0
         self._aggregator = Aggregator(sensor.name)
         # CLOCK_MONOTONIC ns up to which the processes' shares were read.
         self._shares_ns = 0
-        self._process_time = ProcessTime() if settings.processes else None
+        self._shares: list[Shares] | None = [] if settings.processes else None
 
     def start(self) -> None:
         """Start the device's thread."""
@@ -539,8 +421,8 @@ class DeviceWorker:
                 self._close_interval(None)
                 self._emit({"type": "flushed", "device": self.sensor.name})
             case "slices" if self.opened:
-                self._slices.forget()
-                self._guard(self._slices.find)
+                self._slice_names = None
+                self._guard(self._find_slices)
             case "end":
                 self._retire()
                 self._ended = self._is_gone = True
@@ -584,9 +466,22 @@ class DeviceWorker:
         self._grid.begin(self._clock.monotonic_ns())
         self.opened = True
         self._metering.opened(device)
-        self._slices.forget()
+        self._slice_names = None
         self._emit({"type": "device", "device": asdict(device)})
-        self._slices.find()
+        self._find_slices()
+
+    def _find_slices(self) -> None:
+        """Find the slices of a board, and report them if they changed; a slice has none.
+
+        The main thread keeps their workers.
+        """
+        self._slices_ns = self._clock.monotonic_ns()
+        if self.sensor.parent or (slices := self.sensor.slices()) is None:
+            return
+        names = frozenset(sensor.name for sensor in slices)
+        if names != self._slice_names:
+            self._slice_names = names
+            self._emit({"type": "slices", "device": self.sensor.name, "sensors": slices})
 
     def _sample(self) -> None:
         """Take a sample, and do everything that is due with it."""
@@ -603,19 +498,19 @@ class DeviceWorker:
             self._fresh = False
             self._scope = self.sensor.energy_scope
             self._shares_ns = sample.t_ns
-            if self._process_time is not None:
-                self._process_time.restart()
+            if self._shares is not None:
+                self._shares.clear()
         self._aggregator.add(sample)
         self._metering.record(sample)
-        if is_watched or self._process_time is not None:
+        if is_watched or self._shares is not None:
             self._read_shares(sample.t_ns)
         if closes:
             self._close_interval(sample.counter or self._series_counter())
         if is_watched:
             self._emit(self._metering.message())
-        if self._slices.is_due(due_ns):
-            self._slices.find()
-        self._recovery.worked()
+        if due_ns - self._slices_ns >= SLICES_EVERY_NS:
+            self._find_slices()
+        self._reinits = self._slice_retries = 0
         self.sampled_ns = now_ns = self._clock.monotonic_ns()
         self._grid.advance(now_ns)
 
@@ -631,10 +526,10 @@ class DeviceWorker:
         """Read how busy each process kept the device since the last call."""
         since_ns, self._shares_ns = self._shares_ns, t_ns
         util_pct = self.sensor.util_by_pid_pct(since_ns)
-        pairs = None if util_pct is None else [*util_pct.items()]
-        self._metering.readings.shares.append(Shares(since_ns, t_ns, pairs))
-        if self._process_time is not None:
-            self._process_time.add((t_ns - since_ns) / NS_PER_S, util_pct)
+        share = Shares(since_ns, t_ns, None if util_pct is None else [*util_pct.items()])
+        self._metering.readings.shares.append(share)
+        if self._shares is not None:
+            self._shares.append(share)
 
     def _start_scope(self, counter: EnergyReading) -> None:
         """Start again with power and energy of another scope than so far."""
@@ -653,19 +548,35 @@ class DeviceWorker:
             suspect = True
         self._closed_ns = now_ns + 1
         reading = self._aggregator.close(counter, suspect=suspect, scope=scope)
-        if reading is not None and self._process_time is not None:
-            reading = replace(reading, busy_by_pid_s=self._process_time.close())
+        if reading is not None and self._shares is not None:
+            reading = replace(reading, busy_by_pid_s=busy_by_pid_s(self._shares))
+            self._shares.clear()
         if reading is not None:
             self._emit(reading_message(reading))
 
     def _react(self, fault: SensorFault) -> None:
+        """Try again, wait, or end after a fault; one that recurs is waited for longer."""
         self._retire()
-        step = self._recovery.after(fault)
-        self._ended |= step.retry_ns is None
-        self._is_gone |= step.is_gone
-        self._retry_ns = step.retry_ns or 0
-        for message in step.messages:
-            self._emit(message)
+        name, now_ns = self.sensor.name, self._clock.monotonic_ns()
+        if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
+            self._reinits += 1
+            self._retry_ns = now_ns
+        elif fault.reaction is Reaction.GONE:
+            self._ended = self._is_gone = True
+            self._emit({"type": "gone", "sensor": self.sensor})
+        elif fault.reaction in (Reaction.REINIT, Reaction.RESTART):
+            self._ended = True
+            self._emit(fault_message(name, fault.with_reaction(Reaction.RESTART)))
+            self._emit({"type": "restart", "device": name})
+        elif self.sensor.parent and self._slice_retries < SLICE_RETRIES_MAX:
+            self._slice_retries += 1
+            self._retry_ns = now_ns + SLICE_RETRY_NS
+            self._emit({"type": "relist", "device": self.sensor.parent})
+        else:
+            wait_s = self._backoff.next_s(now_ns)
+            self._retry_ns = now_ns + int(wait_s * NS_PER_S)
+            quarantined = fault.with_reaction(Reaction.QUARANTINE)
+            self._emit(fault_message(name, quarantined, retry_after_s=wait_s))
 
     def _retire(self) -> None:
         """End the interval early: nothing is counted across the time without the device."""

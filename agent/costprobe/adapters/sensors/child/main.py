@@ -175,26 +175,25 @@ class HangWatch:
         self._stop_end_ns = 0
         self._stop_ns = 0
 
-    def hung(self, workers: Iterable[DeviceWorker]) -> tuple[str, SensorFault] | None:
-        """Return the device whose call hangs longest, others may only wait for its lock, with the fault."""
+    def hung(self, workers: Iterable[DeviceWorker]) -> list[tuple[str, SensorFault]]:
+        """Return the devices whose calls hang, the longest first, each with its fault."""
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._checked_ns > self._late_ns:
             self._stop_end_ns, self._stop_ns = now_ns, now_ns - self._checked_ns
         self._checked_ns = now_ns
         visits = [(worker.visit, worker.sensor) for worker in workers]
-        hung = [
+        hung = sorted(
             (visit.began_ns, sensor.name, sensor.call)
             for visit, sensor in visits
             if visit is not None and now_ns > visit.deadline_ns + self.stopped_ns(visit.began_ns)
-        ]
-        if not hung:
-            return None
-        began_ns, device, call = min(hung)
-        detail = (
-            f"the call has not returned for {(now_ns - began_ns) / NS_PER_S:.1f} s;"
-            " `dmesg` may show why (Xid messages)"
         )
-        return device, SensorFault(call, "DEADLINE", Reaction.RESTART, detail)
+        faults = []
+        for began_ns, device, call in hung:
+            waited_s = (now_ns - began_ns) / NS_PER_S
+            detail = f"the call has not returned for {waited_s:.1f} s; `dmesg` may show why"
+            fault = SensorFault(call, "DEADLINE", Reaction.RESTART, f"{detail} (Xid messages)")
+            faults.append((device, fault))
+        return faults
 
     def stopped_ns(self, since_ns: int) -> int:
         """Return for how long the process was stopped since an instant, in ns."""
@@ -372,7 +371,7 @@ class SensorChild:
         self._exit_if_hung()
         self._search_drivers()
         if self._restart_ns is not None and self._clock.monotonic_ns() >= self._restart_ns:
-            self._exit("library_mismatch", None)
+            self._exit("library_mismatch")
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
         """Write the messages that are for the daemon, then act on those that are for this thread."""
@@ -380,7 +379,7 @@ class SensorChild:
         for message in messages:
             match message["type"]:
                 case "stop":
-                    self._exit("stop", None)
+                    self._exit("stop")
                 case "restart":
                     self._restart(message["device"])
                 case "found":
@@ -432,7 +431,7 @@ class SensorChild:
         """
         self._report_drivers()
         if device is not None or not self._has_devices():
-            self._exit("library_mismatch", device)
+            self._exit("library_mismatch", *filter(None, [device]))
         wait_ns = int(self._settings.quarantine_first_s * NS_PER_S)
         self._restart_ns = self._clock.monotonic_ns() + wait_ns
 
@@ -441,18 +440,17 @@ class SensorChild:
 
     def _exit_if_hung(self) -> None:
         """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
-        if (hung := self._hang_watch.hung(self._workers.values())) is not None:
-            device, fault = hung
-            self._writer.write(fault_message(device, fault))
-            self._exit("hung", device)
+        if hung := self._hang_watch.hung(self._workers.values()):
+            self._writer.write(*(fault_message(device, fault) for device, fault in hung))
+            self._exit("hung", *(device for device, _ in hung))
         now_ns = self._clock.monotonic_ns()
         hanging_ns = self._search.hanging_ns(now_ns)
         patience_s = self._settings.startup_s * (HUNG_DRIVER_STARTUPS if self._has_devices() else 1)
         stopped_ns = self._hang_watch.stopped_ns(now_ns - hanging_ns)
         if hanging_ns - stopped_ns > patience_s * NS_PER_S:
-            self._exit("hung", None)
+            self._exit("hung")
 
-    def _exit(self, reason: str, device: str | None) -> NoReturn:
+    def _exit(self, reason: str, *devices: str) -> NoReturn:
         """Write the incomplete intervals of the devices and the reason, and end the process."""
         until_ns = self._clock.monotonic_ns() + int(FLUSH_WAIT_S * NS_PER_S)
         flushing = {
@@ -466,7 +464,7 @@ class SensorChild:
                 *(message for message in messages if message["type"] not in INTERNAL)
             )
             flushing -= {message["device"] for message in messages if message["type"] == "flushed"}
-        self._writer.write({"type": "exit", "reason": reason, "device": device})
+        self._writer.write({"type": "exit", "reason": reason, "devices": devices})
         os._exit(0)
 
     def _read_commands(self) -> NoReturn:

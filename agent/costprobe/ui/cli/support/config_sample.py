@@ -32,7 +32,7 @@ HEAD = """\
 # Durations are text such as "5m"; money is exact. All keys: man costprobe, docs/reference/configuration.md
 """
 _PROBE_KEYS = ("name", "kind", "module", "devices", "dtype", "batch", "latency_bound", "every")
-_PROBE_MORE_KEYS = ("stagger", "python", "when_busy", "quality")
+_PROBE_MORE_KEYS = ("python", "when_busy", "quality")
 _PLAN_KEYS = ("plan", "per_hour", "currency", "device", "valid_from")
 _ACTIVE_PLAN_KEYS = frozenset({"plan", "per_hour", "currency"})
 HOST = SampleTable("[host]", HostConfig, ("name", "labels"))
