@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -146,16 +148,21 @@ class Store:
         """
         if not rows and not states and not dropped_before:
             return
+        with self._inserting("write to") as connection:
+            if rename is not None:
+                rename_devices(connection, rename)
+                self._ids.clear()
+            insert(connection, self._ids, rows, repeated=repeated)
+            put_states(connection, states or {}, self._clock.time_ns())
+            if dropped_before:
+                add_dropped(connection, dropped_before)
+
+    @contextmanager
+    def _inserting(self, operation: str) -> Iterator[sqlite3.Connection]:
         with self._series_lock:
             try:
-                with self._database.transaction("write to") as connection:
-                    if rename is not None:
-                        rename_devices(connection, rename)
-                        self._ids.clear()
-                    insert(connection, self._ids, rows, repeated=repeated)
-                    put_states(connection, states or {}, self._clock.time_ns())
-                    if dropped_before:
-                        add_dropped(connection, dropped_before)
+                with self._database.transaction(operation) as connection:
+                    yield connection
             except BaseException:
                 self._ids.clear()  # ids created in the transaction were rolled back
                 raise
@@ -222,15 +229,10 @@ class Store:
         rows = rendered(points)
         texts = {name: state_text(document) for name, document in states.items()}
         time_ns = self._clock.time_ns()
-        with self._series_lock:
-            try:
-                with self._database.transaction("store incidents in") as connection:
-                    insert(connection, self._ids, rows)
-                    put_states(connection, texts, time_ns)
-                    enqueue_notices(connection, notices, time_ns)
-            except BaseException:
-                self._ids.clear()  # ids created in the transaction were rolled back
-                raise
+        with self._inserting("store incidents in") as connection:
+            insert(connection, self._ids, rows)
+            put_states(connection, texts, time_ns)
+            enqueue_notices(connection, notices, time_ns)
 
     def notices(self, notifier: str, limit: int) -> list[QueuedNotice]:
         """Return up to `limit` queued notices of a notifier, oldest first."""
