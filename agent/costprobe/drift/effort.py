@@ -50,12 +50,13 @@ SAME_SHARE, SUSPECTED_SHARE = 0.75, 0.6
 REVERTED_SHARE = 0.6
 # The level follows with this time constant, in blocks, and a value by so many standard deviations at most.
 LEVEL_BLOCKS, CLIP = 24.0, 3.0
-# What the model may be wrong by, in standard errors; and what a mix may change that is outside of those of the
-# days before, in log units for each log unit.
-EXTRAPOLATION_ERRORS, NOVEL_ERROR = 2.0, 0.3
+# What the model may be wrong by, in standard errors; and that far from the loads and mixes that were seen, in log
+# units for each log unit of distance beyond one that is near.
+EXTRAPOLATION_ERRORS, FAR_ERROR, NEARBY = 2.0, 0.6, 0.15
 # What it is usually wrong by is in those departures, up to this.
 USUAL_ERROR = 0.015
-NOVEL, USUAL_BLOCKS, EXTREMES = 24, 96, 2
+# A series with more noise departs by itself in more ways than its past shows: it has no shifts.
+MOST_NOISE = 0.04
 # Blocks with the most similar load and mix.
 NEAR = 8
 # Blocks after the start of a shift at which its size is estimated again, and the share of the least effect that
@@ -187,29 +188,17 @@ class EffortSeries:
         if model is None:
             return
         rest = sample.effort - model.expected(sample.features)
-        unknown = math.hypot(self._novelty(sample.features), self._misfit(sample.features))
-        variance = model.variance(sample.features) + unknown**2
+        variance = model.variance(sample.features) + self._unknown(sample.features) ** 2
         self._known.append(_Known(sample, rest, variance, offset))
         self._since_fit += 1
         self._since_found += 1
         self._lasts += 1
 
-    def _novelty(self, features: Features) -> float:
-        """Return what requests that were not seen in the last days may change, in log units."""
-        recent = list(self._known)[-NOVEL - USUAL_BLOCKS : -NOVEL] or list(self._known)
-        distance = 0.0
-        for mix, column in zip(
-            features[MIXES],
-            zip(*(known.sample.features[MIXES] for known in recent), strict=True),
-            strict=True,
-        ):
-            ordered = sorted(column)
-            left_out = min(EXTREMES, (len(ordered) - 1) // 2)
-            distance += max(0.0, ordered[left_out] - mix) + max(0.0, mix - ordered[-1 - left_out])
-        return NOVEL_ERROR * distance
+    def _unknown(self, features: Features) -> float:
+        """Return what the model may be wrong by beyond the noise at a load and mix, in log units.
 
-    def _misfit(self, features: Features) -> float:
-        """Return what the model is wrong by near a load and mix beyond the noise, in log units."""
+        It was wrong near them before, or they are far from all that were seen.
+        """
         x, (first, second) = features[1], features[MIXES]
         near = nsmallest(
             NEAR,
@@ -219,7 +208,8 @@ class EffortSeries:
             ),
         )
         noise = 0.0 if self.model is None else self.model.noise
-        return max(0.0, fmean(rest for _, rest in near) - noise)
+        misfit = max(0.0, fmean(rest for _, rest in near) - noise)
+        return math.hypot(misfit, FAR_ERROR * max(0.0, fmean(far for far, _ in near) - NEARBY))
 
     def _fit(self) -> None:
         samples = [
@@ -269,7 +259,8 @@ class EffortSeries:
         recent = list(self._known)[-LENGTHS[-1] :]
         levels = [known.level - self._level for known in recent]
         best, size, self._is_suspected = 0, 0.0, False
-        for length in LENGTHS:
+        is_noisy = self.model is not None and self.model.noise > MOST_NOISE
+        for length in () if is_noisy else LENGTHS:
             if length > min(self._since_found, len(recent)):
                 break
             if recent[-length].variance == math.inf:
