@@ -305,7 +305,7 @@ def test_state_survives_a_restart():
     before = events_of(rows[:middle], monitor)
     documents = json.loads(json.dumps(monitor.documents()))
     # As before that series was watched.
-    del documents["production chat"]["state"]["efforts"]["serving_tpot"]
+    del documents["production chat"]["monitored"]["detector"]["efforts"]["serving_tpot"]
     other = DriftMonitor(DetectionConfig(), no_history)
     assert other.restore(documents.values()) == []
     assert other.services() == {"chat"}
@@ -320,11 +320,13 @@ def test_damaged_state_and_other_settings_start_again():
     monitor = DriftMonitor(DetectionConfig(), no_history)
     events_of(rows, monitor)
     (document,) = monitor.documents().values()
-    damaged = document | {"state": {**document["state"], "blocks": {"sums": "?"}}}
+    detector = {**document["monitored"]["detector"], "blocks": "?"}
     other = DriftMonitor(DetectionConfig(), no_history)
-    assert "cannot be used" in other.restore([damaged])[0]
-    earlier = {key: value for key, value in document["state"].items() if key != "version"}
-    assert "another version" in other.restore([document | {"state": earlier}])[0]
+    for damaged in (
+        {"service": ["chat", ""], "state": {}},
+        {**document, "monitored": {"detector": detector}},
+    ):
+        assert "cannot be used" in other.restore([damaged])[0]
     assert other.services() == set()
     longer = DriftMonitor(DetectionConfig(serving_window="1h"), no_history)
     assert longer.restore([document]) == []

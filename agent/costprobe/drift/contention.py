@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event
@@ -36,7 +36,6 @@ LEAST_COST_RUNS: Final = 3
 SHARED: Final = 0.75
 DAY_RUNS: Final = 288
 NEIGHBOUR: Final = "neighbour"
-SHARES: Final = ("day_share", "usual", "most", "reported")
 
 
 @dataclass(slots=True)
@@ -62,23 +61,6 @@ class ContendedRuns:
     log_excess: list[float] = field(default_factory=list)
     reported: float = 0.0
     since_ns: int = 0
-
-    @classmethod
-    def restored(cls, document: Any) -> ContendedRuns:  # noqa: ANN401 - any JSON value
-        """Return the runs of a document, which is all fields.
-
-        Raises:
-            KeyError: A field is missing.
-            TypeError: A field has another type.
-            ValueError: As above.
-        """
-        return cls(
-            recent=[(int(time_ns), bool(flag)) for time_ns, flag in document["recent"]],
-            count=int(document["count"]),
-            log_excess=[float(value) for value in document["log_excess"]],
-            since_ns=int(document["since_ns"]),
-            **{name: float(document[name]) for name in SHARES},
-        )
 
     @property
     def last_ns(self) -> int:

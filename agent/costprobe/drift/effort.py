@@ -8,22 +8,21 @@ a departure, so that what alternates is held back once it is known.
 
 from __future__ import annotations
 
-import base64
 import math
-from array import array
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import accumulate, pairwise
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.statistics import MAD_TO_SIGMA
 from costprobe.drift.load_model import (
     LEAST_NOISE,
     MIXES,
-    PRIOR,
+    Brief,
     Features,
     LoadModel,
     LoadSample,
@@ -75,9 +74,9 @@ class _Known(NamedTuple):
     """
 
     sample: LoadSample
-    rest: float
-    variance: float
-    offset: float
+    rest: Brief
+    variance: Brief
+    offset: Brief
 
     @property
     def level(self) -> float:
@@ -85,29 +84,45 @@ class _Known(NamedTuple):
         return self.rest - self.offset
 
 
+@dataclass
 class EffortSeries:
     """Device time, energy or time of decode per unit of work, less what load and mix explain.
 
-    Args:
+    Attributes:
         least_effect: Smallest shift, in log units.
         slope: Expected change of ln effort with ln load.
+        usual: The usual load and mix; None in the training.
+        known: The last samples.
+        since_fit: Samples since the last fit.
+        level: The level without the shifts.
+        since_found: Samples since the last shift was found.
+        lasts: Samples since it began.
+        shift: Its size, until it has reverted.
     """
 
-    def __init__(self, least_effect: float, slope: float) -> None:
-        self._least, self._slope = least_effect, slope
-        self.usual: Usual | None = None
+    least_effect: float
+    slope: float
+    usual: Usual | None = None
+    known: deque[_Known] = field(default_factory=deque)
+    since_fit: int = 0
+    level: float = 0.0
+    since_found: int = MAX_SAMPLES
+    lasts: int = MAX_SAMPLES
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
         self.model: LoadModel | None = None
         self._training: list[tuple[float, Sequence[WindowEffort]]] = []
-        self._known: deque[_Known] = deque(maxlen=MAX_SAMPLES)
-        self._since_fit = 0
         self._is_suspected = False
-        self._level = 0.0
-        # Samples since the last shift was found and since it began, and its size until it has reverted.
-        self._since_found, self._lasts, self._shift = MAX_SAMPLES, MAX_SAMPLES, 0.0
         self._limits: dict[int, float] = {}
         self._clip = self._patience = self._variance = 0.0
         # Load, mix and distance from the model of each sample.
         self._misfits: list[tuple[float, ...]] = []
+        self.known = deque(self.known, maxlen=MAX_SAMPLES)
+        if self.known:
+            since_fit, level = self.since_fit, self.level
+            self._fit()
+            self.since_fit, self.level = since_fit, level
 
     def update(self, time_s: float, windows: Sequence[WindowEffort]) -> list[tuple[float, float]]:
         """Add a block; return start (UTC in s) and size of the shifts that it completes."""
@@ -119,59 +134,19 @@ class EffortSeries:
         self._add(sample_of(time_s, windows, self.usual))
         found = self._found() or self._settled()
         self._is_suspected &= not found
-        if self._since_fit >= FIT_EVERY * (1 + self._is_suspected):
+        if self.since_fit >= FIT_EVERY * (1 + self._is_suspected):
             self._fit()
         return found
 
     def history(self, count: int) -> dict[float, float]:
         """Return the logarithms of the last efforts less load and mix, by the UTC in s of their end."""
-        return {known.sample.time_s: known.rest for known in list(self._known)[-count:]}
-
-    def document(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        times, numbers = array("d"), array("f")
-        for sample, rest, variance, offset in self._known:
-            times.append(sample.time_s)
-            numbers.extend([sample.effort, rest, variance, offset, *sample.features])
-        return {
-            "usual": None if self.usual is None else [self.usual.load, *self.usual.mix],
-            "times": base64.b64encode(times.tobytes()).decode(),
-            "known": base64.b64encode(numbers.tobytes()).decode(),
-            "counts": [self._since_fit, self._since_found, self._lasts],
-            "shift": self._shift,
-            "level": self._level,
-        }
-
-    def restore(self, document: dict[str, Any]) -> None:
-        """Replace the state by one that `document` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: It is damaged.
-        """
-        if document["usual"] is None:
-            return
-        load, first, second = map(float, document["usual"])
-        times, numbers = array("d"), array("f")
-        times.frombytes(base64.b64decode(document["times"], validate=True))
-        numbers.frombytes(base64.b64decode(document["known"], validate=True))
-        width = 4 + len(PRIOR)
-        if not times or len(numbers) != width * len(times):
-            raise ValueError("the samples are truncated")
-        for index, time_s in enumerate(times):
-            effort, rest, variance, offset, *features = numbers[index * width : (index + 1) * width]
-            sample = LoadSample(time_s, effort, tuple(features))
-            self._known.append(_Known(sample, rest, variance, offset))
-        since_fit, self._since_found, self._lasts = map(int, document["counts"])
-        self._shift = float(document["shift"])
-        self.usual = Usual(load, (first, second))
-        self._fit()
-        self._since_fit, self._level = since_fit, float(document["level"])
+        return {known.sample.time_s: known.rest for known in list(self.known)[-count:]}
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
-        for index, known in enumerate(self._known):
+        for index, known in enumerate(self.known):
             moved = known.sample._replace(time_s=step.of_s(known.sample.time_s))
-            self._known[index] = known._replace(sample=moved)
+            self.known[index] = known._replace(sample=moved)
 
     def _begin(self) -> None:
         """Fit the first model to the blocks of the training."""
@@ -179,20 +154,20 @@ class EffortSeries:
         first, second = (median(window.mix[index] for window in windows) for index in (0, 1))
         self.usual = usual = Usual(median(window.load for window in windows), (first, second))
         for time_s, of_block in self._training:
-            self._known.append(_Known(sample_of(time_s, of_block, usual), 0.0, math.inf, 0.0))
+            self.known.append(_Known(sample_of(time_s, of_block, usual), 0.0, math.inf, 0.0))
         self._training = []
         self._fit()
 
     def _add(self, sample: LoadSample) -> None:
-        model, offset = self.model, self._known[-1].offset
+        model, offset = self.model, self.known[-1].offset
         if model is None:
             return
         rest = sample.effort - model.expected(sample.features)
         variance = model.variance(sample.features) + self._unknown(sample.features) ** 2
-        self._known.append(_Known(sample, rest, variance, offset))
-        self._since_fit += 1
-        self._since_found += 1
-        self._lasts += 1
+        self.known.append(_Known(sample, rest, variance, offset))
+        self.since_fit += 1
+        self.since_found += 1
+        self.lasts += 1
 
     def _unknown(self, features: Features) -> float:
         """Return what the model may be wrong by beyond the noise at a load and mix, in log units.
@@ -213,20 +188,19 @@ class EffortSeries:
 
     def _fit(self) -> None:
         samples = [
-            known.sample._replace(effort=known.sample.effort - known.offset)
-            for known in self._known
+            known.sample._replace(effort=known.sample.effort - known.offset) for known in self.known
         ]
-        self.model = model = LoadModel(samples, self._slope)
+        self.model = model = LoadModel(samples, self.slope)
         self._misfits = [
             (features[1], *features[MIXES], abs(effort - model.expected(features)))
             for _, effort, features in samples
         ]
-        self._since_fit = 0
+        self.since_fit = 0
         self._calibrate()
 
     def _calibrate(self) -> None:
         """Find the level, and how far it departed by itself for each number of blocks."""
-        judged = [known for known in self._known if known.variance < math.inf]
+        judged = [known for known in self.known if known.variance < math.inf]
         levels = [known.level for known in judged]
         steps = [abs(later - former) for former, later in pairwise(levels)]
         noise = MAD_TO_SIGMA * median(steps) / math.sqrt(2) if steps else 0.0
@@ -235,7 +209,7 @@ class EffortSeries:
         for value in levels:
             before.append(level)
             level = self._followed(level, value)
-        self._level, self._patience = level, 1 + YOUNG / max(1, len(judged))
+        self.level, self._patience = level, 1 + YOUNG / max(1, len(judged))
         usual = median(known.variance for known in judged) if judged else 0.0
         self._variance = min(USUAL_ERROR**2, usual)
         sums = list(accumulate((known.variance for known in judged), initial=0.0))
@@ -256,19 +230,19 @@ class EffortSeries:
 
     def _found(self) -> list[tuple[float, float]]:
         """Return the shift that the last blocks show."""
-        recent = list(self._known)[-LENGTHS[-1] :]
-        levels = [known.level - self._level for known in recent]
+        recent = list(self.known)[-LENGTHS[-1] :]
+        levels = [known.level - self.level for known in recent]
         best, size, self._is_suspected = 0, 0.0, False
         is_noisy = self.model is not None and self.model.noise > MOST_NOISE
         for length in () if is_noisy else LENGTHS:
-            if length > min(self._since_found, len(recent)):
+            if length > min(self.since_found, len(recent)):
                 break
             if recent[-length].variance == math.inf:
                 break
             of_length = levels[-length:]
             shift = _middle(of_length)
             error = self._slack(fmean(known.variance for known in recent[-length:]))
-            least = max(self._limit(length), self._least / 2) + error
+            least = max(self._limit(length), self.least_effect / 2) + error
             self._is_suspected |= abs(shift) > SUSPECTED_SHARE * least
             is_wild = max(self._limits[LENGTHS[0]], error) > TAME
             lasts = sum(level * shift > shift * shift / 2 for level in of_length)
@@ -279,10 +253,10 @@ class EffortSeries:
                 best, size = length, shift
         if not best:
             if not self._is_suspected:
-                self._level = self._followed(self._level, self._known[-1].level)
+                self.level = self._followed(self.level, self.known[-1].level)
             return []
         # It began where two levels are nearest to all values.
-        most = min(self._since_found, len(recent))
+        most = min(self.since_found, len(recent))
         length = max(range(LENGTHS[0], most + 1), key=lambda n: fmean(levels[-n:]) ** 2 * n)
         size = _middle(levels[-length:])
         self._adopt(length, size)
@@ -300,37 +274,37 @@ class EffortSeries:
         return max(own, NOISE_ERRORS * noise / math.sqrt(length))
 
     def _start_s(self, length: int) -> float:
-        return self._known[-length].sample.time_s
+        return self.known[-length].sample.time_s
 
     def _adopt(self, length: int, shift: float) -> None:
         """Add a shift to the offset of the last blocks; one that reverts another was a departure."""
         self._move(length, 0, shift)
-        if abs(self._shift + shift) < REVERTED_SHARE * abs(self._shift):
+        if abs(self.shift + shift) < REVERTED_SHARE * abs(self.shift):
             # The blocks between both have their level as it was: the next one like it is expected.
-            self._move(self._lasts, length, -self._shift)
-            self._shift = 0.0
+            self._move(self.lasts, length, -self.shift)
+            self.shift = 0.0
         else:
-            self._shift = shift
-        self._since_found, self._lasts = 0, length
+            self.shift = shift
+        self.since_found, self.lasts = 0, length
         self._calibrate()
 
     def _move(self, first: int, last: int, change: float) -> None:
         """Change the offset of the blocks from the last `first` to before the last `last`."""
-        for back in range(last + 1, min(first, len(self._known)) + 1):
-            known = self._known[-back]
-            self._known[-back] = known._replace(offset=known.offset + change)
+        for back in range(last + 1, min(first, len(self.known)) + 1):
+            known = self.known[-back]
+            self.known[-back] = known._replace(offset=known.offset + change)
 
     def _settled(self) -> list[tuple[float, float]]:
         """Return by how much the last shift is larger, or smaller, than its first values showed."""
-        if not self._shift or self._lasts not in SETTLING:
+        if not self.shift or self.lasts not in SETTLING:
             return []
-        levels = [known.level for known in list(self._known)[-self._lasts :]]
-        moved = _middle(levels) - self._level
-        if abs(moved) < SETTLED_SHARE * self._least:
+        levels = [known.level for known in list(self.known)[-self.lasts :]]
+        moved = _middle(levels) - self.level
+        if abs(moved) < SETTLED_SHARE * self.least_effect:
             return []
-        self._move(self._lasts, 0, moved)
-        self._shift += moved
-        return [(self._start_s(self._lasts), moved)]
+        self._move(self.lasts, 0, moved)
+        self.shift += moved
+        return [(self._start_s(self.lasts), moved)]
 
 
 def _middle(values: Sequence[float]) -> float:

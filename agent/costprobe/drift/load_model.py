@@ -24,13 +24,19 @@ from collections import Counter
 from collections.abc import Sequence
 from operator import mul
 from statistics import median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import PlainSerializer
 
 from costprobe.core.statistics import MAD_TO_SIGMA
 from costprobe.drift.normal import DAY_S
 
+# A number of a stored state; one that JSON does not have is a text.
+Brief = Annotated[
+    float, PlainSerializer(lambda x: float(f"{x:.7g}") if math.isfinite(x) else str(x))
+]
 Mix = tuple[float, float]
-Features = tuple[float, ...]
+Features = tuple[Brief, ...]
 
 # Loads at which the slope may change, as distances from the usual load in log units.
 HINGES = (-2.5, -1.4, -0.6, 0.0, 0.6, 1.4, 2.5)
@@ -84,7 +90,7 @@ class LoadSample(NamedTuple):
     """
 
     time_s: float
-    effort: float
+    effort: Brief
     features: Features
 
 

@@ -5,13 +5,13 @@ The state of a series is its detector, and the drift that lasts. Events have the
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import fmean, median, pstdev, pvariance
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
@@ -39,7 +39,7 @@ from costprobe.drift.message import (
     change_of,
 )
 from costprobe.drift.normal import DAY_S, HOURS, WeekMemory
-from costprobe.drift.service_monitor import PRODUCTION_PREFIX, ProductionMonitor
+from costprobe.drift.service_monitor import PRODUCTION_PREFIX, ProductionMonitor, why
 from costprobe.drift.settings import DetectionConfig
 
 # A drift that has grown within a day by more than the error of the means of so many hours, and by this share
@@ -59,8 +59,6 @@ BESIDE, AT_ONCE = 6, 0.75
 MOVING_VALUES, LATEST_VALUES, MOVING_SHARE, MOVING_SIGMAS = 8, 3, 0.1, 2.0
 
 
-# What is stored of a series beside its detector.
-STORED = ("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "before_ns")
 STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
 # A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
 # drift by themselves, with the temperature and between calibrations.
@@ -91,7 +89,7 @@ class MonitoredSeries:
     since_ns: int = 0
     began_ns: int = 0
     before_ns: int = 0
-    pending: tuple[Finding, Event] | None = None
+    pending: Annotated[tuple[Finding, Event] | None, Field(exclude=True)] = None
 
     @property
     def last_ns(self) -> int:
@@ -106,6 +104,10 @@ class MonitoredSeries:
             self.since_ns = step.of_ns(self.since_ns)
             self.began_ns = step.of_ns(self.began_ns)
             self.before_ns = step.of_ns(self.before_ns)
+
+
+_SERIES = TypeAdapter(MonitoredSeries)
+_RUNS = TypeAdapter(ContendedRuns)
 
 
 class DriftMonitor:
@@ -185,8 +187,7 @@ class DriftMonitor:
                 f"{STATE_PREFIX}{device} {probe} {metric}{' contended' if is_contended else ''}": {
                     "key": [device, probe, metric],
                     "contended": is_contended,
-                    "state": base64.b64encode(series.detector.state()).decode(),
-                    **{name: getattr(series, name) for name in STORED},
+                    "series": _SERIES.dump_python(series, mode="json"),
                 }
                 for is_contended, of_runs in ((False, self._series), (True, self._shared))
                 for (device, probe, metric), series in list(of_runs.items())
@@ -194,7 +195,7 @@ class DriftMonitor:
             | {
                 f"{STATE_PREFIX}{device} {probe} {CONTENTION}": {
                     "key": [device, probe, CONTENTION],
-                    "runs": asdict(runs),
+                    "runs": _RUNS.dump_python(runs, mode="json"),
                 }
                 for (device, probe), runs in list(self._runs.items())
             }
@@ -214,17 +215,15 @@ class DriftMonitor:
             try:
                 device, probe, metric = document["key"]
                 if metric == CONTENTION:
-                    self._runs[device, probe] = ContendedRuns.restored(document["runs"])
+                    self._runs[device, probe] = _RUNS.validate_python(document["runs"])
                     continue
-                detector = Detector.restore(base64.b64decode(document["state"], validate=True))
-                known = {name: document[name] for name in STORED if name in document}
-                series = MonitoredSeries(detector, **known)
-            except (KeyError, TypeError, ValueError, binascii.Error) as error:
+                series = _SERIES.validate_python(document["series"])
+            except (KeyError, TypeError, ValueError) as error:
                 problems.append(
-                    f"the state of a detector cannot be used ({error}); it restarts its warm-up"
+                    f"the state of a detector cannot be used ({why(error)}); it restarts its warm-up"
                 )
                 continue
-            if detector.settings == self._settings:
+            if series.detector.settings == self._settings:
                 of_runs = self._shared if document.get("contended") is True else self._series
                 of_runs[device, probe, metric] = series
         return problems
@@ -261,7 +260,7 @@ class DriftMonitor:
         of_runs = self._shared if is_contended else self._series
         series = of_runs.get(key)
         if series is None:
-            series = of_runs[key] = MonitoredSeries(Detector(self._settings))
+            series = of_runs[key] = MonitoredSeries(Detector.new(self._settings))
         events = []
         if series.pending is not None:
             finding, event = series.pending

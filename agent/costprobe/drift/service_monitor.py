@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.drift.causes import UNKNOWN, Cause, Explanation, service_annotations_of
@@ -42,6 +44,45 @@ ANNOTATIONS_MAX = 20
 # Service and served model; "" for the whole service.
 ServiceKey = tuple[str, str]
 Probes = Callable[[], Collection[tuple[str, str]]]
+
+
+@dataclass(slots=True)
+class _Shift:
+    """The shift of one monitored series since its last settled level, and as reported, in log units.
+
+    Shifts too small to be reported add up: a change that is found in two steps is one, which began with
+    the first at `since_s`. The reported shift began at `began_s`.
+    """
+
+    log_shift: float = 0.0
+    reported: float = 0.0
+    moved_ns: int = 0
+    since_s: float = 0.0
+    began_s: float = 0.0
+
+    def add(self, finding: ProductionFinding) -> float:
+        """Add what was found; return the reported shift that had settled before, else 0."""
+        time_ns, settled = round(finding.time_s * NS_PER_S), 0.0
+        if time_ns - self.moved_ns > SETTLED_NS:
+            settled, self.log_shift, self.reported = self.reported, 0.0, 0.0
+        self.moved_ns = time_ns
+        unreported = self.log_shift - self.reported
+        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
+            # Not a part of this change, which would hide it: the level from which it began.
+            self.log_shift = self.reported
+        if self.log_shift == self.reported:
+            self.since_s = finding.since_s
+        self.log_shift += finding.change
+        return settled
+
+
+@dataclass(slots=True)
+class _Monitored:
+    detector: ProductionDetector
+    shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
+
+
+_MONITORED = TypeAdapter(_Monitored)
 
 
 class ProductionMonitor:
@@ -117,15 +158,7 @@ class ProductionMonitor:
         return {
             f"{PRODUCTION_PREFIX}{service} {model}".rstrip(): {
                 "service": [service, model],
-                "window_s": self._settings.serving_window_s,
-                "state": monitored.detector.document(),
-                "shifts": {
-                    metric: [
-                        *(shift.log_shift, shift.reported, shift.moved_ns),
-                        *(shift.since_s, shift.began_s),
-                    ]
-                    for metric, shift in monitored.shifts.items()
-                },
+                "monitored": _MONITORED.dump_python(monitored, mode="json"),
             }
             for (service, model), monitored in list(self._services.items())
             if monitored.detector.is_trained
@@ -141,20 +174,14 @@ class ProductionMonitor:
         for document in documents:
             try:
                 service, model = document["service"]
-                if document["window_s"] != self._settings.serving_window_s:
-                    continue
-                monitored = self._monitored()
-                monitored.detector.restore(document["state"])
-                for metric, (log_shift, reported, moved_ns, *times_s) in document["shifts"].items():
-                    monitored.shifts[metric] = _Shift(
-                        float(log_shift), float(reported), int(moved_ns), *map(float, times_s)
-                    )
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                monitored = _MONITORED.validate_python(document["monitored"])
+            except (KeyError, TypeError, ValueError) as error:
                 problems.append(
-                    f"the state of a service's detector cannot be used ({error}); it is trained again"
+                    f"the state of a service's detector cannot be used ({why(error)}); it is trained again"
                 )
                 continue
-            self._services[service, model] = monitored
+            if monitored.detector.block_s == self._settings.serving_window_s:
+                self._services[service, model] = monitored
         return problems
 
     def _monitored(self) -> _Monitored:
@@ -308,10 +335,9 @@ class ProductionMonitor:
         return median(times) if times else None
 
 
-@dataclass(slots=True)
-class _Monitored:
-    detector: ProductionDetector
-    shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
+def why(error: Exception) -> str:
+    """Return why a stored state is damaged, in one short line."""
+    return " ".join(str(error).split())[:200]
 
 
 def spend_since(detector: ProductionDetector, since_s: float, until_s: float) -> float | None:
@@ -343,33 +369,3 @@ def _is_after_effect(finding: ProductionFinding, shifts: Mapping[ServingMetric, 
     is_small = abs(finding.change) < AFTER_EFFECT * abs(time.reported)
     is_recent = SETTLED_NS < time_ns - time.moved_ns < AFTER_EFFECT_NS
     return is_recent and is_small and not is_its_own
-
-
-@dataclass(slots=True)
-class _Shift:
-    """The shift of one monitored series since its last settled level, and as reported, in log units.
-
-    Shifts too small to be reported add up: a change that is found in two steps is one, which began with
-    the first at `since_s`. The reported shift began at `began_s`.
-    """
-
-    log_shift: float = 0.0
-    reported: float = 0.0
-    moved_ns: int = 0
-    since_s: float = 0.0
-    began_s: float = 0.0
-
-    def add(self, finding: ProductionFinding) -> float:
-        """Add what was found; return the reported shift that had settled before, else 0."""
-        time_ns, settled = round(finding.time_s * NS_PER_S), 0.0
-        if time_ns - self.moved_ns > SETTLED_NS:
-            settled, self.log_shift, self.reported = self.reported, 0.0, 0.0
-        self.moved_ns = time_ns
-        unreported = self.log_shift - self.reported
-        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
-            # Not a part of this change, which would hide it: the level from which it began.
-            self.log_shift = self.reported
-        if self.log_shift == self.reported:
-            self.since_s = finding.since_s
-        self.log_shift += finding.change
-        return settled
