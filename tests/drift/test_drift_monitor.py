@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.core.schema import make_point
+from costprobe.core.schema import event_point, make_point
 from costprobe.drift.causes import Explanation
 from costprobe.drift.message import ChangeFacts, change_message, with_amounts
 from costprobe.drift.monitor import DriftMonitor
@@ -113,7 +113,7 @@ def test_reverted_drift_ends_although_a_little_of_it_is_left():
     series.run(60, slow=1.008)
     rule = DriftRule(DriftRuleConfig(name="drift", kind="drift"))
     for event in series.events:
-        rule.observe_event(event)
+        rule.observe(event_point(event, {}))
     assert len({event.metric for event in series.events if event.title.endswith("reverted")}) == 3
     assert rule.evaluate(series.rows[-1].time_ns, ()) == []
 
@@ -166,7 +166,7 @@ def test_slow_ramp_is_one_incident_while_it_grows():
     series, rule = Series(), DriftRule(DriftRuleConfig(name="drift", kind="drift"))
     for index in range(14 * 288):
         for event in series.run(slow=1 + 0.1 * max(0, index - 864) / 4032):
-            rule.observe_event(event)
+            rule.observe(event_point(event, {}))
         rule.evaluate(series.rows[-1].time_ns, ())
         shifts = [shift for shift in rule.document().values() if shift["is_over"]]
         assert not shifts, index
@@ -432,7 +432,7 @@ def test_rule_on_the_cost_fires_for_runs_beside_a_neighbour():
         series.run(QUIET, contended=False)
         for _ in range(30):
             for event in series.run(slow=1.2, contended=True):
-                rule.observe_event(event)
+                rule.observe(event_point(event, {}))
         fired[metrics[0], at_least] = [
             symptom.cause for symptom in rule.evaluate(series.rows[-1].time_ns, ())
         ]

@@ -9,6 +9,7 @@ from itertools import groupby
 import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.schema import event_point
 from costprobe.drift.message import demand_causes
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.production import ProductionDetector
@@ -265,7 +266,7 @@ def test_change_that_reverts_ends_its_incident_although_a_little_of_it_is_left()
     events = events_of(two_steps(6.2 * DAY_S, 1.2, 1.02))
     rule = DriftRule(DriftRuleConfig(name="drift", kind="drift"))
     for event in events:
-        rule.observe_event(event)
+        rule.observe(event_point(event, {}))
     assert "device time per token of chat reverted" in [event.title for event in events]
     assert rule.evaluate(events[-1].time_ns, ()) == []
 

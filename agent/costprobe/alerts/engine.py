@@ -1,6 +1,6 @@
 """The alert engine: evaluates rules to incidents, and incidents to notices.
 
-Rows, events and faults go to each rule that matches them. An incident is pending, firing,
+Rows and faults go to each rule that matches them. An incident is pending, firing,
 flapping or resolved, and records the notifications that were sent; symptoms are grouped to
 incidents, which are recorded in rows of `alert`. Silences of operators, weekly maintenance
 windows and the notifiers' matching decide who receives a notice, and when.
@@ -21,7 +21,7 @@ from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceCon
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom, silence_document
 from costprobe.core.periods import is_within
-from costprobe.core.records import NS_PER_S, REMOVED, Event, Point, Severity, natural
+from costprobe.core.records import NS_PER_S, REMOVED, Point, Severity, natural
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.delivery.contract import NotifierConfig
 
@@ -549,21 +549,12 @@ class RuleSet:
         """Add a stored row of any series."""
         for name in self._by_measurement.get(point.measurement, ()):
             pattern = self._configs[name].match
-            if not pattern or matches(pattern, point.tags):
+            tags = {**self._tags, **self._labels_of(point.tags), **point.tags} if pattern else {}
+            if matches(pattern, tags):
                 self._rules[name].observe(point)
         if point.measurement == "event" and point.fields.get("cause") == REMOVED:
             for rule in self._rules.values():
                 rule.forget_device(point.tags["device"])
-
-    def observe_event(self, event: Event) -> None:
-        """Add an event; only drifts and anomalies are used."""
-        if event.kind not in {"drift", "anomaly"}:
-            return
-        tags = {**self._tags, **event.subject, "device": event.device, "metric": event.metric}
-        tags |= self._labels_of(event.subject)
-        for name, rule in self._rules.items():
-            if matches(self._configs[name].match, tags):
-                rule.observe_event(event)
 
     def symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
         """Evaluate every rule.
@@ -671,10 +662,6 @@ class AlertEngine:
     def observe(self, point: Point) -> None:
         """Add a stored row of any series."""
         self._rules.observe(point)
-
-    def observe_event(self, event: Event) -> None:
-        """Add an event; only drifts and anomalies are used."""
-        self._rules.observe_event(event)
 
     def tick(self, time_ns: int, faults: Collection[Fault]) -> Outcome:
         """Evaluate every rule.
