@@ -301,7 +301,7 @@ class DriftMonitor:
             return None
         series.base = None
         change = self._change(shift, series, point, key)
-        return drift_event(shift, point, key, 0.0, replace(change, back_to_ns=former_ns))
+        return drift_event(shift, point, key, replace(change, back_to_ns=former_ns))
 
     def _drift_events(
         self, shift: Finding | None, series: MonitoredSeries, base: float, point: Point, key: Key
@@ -353,7 +353,7 @@ class DriftMonitor:
         if reported and further.since_ns - series.began_ns > same_ns:
             change = replace(change, further=further)
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
-        return [drift_event(whole, point, key, log_shift, change)]
+        return [drift_event(whole, point, key, change)]
 
     def _growing(self, series: MonitoredSeries, base: float) -> float | None:
         """Return the present level of a drift that grows too slowly for a shift; None for another.
