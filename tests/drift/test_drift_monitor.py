@@ -502,11 +502,11 @@ def test_contended_runs_survive_a_restart():
         series.run(QUIET, contended=False)
         series.run(4, slow=1.2, contended=True)
     documents = json.loads(json.dumps(other.monitor.documents()))
-    of_old = [{**d, "contended": [False, True]} for d in documents.values() if "series" in d]
+    of_old = [d for d in documents.values() if d["kind"] == "series"]
     damaged = [
-        {"key": d["key"], "runs": {**d["runs"], "recent": 3}}
+        {**d, "state": {**d["state"], "recent": 3}}
         for d in documents.values()
-        if "runs" in d
+        if d["kind"] == "runs"
     ]
     for series, states, problems in ((other, documents.values(), 0), (old, [*of_old, *damaged], 1)):
         series.monitor = DriftMonitor(DetectionConfig(), series.history)
@@ -522,11 +522,11 @@ def test_damaged_state_is_reported_and_discarded():
     series = Series()
     series.run(100)
     documents = list(series.monitor.documents().values())
-    damaged = [{**documents[0], "series": {"detector": "AAAA"}}, {"key": ["a", "b"]}, documents[1]]
+    damaged = [{**documents[0], "state": {"detector": "AAAA"}}, {"key": ["a", "b"]}, documents[1]]
     other = DriftMonitor(DetectionConfig(), series.history)
     problems = other.restore(damaged)
     assert len(problems) == 2
-    assert all("restarts its warm-up" in problem for problem in problems)
+    assert all("is trained again" in problem for problem in problems)
     assert len(other.documents()) == 1
 
 
@@ -535,7 +535,7 @@ def test_changed_settings_discard_the_state():
     series.run(100)
     other = DriftMonitor(DetectionConfig(least_effect=0.1), series.history)
     assert other.restore(series.monitor.documents().values()) == []
-    assert not any("series" in document for document in other.documents().values())
+    assert not any(document["kind"] == "series" for document in other.documents().values())
 
 
 def test_detection_can_be_disabled():

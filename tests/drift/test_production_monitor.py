@@ -306,7 +306,7 @@ def test_state_survives_a_restart():
     before = events_of(rows[:middle], monitor)
     documents = json.loads(json.dumps(monitor.documents()))
     # As before that series was watched.
-    del documents["production chat"]["monitored"]["detector"]["efforts"]["serving_tpot"]
+    del documents["production chat"]["state"]["detector"]["efforts"]["serving_tpot"]
     other = DriftMonitor(DetectionConfig(), no_history)
     assert other.restore(documents.values()) == []
     assert other.services() == {"chat"}
@@ -321,11 +321,11 @@ def test_damaged_state_and_other_settings_start_again():
     monitor = DriftMonitor(DetectionConfig(), no_history)
     events_of(rows, monitor)
     (document,) = monitor.documents().values()
-    detector = {**document["monitored"]["detector"], "blocks": "?"}
+    detector = {**document["state"]["detector"], "blocks": "?"}
     other = DriftMonitor(DetectionConfig(), no_history)
     for damaged in (
         {"service": ["chat", ""], "state": {}},
-        {**document, "monitored": {"detector": detector}},
+        {**document, "state": {"detector": detector}},
     ):
         assert "cannot be used" in other.restore([damaged])[0]
     assert other.services() == set()
