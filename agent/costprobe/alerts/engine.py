@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig, over_until
@@ -139,15 +141,6 @@ class Incident:
             self.size = size
         return is_revised
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the incident as JSON."""
-        state = {item.name: getattr(self, item.name) for item in fields(self)}
-        texts = {
-            name: {key: symptom.to_document() for key, symptom in state[name].items()}
-            for name in ("reported", "ended")
-        }
-        return {**state, **texts, "alert": self.alert.to_document()}
-
     def shift(self, step_ns: int) -> None:
         """Shift stored instants by a wall-clock step in ns."""
         self.seen_ns = {series: at_ns + step_ns for series, at_ns in self.seen_ns.items()}
@@ -162,17 +155,8 @@ class Incident:
             for name, (worst, at_ns, revision) in self.notified.items()
         }
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Incident:
-        """Return the incident that `to_document` wrote, also one of an earlier version."""
-        alert = Alert.from_document(document["alert"])
-        reported = {_identity(symptom): symptom.to_document() for symptom in alert.symptoms}
-        known = {"is_priced": bool(document.get("size")), "reported": reported, **document}
-        texts = {
-            name: {key: Symptom(**symptom) for key, symptom in known.get(name, {}).items()}
-            for name in ("reported", "ended")
-        }
-        return cls(**{**known, **texts, "alert": alert})
+
+_INCIDENTS = TypeAdapter(dict[str, Incident])
 
 
 @dataclass(slots=True)
@@ -709,7 +693,7 @@ class AlertEngine:
     def document(self) -> dict[str, Any]:
         """Return the complete state as JSON."""
         return {
-            "incidents": {key: i.to_document() for key, i in self._incidents.items()},
+            "incidents": _INCIDENTS.dump_python(self._incidents, mode="json"),
             "histories": {
                 key: [history.resolved_ns, history.changes_ns]
                 for key, history in self._histories.items()
@@ -727,9 +711,7 @@ class AlertEngine:
             resumed_ns: UTC in ns of the start of a new process, which does not know its faults yet;
                 0 for the same process.
         """
-        self._incidents = {
-            key: Incident.from_document(stored) for key, stored in document["incidents"].items()
-        }
+        self._incidents = _INCIDENTS.validate_python(document["incidents"])
         self._histories = {
             key: IncidentHistory(resolved_ns, list(changes_ns))
             for key, (resolved_ns, changes_ns) in document["histories"].items()
