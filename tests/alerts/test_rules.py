@@ -239,7 +239,7 @@ class TestBudget:
 
 
 class TestAbsence:
-    config = rule("absence", measurement="probe", intervals=3, at_least="1m", forget_after="1d")
+    config = rule("absence", measurement="probe", intervals=3, at_least="1m")
     tags = {"device": "gpu0", "probe": "e"}  # noqa: RUF012 - read only
 
     def seen(self):
@@ -269,10 +269,10 @@ class TestAbsence:
         assert not texts(other, 40_900)
         assert texts(other, 40_901)
 
-    def test_absent_series_is_dropped_after_forget_after(self):
+    def test_absent_series_is_dropped_after_a_week(self):
         silent = self.seen()
-        assert texts(silent, 900 + 86_400)
-        assert not texts(silent, 900 + 86_401)
+        assert texts(silent, 900 + 7 * 86_400)
+        assert not texts(silent, 900 + 7 * 86_400 + 1)
 
 
 def test_severity_of_a_fault_applies_unless_the_rule_sets_one():

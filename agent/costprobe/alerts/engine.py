@@ -37,6 +37,8 @@ GROWING = ("drift", "budget_exceeded")
 PRICED = ("cost", "serving_time")
 OF_ENERGY = ("energy", "serving_energy")
 MAX_HISTORIES = 1000
+# State changes within a time that count as flapping, which ends after as long without one.
+FLAPPING_CHANGES, FLAPPING_NS = 6, 3600 * NS_PER_S
 HISTORY_NS = 7 * 86_400 * NS_PER_S
 
 
@@ -177,11 +179,11 @@ class IncidentHistory:
             self.resolved_ns += step_ns
         self.changes_ns = [at_ns + step_ns for at_ns in self.changes_ns]
 
-    def is_flapping(self, settings: AlertingConfig, time_ns: int) -> bool:
+    def is_flapping(self, time_ns: int) -> bool:
         """Return whether the state changed too often in the flapping window."""
-        since_ns = time_ns - int(settings.flapping_window_s * NS_PER_S)
+        since_ns = time_ns - FLAPPING_NS
         self.changes_ns = [at_ns for at_ns in self.changes_ns if at_ns > since_ns]
-        return len(self.changes_ns) >= settings.flapping_changes
+        return len(self.changes_ns) >= FLAPPING_CHANGES
 
     def is_cooling(self, cool_down_s: float, time_ns: int) -> bool:
         """Return whether the cool-down of a resolved incident still applies."""
@@ -799,7 +801,7 @@ class AlertEngine:
             incident.alert,
             state="firing",
             fired_ns=time_ns,
-            is_flapping=history.is_flapping(self._settings, time_ns),
+            is_flapping=history.is_flapping(time_ns),
         )
         self._record(incident, time_ns)
 
@@ -807,11 +809,11 @@ class AlertEngine:
         self, key: str, incident: Incident, history: IncidentHistory, time_ns: int
     ) -> None:
         """Resolve an incident without symptoms; a flapping one only after the flapping window."""
-        if incident.alert.state == "firing" and history.is_flapping(self._settings, time_ns):
+        if incident.alert.state == "firing" and history.is_flapping(time_ns):
             incident.alert = replace(incident.alert, is_flapping=True)
         if incident.alert.is_flapping:
             incident.quiet_ns = incident.quiet_ns or time_ns
-            if time_ns - incident.quiet_ns < self._settings.flapping_window_s * NS_PER_S:
+            if time_ns - incident.quiet_ns < FLAPPING_NS:
                 return
         was_firing = incident.alert.state == "firing"
         ended = tuple(incident.ended.values())
