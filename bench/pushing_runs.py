@@ -107,7 +107,7 @@ def ours(folder: Path, points: int, api: str, url: str) -> dict[str, float]:
     from costprobe.adapters.store.write import Store
     from costprobe.core.clock import SystemClock
     from costprobe.delivery.kinds import SINKS, build_sink
-    from costprobe.delivery.loop import FlushSchedule, OutboxWorker
+    from costprobe.delivery.loop import FlushSchedule, SinkWorker
 
     clock = SystemClock()
     database = {"database": DATABASE} if api == "v1" else {"org": "o", "bucket": DATABASE}
@@ -122,9 +122,7 @@ def ours(folder: Path, points: int, api: str, url: str) -> dict[str, float]:
     stopwatch = Stopwatch()
     rng = random.Random(1)
     schedule = FlushSchedule("bench", config.name, 0.0, rng, clock)
-    worker = OutboxWorker(
-        config, outbox, sink, threading.Event(), clock, rng=rng, schedule=schedule
-    )
+    worker = SinkWorker(config, outbox, sink, threading.Event(), clock, rng=rng, schedule=schedule)
     while worker.status()["sent_points"] < points:
         worker.step()
         if worker.status()["failures"]:

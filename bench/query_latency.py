@@ -2,9 +2,9 @@
 
     python bench/query_latency.py [--repeats 9] [--store FILE] [--json FILE]
 
-The store contains a year: one `cost` series every five minutes as measured, and eight devices with a row
-a minute as the roll-up aggregates them from ten-second rows. The rows are drawn from a pool of some hundred, so
-that writing a year takes a minute instead of an hour.
+The store contains a year as retention leaves it: one `cost` series with a row every five minutes for 90 days, and
+eight devices with a row every ten seconds for 7 days; both with a row an hour. The rows are drawn from a pool of
+some hundred, so that writing a year takes a minute instead of an hour.
 
 The queries cover the last 1, 10, 90 and 365 days. `trend` is the command's function, called in this process after its modules are loaded; it opens and closes the store and prints table and plot to
 memory. The page is its ASGI application, called without a socket, with its JSON response. Peers in
@@ -36,9 +36,11 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
 
-from costprobe.adapters.store.hours import Layouts, aggregate, encoded, number_in  # noqa: E402 - as above
+from costprobe.adapters.store.hours import Part, aggregate  # noqa: E402 - as above
+from costprobe.adapters.store.upkeep import RAW_NS, SAMPLED_NS  # noqa: E402 - as above
 from costprobe.adapters.store.write import Store  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
+from costprobe.core.hours import PACKED_BYTES  # noqa: E402 - as above
 from costprobe.core.line_protocol import (  # noqa: E402 - as above
     field_set,
     number_reader,
@@ -60,7 +62,7 @@ LEAST_CALLS = 2
 BUDGET_S = 6.0  # a peer that takes seconds is called less often
 LINES_AT_ONCE = 20_000
 BUCKETS = 200
-PROBE_EVERY_S, MINUTE_S = 300, 60
+PROBE_EVERY_S, DEVICE_EVERY_S, HOUR_S = 300, 10, 3600
 POOL_ROWS = 251  # a prime, so that no daily pattern repeats the pool
 
 
@@ -70,17 +72,15 @@ class MeasuredQuery(NamedTuple):
     Attributes:
         name: Display name.
         field: The field, with its measurement.
-        table: Table of its rows.
     """
 
     name: str
     field: str
-    table: str
 
 
 QUERIES = (
-    MeasuredQuery("one series at 5 min", "cost.cost_per_inference", "points"),
-    MeasuredQuery("eight devices at 1 min", "device.power_w", "rollups_1m"),
+    MeasuredQuery("one series at 5 min", "cost.cost_per_inference"),
+    MeasuredQuery("eight devices at 10 s", "device.power_w"),
 )
 
 
@@ -107,10 +107,12 @@ def fill(path: Path, days: float, until_ns: int) -> None:
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("BEGIN")
-    end_s = until_ns // NS_PER_S // MINUTE_S * MINUTE_S
-    _write_costs(connection, rng, days, end_s)
+    end_s = until_ns // NS_PER_S // HOUR_S * HOUR_S
+    costs = [probe_rows(rng, "gpu0", 0)[1] for _ in range(POOL_ROWS)]
+    _write(connection, costs, (end_s, days), PROBE_EVERY_S, SAMPLED_NS)
     for index in range(GPUS):
-        _write_device(connection, rng, f"gpu{index}", days, end_s)
+        rows = [device_row(rng, f"gpu{index}", DEVICE_EVERY_S, 0) for _ in range(POOL_ROWS)]
+        _write(connection, rows, (end_s, days), DEVICE_EVERY_S, RAW_NS)
     connection.execute("COMMIT")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
@@ -126,43 +128,53 @@ def insert_series(connection: sqlite3.Connection, point: Point) -> int:
     return rowid
 
 
-def _write_costs(
-    connection: sqlite3.Connection, rng: random.Random, days: float, end_s: int
+def _write(
+    connection: sqlite3.Connection,
+    pool: list[Point],
+    span: tuple[int, float],
+    every_s: int,
+    raw_ns: int,
 ) -> None:
-    pool = [probe_rows(rng, "gpu0", 0)[1] for _ in range(POOL_ROWS)]
+    """Write the rows of a series: as measured for the last days, and all by the hour.
+
+    Args:
+        connection: The store.
+        pool: Rows of the series.
+        span: The end in UTC s, and the number of days.
+        every_s: Distance of rows as measured.
+        raw_ns: How long these are kept.
+    """
+    end_s, days = span
     series_id = insert_series(connection, pool[0])
+    raw_s = end_s - min(int(days * DAY_S), raw_ns // NS_PER_S)
     texts = [field_set(point.fields) for point in pool]
     connection.executemany(
         "INSERT INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
         (
-            (series_id, second * NS_PER_S, texts[rng.randrange(POOL_ROWS)])
-            for second in range(end_s - int(days * DAY_S), end_s, PROBE_EVERY_S)
+            (series_id, second * NS_PER_S, texts[index % POOL_ROWS])
+            for index, second in enumerate(range(raw_s, end_s, every_s))
         ),
     )
-
-
-def _write_device(
-    connection: sqlite3.Connection, rng: random.Random, name: str, days: float, end_s: int
-) -> None:
-    layouts = Layouts(connection)
-    minutes = [[device_row(rng, name, 10, 0) for _ in range(6)] for _ in range(POOL_ROWS)]
-    series_id = insert_series(connection, minutes[0][0])
-    encoded_rows = []
-    for rows in minutes:
-        cells = aggregate("device", [row.fields for row in rows])
-        names = sorted(cells)
-        encoded_rows.append((len(rows), layouts.id_of(names), encoded(cells, names, len(rows))))
+    count = HOUR_S // every_s
+    hours = []
+    for first in range(POOL_ROWS):
+        rows = [Part(i, 1, pool[(first + i) % POOL_ROWS].fields) for i in range(count)]
+        hours.append(field_set(aggregate(pool[0].measurement, rows)))
     connection.executemany(
-        "INSERT INTO rollups_1m (series_id, time_ns, newest_ns, rows, layout_id, cells)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO hours (series_id, time_ns, newest_ns, rows, step_ns, is_reduced, fields, load)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             (
                 series_id,
                 second * NS_PER_S,
-                (second + 50) * NS_PER_S,
-                *encoded_rows[rng.randrange(POOL_ROWS)],
+                (second + HOUR_S - every_s) * NS_PER_S,
+                count,
+                every_s * NS_PER_S,
+                second < raw_s,
+                hours[index % POOL_ROWS],
+                bytes(PACKED_BYTES) if pool[0].measurement == "device" else None,
             )
-            for second in range(end_s - int(days * DAY_S), end_s, MINUTE_S)
+            for index, second in enumerate(range(end_s - int(days * DAY_S), end_s, HOUR_S))
         ),
     )
 
@@ -195,7 +207,7 @@ def query_trend(config: Path, query: MeasuredQuery, days: int, *more: str) -> st
 
 def page_of(store: Path) -> Callable[[MeasuredQuery, int], bytes]:
     """Return a function that calls the page's ASGI application without a socket."""
-    app = dashboard(store, SystemClock()).app
+    app = dashboard(store, SystemClock())
     loop = asyncio.new_event_loop()
 
     async def get(query_string: str) -> bytes:
@@ -233,20 +245,24 @@ def page_of(store: Path) -> Callable[[MeasuredQuery, int], bytes]:
     return fetch
 
 
+ROWS_SQL = """SELECT time_ns, fields FROM points WHERE series_id = :series AND time_ns >= :since
+    UNION ALL SELECT time_ns, fields FROM hours WHERE series_id = :series AND time_ns >= :since
+    AND is_reduced"""
+
+
 def query_sqlite(store: Path, query: MeasuredQuery, days: int) -> int:
     """Fetch every row of the query as text; return the number of rows."""
-    text = "fields" if query.table == "points" else "cells"
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     since_ns = time.time_ns() - days * DAY_S * NS_PER_S
-    sql = (
-        f"SELECT time_ns, {text} FROM {query.table}"  # noqa: S608 - literals
-        " WHERE series_id = ? AND time_ns >= ?"
-    )
     name = query.field.partition(".")[0]
     series_ids = connection.execute(
         "SELECT id FROM series WHERE measurement = ?", (name,)
     ).fetchall()
-    rows = sum(1 for (series,) in series_ids for _ in connection.execute(sql, (series, since_ns)))
+    rows = sum(
+        1
+        for (series,) in series_ids
+        for _ in connection.execute(ROWS_SQL, {"series": series, "since": since_ns})
+    )
     connection.close()
     return rows
 
@@ -291,26 +307,14 @@ def lines_of(store: Path, days: int) -> Iterator[list[str]]:
     """Yield the queried fields of the last days in line protocol, in batches of lines."""
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     since_ns = time.time_ns() - days * DAY_S * NS_PER_S
-    (names,) = connection.execute("SELECT names FROM layouts").fetchone()
-    position = json.loads(names).index("power_w")
-    read = number_reader("cost_per_inference")
-    readers: dict[str, Callable[[str], object]] = {
-        "cost": read,
-        "device": lambda text: number_in(json.loads(text)[position], 1),
-    }
     all_series = connection.execute("SELECT id, measurement, key FROM series").fetchall()
     for series, name, key in all_series:
         query = next(one for one in QUERIES if one.field.startswith(name))
-        field, text = (
-            query.field.partition(".")[2],
-            "fields" if query.table == "points" else "cells",
-        )
-        rows = connection.execute(
-            f"SELECT time_ns, {text} FROM {query.table} WHERE series_id = ? AND time_ns >= ?",  # noqa: S608 - literals
-            (series, since_ns),
-        )
+        field = query.field.partition(".")[2]
+        read = number_reader(field)
+        rows = connection.execute(ROWS_SQL, {"series": series, "since": since_ns})
         while batch := rows.fetchmany(LINES_AT_ONCE):
-            yield [f"{key} {field}={readers[name](line)} {time_ns}" for time_ns, line in batch]
+            yield [f"{key} {field}={read(line)} {time_ns}" for time_ns, line in batch]
     connection.close()
 
 

@@ -2,10 +2,10 @@
 
     python bench/report_speed.py [--repeats 3] [--rows] [--json FILE]
 
-The store has rows as the default retention leaves them: every ten seconds for a week, every minute
-for a month, then every hour, of eight devices; twelve probe series and a service with two models every
-five minutes (`tests/fakes/long_host.py`), and the summaries of hours that the daemon writes beside them.
-It is written without a daemon, so that no hours of budgets are kept. `--rows` leaves the summaries out:
+The store has rows as the default retention leaves them: every ten seconds for a week, then every
+hour, of eight devices; twelve probe series and a service with two models every five minutes for 90 days
+(`tests/fakes/long_host.py`), and the hour rows that the daemon writes beside them.
+It is written without a daemon, so that no hours of budgets are kept. `--rows` leaves these out:
 all is read from rows. Figures are medians; the peak is that of the largest process. The overview, with which the
 dashboard and the terminal begin, too, is called in this process.
 """
@@ -28,9 +28,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
 
 from costprobe.adapters.store.read import StoreReader  # noqa: E402 - as above
 from costprobe.configuration import load  # noqa: E402 - as above
-from costprobe.spend.evaluate import BudgetOverview, budget_overviews  # noqa: E402 - as above
-from costprobe.spend.now import host_budgets, paid_currencies  # noqa: E402 - as above
-from costprobe.spend.query import SpendBook, Usual  # noqa: E402 - as above
+from costprobe.spend.evaluate import BudgetOverview, SpendBooks  # noqa: E402 - as above
+from costprobe.spend.now import host_months  # noqa: E402 - as above
 from costprobe.ui.host_overview import overview  # noqa: E402 - as above
 from fakes import long_host  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - the path first
@@ -70,12 +69,10 @@ def overview_ms(config_path: Path, repeats: int) -> dict[str, float]:
     config = load(config_path)
     with closing(StoreReader.open(config_path.parent / "costprobe.db")) as reader:
         now_ns = max(row.time_ns for row in reader.last("device", time.time_ns()))
-        books: dict[int, SpendBook] = {}
-        budgets = host_budgets(config.budget, paid_currencies(reader))
-        usual = Usual(config.telemetry.aggregate_s)
+        books = SpendBooks(config.budget, config.telemetry.aggregate_s)
 
         def months() -> list[BudgetOverview]:
-            return budget_overviews(config.budget, usual, reader, budgets, now_ns, books=books)
+            return host_months(books, config.budget, reader, now_ns)[1]
 
         known = months()
         calls = {
@@ -100,14 +97,14 @@ def main() -> int:
     add_json(parser)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="private folder for the stores (2 GB)")
-    parser.add_argument("--rows", action="store_true", help="without summaries of hours")
+    parser.add_argument("--rows", action="store_true", help="without hour rows beside rows")
     options = parser.parse_args()
     table = Table(issue_line=6)
     for days, goal_s in GOALS_S.items():
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             config = long_host.made(Path(folder), time.time_ns(), max(days, 120))
             if not options.rows:
-                long_host.summarized(config, time.time_ns())
+                long_host.settled(config, time.time_ns())
             if days == min(GOALS_S):
                 for name, middle_ms in overview_ms(config, 3 * options.repeats).items():
                     goal = f"≤ {GOAL_MS}" if name == "overview" else ""

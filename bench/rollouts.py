@@ -46,7 +46,7 @@ class RolloutRecipe:
     seed: int = 1
 
 
-def rollout(recipe: RolloutRecipe) -> tuple[list[HostSeries], float]:
+def rollout(recipe: RolloutRecipe) -> tuple[list[HostSeries[float]], float]:
     """Return the series of the hosts, and the mean of the true effects of those that changed."""
     rng = random.Random(recipe.seed)
     buckets, rows = recipe.days * BUCKETS_PER_DAY, 10

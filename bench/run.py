@@ -1,6 +1,6 @@
 """Run the benchmarks one after the other and print one table: ours, peer, ratio, goal.
 
-    python bench/run.py [--only query_latency,probing] [--long] [--out FILE]
+    python bench/run.py [--only query_latency,starting] [--long] [--out FILE]
 
 Each runs in its own process and writes its rows with `--json`. A failed benchmark is listed below
 the table, and the others run. The report is written to bench/results/ with the machine's data.
@@ -51,12 +51,9 @@ class Benchmark(NamedTuple):
 BENCHES = (
     Benchmark("footprint", ("--seconds", "120")),
     Benchmark("pushing", ("--points", "200000")),
-    Benchmark("committing", ("--seconds", "30")),
     Benchmark("query_latency", long=("--long",)),
     Benchmark("starting"),
-    Benchmark("probing", long=("--long",)),
     Benchmark("detection", ("--cost",)),
-    Benchmark("fleet", ("--short",)),
 )
 
 

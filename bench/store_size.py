@@ -1,12 +1,12 @@
 """Size of the store after a year of eight GPUs and a CPU with the defaults, each GPU probed.
 
-Fills a store with rows as the daemon writes them, in simulated time and with a tenth of the default
-retention, until its size is constant. Then measures the bytes per row of each table and multiplies
-them with the number of rows that the defaults keep after a year.
+Fills a store with rows as the daemon writes them, in simulated time and with a thirtieth of the
+retention of rows as measured, until its size is constant. Then measures the bytes per row of each table and multiplies
+them with the number of rows that are kept after a year.
 
 Usage: python bench/store_size.py [DAYS]
 
-DAYS is at least 4: hours are rolled up after three.
+DAYS is at least 4: runs of probes become hours after three.
 """
 
 import random
@@ -20,8 +20,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from costprobe.adapters.store.database import WAL_BYTES_KEPT  # noqa: E402 - as above
-from costprobe.adapters.store.settings import StoreConfig  # noqa: E402 - as above
-from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, prune  # noqa: E402 - as above
+from costprobe.adapters.store.retention import KeepSince  # noqa: E402 - as above
+from costprobe.adapters.store.upkeep import (  # noqa: E402 - as above
+    HOURS_NS,
+    RAW_NS,
+    RETENTION_EVERY_S,
+    SAMPLED_NS,
+    prune,
+)
 from costprobe.adapters.store.write import Store  # noqa: E402 - as above
 from costprobe.configuration import Config  # noqa: E402 - the path is set above
 from costprobe.core.records import FieldValue, Point  # noqa: E402 - as above
@@ -35,8 +41,8 @@ DAY_S = 86_400
 YEAR_DAYS = 365
 NS = 1_000_000_000
 START_NS = 1_780_012_800 * NS
-# The simulated retention is shorter than the default by this factor.
-RETENTION_DIVISOR = 10
+# The simulated retention is shorter by this factor.
+RETENTION_DIVISOR = 30
 GOAL_MB = 1000.0
 HOST = {"host": "gpu-node-17.example.com"}
 MODEL = "NVIDIA H100 80GB HBM3"
@@ -169,7 +175,7 @@ def rare_rows(rng: random.Random, second: int, time_ns: int) -> list[Point]:
     return rows
 
 
-def filled(path: Path, config: StoreConfig, days: float) -> tuple[Store, float]:
+def filled(path: Path, days: float) -> tuple[Store, float]:
     """Write rows for some days of simulated time, applying the daemon's retention.
 
     Returns:
@@ -193,7 +199,9 @@ def filled(path: Path, config: StoreConfig, days: float) -> tuple[Store, float]:
             store.append(pending)
             pending = []
             started_s = time.perf_counter()
-            prune(store, config, clock.now_ns)
+            store.settle(clock.now_ns, 1000)
+            ages_ns = (RAW_NS // RETENTION_DIVISOR, SAMPLED_NS // RETENTION_DIVISOR, HOURS_NS, 0)
+            prune(store, KeepSince(*(clock.now_ns - age_ns for age_ns in ages_ns)))
             slowest_s = max(slowest_s, time.perf_counter() - started_s)
     store.append(pending)
     return store, slowest_s
@@ -203,22 +211,21 @@ def bytes_per_row(connection: sqlite3.Connection) -> dict[tuple[str, str], float
     """Return the bytes of a row with its share of the indexes, by table and measurement."""
     sizes = dict(connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"))
     bytes_by_row = {}
-    for table in ("rollups_1m", "rollups_1h"):
-        for measurement, share in row_shares(connection, table, "cells"):
-            bytes_by_row[table, measurement] = sizes[table] * share
-    size = sizes["points"] + sizes["sqlite_autoindex_points_1"]
-    for measurement, share in row_shares(connection, "points", "fields"):
-        bytes_by_row["points", measurement] = size * share
+    for table in ("points", "hours"):
+        size = sizes[table] + sizes[f"sqlite_autoindex_{table}_1"]
+        for measurement, share in row_shares(connection, table):
+            bytes_by_row[table, measurement] = size * share
     return bytes_by_row
 
 
-def row_shares(connection: sqlite3.Connection, table: str, column: str) -> list[tuple[str, float]]:
+def row_shares(connection: sqlite3.Connection, table: str) -> list[tuple[str, float]]:
     """Return a row's share of its table for each measurement.
 
-    It consists of the length of the text column, and an equal part of the rest for every row.
+    It consists of the length of its fields and load, and an equal part of the rest for every row.
     """
+    length_sql = "length(fields)" + (" + coalesce(length(load), 0)" if table == "hours" else "")
     rows = connection.execute(
-        f"SELECT measurement, count(*), sum(length({column})) FROM {table}"  # noqa: S608 - literals
+        f"SELECT measurement, count(*), sum({length_sql}) FROM {table}"  # noqa: S608 - literals
         f" JOIN series ON series.id = {table}.series_id GROUP BY measurement"
     ).fetchall()
     payload = connection.execute(
@@ -228,7 +235,7 @@ def row_shares(connection: sqlite3.Connection, table: str, column: str) -> list[
     return [(name, (length / count + rest) / payload) for name, count, length in rows]
 
 
-def rows_after(days: int, config: StoreConfig) -> dict[tuple[str, str], float]:
+def rows_after(days: int) -> dict[tuple[str, str], float]:
     """Return the number of rows that the retention keeps, by table and measurement."""
     per_day = {
         "device": (GPUS + 1) * DAY_S / Config().telemetry.aggregate_s,
@@ -237,41 +244,26 @@ def rows_after(days: int, config: StoreConfig) -> dict[tuple[str, str], float]:
         "cost": GPUS * DAY_S / PROBE_EVERY_S,
         "event": EVENTS_PER_DAY,
     }
-    raw, minutes, hours = (
-        min(days, kept_s / DAY_S)
-        for kept_s in (
-            config.retention_s,
-            config.rollup_1m_retention_s,
-            config.rollup_1h_retention_s,
-        )
+    raw, sampled, hours = (
+        min(days, kept_ns / NS / DAY_S) for kept_ns in (RAW_NS, SAMPLED_NS, HOURS_NS)
     )
     rows = {("points", "event"): per_day["event"] * hours}
     for name, series in (("device", GPUS + 1), ("agent", 1), ("probe", GPUS), ("cost", GPUS)):
-        is_rare = name in ("probe", "cost")
-        rows["points", name] = per_day[name] * (minutes if is_rare else raw)
-        if not is_rare:
-            rows["rollups_1m", name] = series * 1440 * (minutes - raw)
-        rows["rollups_1h", name] = series * 24 * (hours - minutes)
+        rows["points", name] = per_day[name] * (sampled if name in ("probe", "cost") else raw)
+        rows["hours", name] = series * 24 * hours
     return rows
 
 
 def main() -> int:
-    defaults = StoreConfig()
-    shorter = defaults.model_copy(
-        update={
-            name: getattr(defaults, name) / RETENTION_DIVISOR
-            for name in ("retention_s", "rollup_1m_retention_s")
-        }
-    )
     days = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
-    least_days = shorter.rollup_1m_retention_s / DAY_S + 1
+    least_days = SAMPLED_NS / RETENTION_DIVISOR / NS / DAY_S + 1
     if not days >= least_days:
-        print(f"DAYS: {days:g} is too short for rolled-up hours; write at least {least_days:g}")
+        print(f"DAYS: {days:g} is too short for hours of probes; write at least {least_days:g}")
         return 2
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "costprobe.db"
         started_s = time.perf_counter()
-        store, slowest_s = filled(path, shorter, days)
+        store, slowest_s = filled(path, days)
         took_s = time.perf_counter() - started_s
         with store._database.reading("measure") as connection:  # noqa: SLF001 - reads page sizes
             sizes = bytes_per_row(connection)
@@ -283,7 +275,7 @@ def main() -> int:
     )
     print(f"{'table':11} {'rows of':8} {'bytes/row':>10} {'rows/year':>11} {'MB':>8}")
     total_mb = 0.0
-    for (table, name), rows in rows_after(YEAR_DAYS, defaults).items():
+    for (table, name), rows in rows_after(YEAR_DAYS).items():
         size_mb = sizes[table, name] * rows / 1e6
         total_mb += size_mb
         print(f"{table:11} {name:8} {sizes[table, name]:10.0f} {rows:11,.0f} {size_mb:8.1f}")

@@ -128,7 +128,7 @@ class Config(RootSection):
     def cross_field_problems(self) -> Iterator[str]:
         """Yield the errors across tables, one line each: `key.path: what is wrong and how to fix it`."""
         yield from super().cross_field_problems()
-        yield from _currency_problems(self.price, self.electricity)
+        yield from _currency_problems(self.price)
         yield from _plan_problems(self.price)
         yield from _budget_problems(self.budget, self.rule, self.price, self.service)
         yield from _workload_problems(self.workload, self.probe, self.service)
@@ -192,18 +192,10 @@ def validated(raw: Mapping[str, Any], path: Path) -> Config:
     return validate_tables(raw, path, Config)
 
 
-def _currency_problems(
-    plans: Sequence[Plan], electricity: ElectricityConfig | None
-) -> Iterator[str]:
-    """Check that prices and tariff have the same currency, because they are added."""
+def _currency_problems(plans: Sequence[Plan]) -> Iterator[str]:
+    """Check that prices have the same currency, because they are added."""
     currencies = {plan.currency for plan in plans}
-    if electricity is not None and currencies:
-        if currencies != {electricity.currency}:
-            yield (
-                f"electricity.currency: {electricity.currency} cannot be added to prices in"
-                f" {', '.join(sorted(currencies))}; use one currency"
-            )
-    elif len(currencies) > 1:
+    if len(currencies) > 1:
         yield f"price: {' and '.join(sorted(currencies))} cannot be added; use one currency"
 
 

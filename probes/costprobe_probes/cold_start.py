@@ -34,15 +34,13 @@ def report_start(
     """
     received_ns = time.monotonic_ns()
     opened = _opened_files() if request.get("list_files") else None
-    start = open_session(wire, request).start(request)
+    start, own_files = open_session(wire, request).start(request)
     wire.report(
         "cold_start",
         received_ns=received_ns,
-        loaded_ns=start.loaded_ns,
-        answered_ns=start.answered_ns,
+        **start,
         read_bytes=read_bytes(),
-        fingerprint=start.fingerprint,
-        files=None if opened is None else by_folder({*opened, *start.files, *_mapped_files()}),
+        files=None if opened is None else by_folder({*opened, *own_files, *_mapped_files()}),
     )
 
 

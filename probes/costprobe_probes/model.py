@@ -12,8 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections import deque
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import chain
@@ -68,54 +67,7 @@ def _forget_kernels() -> None:
     compiler.reset()
 
 
-class Workload(SourcedModel):
-    """A model ready to run: in evaluation mode, with the requested dtype; `inputs` returns `Inputs`."""
-
-    __slots__ = ()
-
-    @property
-    def digest(self) -> str:
-        """Hash of the files that were read; empty if there are none. It reads them again."""
-        return digest_of(self.files) if self.files else ""
-
-    def on(self, device: torch.device) -> Workload:
-        """Return the same workload with its module on a device."""
-        module = self.module.to(device) if self.move is None else self.move(device)
-        return self._replace(module=module)
-
-    def staged(self, inputs: Inputs, device: torch.device, batch: int) -> Inputs:
-        """Return inputs on a device, with the state of a pass of a batch."""
-        moved = inputs.map(lambda x: x.to(device))
-        state = self.state(batch, device) if self.state is not None else ()
-        return moved._replace(args=(*moved.args, *state))
-
-    def forward_pass(self, inputs: Inputs) -> Callable[[], object]:
-        """Return one forward pass over inputs on the module's device."""
-        module, args, kwargs = self.module, inputs.args, inputs.kwargs
-        if kwargs:
-            return lambda: completed(module(*args, **kwargs))
-        return lambda: completed(module(*args))
-
-
-def completed(result: object) -> object:
-    """Do what remains of a pass whose result is computed as it is read, and return the result.
-
-    Raises:
-        ProbeConfigError: It is asynchronous.
-    """
-    if isinstance(result, torch.Tensor):
-        return result
-    if isinstance(result, Iterator):
-        deque(result, maxlen=0)
-    elif isinstance(result, (Awaitable, AsyncIterable)):
-        raise ProbeConfigError(
-            f"the model's forward returns {type(result).__name__}, whose work is not done when it"
-            " returns: measure a module whose forward returns tensors"
-        )
-    return result
-
-
-def load(spec: Spec, seed: int) -> Workload:
+def load(spec: Spec, seed: int) -> SourcedModel:
     """Load a model and its inputs, on the host.
 
     Args:
@@ -144,7 +96,7 @@ def load(spec: Spec, seed: int) -> Workload:
         )
 
     inputs(sourced.min_batch)
-    return Workload(*sourced._replace(inputs=inputs))
+    return sourced._replace(inputs=inputs)
 
 
 DRIVER_VERSION_FILE = "/proc/driver/nvidia/version"
@@ -189,7 +141,7 @@ def software(
     return versions
 
 
-def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str, str]:
+def model_facts(workload: SourcedModel, *, name: str, dtype: str | None) -> dict[str, str]:
     """Return the identity of a model: name, dtype, parameters, weights, and the inputs of one item.
 
     Weights are included as exact sums of their bits: this distinguishes the files of two training
@@ -219,7 +171,7 @@ def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str
     if workload.weights:
         facts["weights_source"] = workload.weights
     if workload.files:
-        facts["file"] = workload.digest
+        facts["file"] = digest_of(workload.files)
     return facts
 
 
@@ -323,7 +275,7 @@ class LoadedModel(NamedTuple):
         compiled: Its module for torch.compile; None if it is not compiled.
     """
 
-    workload: Workload
+    workload: SourcedModel
     facts: dict[str, str]
     compiled: Optional[CompiledModule] = None  # noqa: UP045 - evaluated on Python 3.9
 
@@ -378,7 +330,7 @@ def _compile(run: Callable[[], object]) -> None:
         ) from error
 
 
-def work_of_pass(device: TorchDevice, workload: Workload, batch: int) -> PassWork:
+def work_of_pass(device: TorchDevice, workload: SourcedModel, batch: int) -> PassWork:
     """Return the work of a pass of a batch, by running one; it is the same in every execution mode."""
     # Whatever an operator's module or a version of torch cannot do here, the measurement is complete:
     # FlopCounterMode cannot count a pass that computes gradients.
@@ -391,7 +343,7 @@ def work_of_pass(device: TorchDevice, workload: Workload, batch: int) -> PassWor
 
 
 def check_memory(
-    workload: Workload,
+    workload: SourcedModel,
     device: TorchDevice,
     name: str,
     batch: int,

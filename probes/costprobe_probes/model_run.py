@@ -26,7 +26,6 @@ from costprobe_probes.stats import (
     merged,
     outliers,
     quantile,
-    random_phase_s,
     summary,
 )
 from costprobe_probes.timing import (
@@ -225,13 +224,8 @@ class ModelProbeRun:
         request = self._request
         settings = None
         if request["energy"]:
-            settings = WindowSettings(
-                window_s=max(request["window_s"], ENERGY_WINDOW_MIN_S),
-                tail_s=request["tail_s"],
-                marked=self._wire.marked,
-                on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
-                phase_s=random_phase_s(),
-            )
+            window_s = max(request["window_s"], ENERGY_WINDOW_MIN_S)
+            settings = WindowSettings.of(self._wire, window_s, request["tail_s"])
         return run_load(
             self._device,
             run,

@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -16,7 +16,6 @@ from costprobe_probes.model import (
     AUTOGRAD,
     CompiledModule,
     LoadedModel,
-    Workload,
     autograd_of,
     check_memory,
     forward_pass,
@@ -25,23 +24,8 @@ from costprobe_probes.model import (
     software,
 )
 from costprobe_probes.model_run import ModelProbeRun
+from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.wire import ProbeConfigError, Spec, Wire, fingerprint
-
-
-class StartInstants(NamedTuple):
-    """The first pass of a model in a process; all times are CLOCK_MONOTONIC ns.
-
-    Attributes:
-        loaded_ns: The weights are on the device.
-        answered_ns: The first pass is complete: lazy initialization and compilation included.
-        fingerprint: Fingerprint of software and model, as of the probe's runs.
-        files: Files of the model.
-    """
-
-    loaded_ns: int
-    answered_ns: int
-    fingerprint: str
-    files: tuple[str, ...]
 
 
 class Session:
@@ -81,8 +65,12 @@ class Session:
         with AUTOGRAD[autograd_of(request)](), self._device.in_background():
             ModelProbeRun(self._wire, request, self._device, loaded, started_s).run()
 
-    def start(self, request: dict[str, Any]) -> StartInstants:
+    def start(self, request: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Load the model of a request for the first time in this process, and run one pass.
+
+        Returns:
+            When the weights were on the device, and when the pass was complete, in CLOCK_MONOTONIC ns,
+            with the fingerprint of the probe's runs; and the files of the model.
 
         Raises:
             ProbeConfigError: The request is invalid.
@@ -106,7 +94,8 @@ class Session:
         # After the measurement: it reads all weights.
         facts = model_facts(workload, name=spec.name, dtype=spec.dtype)
         names = loaded._replace(facts=facts).software(self._device, request)
-        return StartInstants(loaded_ns, answered_ns, fingerprint(names), workload.files)
+        instants = {"loaded_ns": loaded_ns, "answered_ns": answered_ns}
+        return {**instants, "fingerprint": fingerprint(names)}, workload.files
 
     def _use_threads(self, threads: int | None) -> None:
         """Compute on so many threads, each on a processor of their own; by default as torch chooses.
@@ -119,7 +108,7 @@ class Session:
             with suppress(ProcessLookupError):  # it ended meanwhile
                 os.sched_setaffinity(int(thread.name), self._processors[:threads])
 
-    def _on_device(self, spec: Spec, request: dict[str, Any]) -> Workload:
+    def _on_device(self, spec: Spec, request: dict[str, Any]) -> SourcedModel:
         """Load the model of a request, and move it to the device if it fits.
 
         Raises:

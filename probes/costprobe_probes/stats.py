@@ -15,6 +15,8 @@ from random import SystemRandom
 from threading import Event
 from typing import NamedTuple
 
+from costprobe_probes.wire import Wire
+
 # Part of the fingerprint. It changes with what a latency or a throughput means: warm-up, what lies
 # between the two instants of a pass, the loop of back-to-back passes. Values before and after are
 # not comparable.
@@ -302,6 +304,17 @@ class WindowSettings(NamedTuple):
     marked: Event
     on_edge: Callable[[str, int], None]
     phase_s: float = 0.0
+
+    @classmethod
+    def of(cls, wire: Wire, window_s: float, tail_s: float) -> WindowSettings:
+        """Return the settings of a window whose edges are reported on the pipe to the daemon."""
+        return cls(
+            window_s=window_s,
+            tail_s=tail_s,
+            marked=wire.marked,
+            on_edge=lambda edge, t_ns: wire.report(edge, t_ns=t_ns),
+            phase_s=random_phase_s(),
+        )
 
 
 def random_phase_s() -> float:

@@ -6,21 +6,17 @@ This module does not import torch, so that its absence is reported with a fix.
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import os
-import resource
-import signal
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from costprobe_probes.cold_start import report_start
-from costprobe_probes.wire import ProbeConfigError, Wire, describe, kind_of
+from costprobe_probes.wire import ProbeConfigError, Wire, describe, kind_of, prepare_process
 
 if TYPE_CHECKING:  # torch takes seconds, and may be missing
     from costprobe_probes.session import Session
 
-OOM_SCORE_ADJ = "500"
 NICENESS = 10
 # ioprio_set(2): number of the system call, and the lowest of the eight best-effort levels.
 IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "ppc64le": 273}
@@ -56,22 +52,6 @@ def _torch_session(wire: Wire, request: dict[str, Any]) -> Session:
     return Session(wire, request["torch_device"])
 
 
-def _prepare() -> None:
-    """Dump a stack trace on a hang or crash, and be the first victim of the OOM killer."""
-    faulthandler.enable(all_threads=False)
-    # The daemon sends this before it kills a worker that exceeded its deadline.
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
-    # Writing the core dump of a process with a model takes minutes.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    # torch works without numpy; its warning is misleading.
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123 - one write
-            file.write(OOM_SCORE_ADJ)
-    except OSError as error:
-        sys.stderr.write(f"oom_score_adj: {error}\n")
-
-
 def _lower_priority() -> None:
     """Give this process the lowest CPU and I/O priority."""
     os.nice(NICENESS)
@@ -83,7 +63,9 @@ def _lower_priority() -> None:
 def main() -> None:
     """Run requests until the daemon closes the pipe."""
     wire = Wire()
-    _prepare()
+    prepare_process()
+    # torch works without numpy; its warning is misleading.
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     serve(wire)
 
 

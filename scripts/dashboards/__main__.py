@@ -61,9 +61,11 @@ def _without_promql(target: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in target.items() if key != PROMETHEUS}
 
 
-def written(board: object) -> str:
-    """Return the text of a file."""
-    return json.dumps(board, indent=1, sort_keys=True) + "\n"
+def written(board: dict[str, Any]) -> str:
+    """Return the text of a file: a panel a line."""
+    panels = ",\n".join(json.dumps(panel, sort_keys=True) for panel in board["panels"])
+    rest = json.dumps({**board, "panels": []}, sort_keys=True)
+    return rest.replace('"panels": []', f'"panels": [\n{panels}\n]', 1) + "\n"
 
 
 def main(folder: Path, *, check: bool) -> int:

@@ -94,14 +94,16 @@ def render() -> str:
 
 def pages() -> Iterator[Page]:
     """Yield the tables in the order of the file; keys of a kind follow the keys of all kinds."""
-    for name, hint in get_type_hints(Config, include_extras=True).items():
+    hints = get_type_hints(Config, include_extras=True)
+    for name in Config.model_fields:
+        hint = hints[name]
         is_list = get_origin(hint) is tuple
         heading = f"[[{name}]]" if is_list else f"[{name}]"
         sections = sections_in(hint)
         if len(sections) == 1:
             yield Page(code(heading), 2, about(sections[0]), keys_of(sections[0]))
             yield from _inner(sections[0], name, 3)
-        else:
+        elif sections:
             yield from _union(name, heading, sections)
 
 

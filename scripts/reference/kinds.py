@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from costprobe.adapters.http.access import Secret
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
@@ -31,6 +32,7 @@ PLAIN: dict[object, str] = {
     Decimal: "exact number",
     str: "text",
     Path: "path",
+    Secret: "secret",
     date: "date",
 }
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from costprobe.core.config.model import SampleTable
-from costprobe.delivery.influx import InfluxV2Config
 from costprobe.ui.cli.support.config_sample import (
     ALERTING,
     HEAD,
@@ -19,9 +18,7 @@ from costprobe.ui.cli.support.config_sample import (
     joined,
 )
 
-_SERVICE_SINK = SampleTable(
-    "[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token_credential")
-)
+_SERVICE_SINK = SINK._replace(values={"token": "credential:influxdb-token"})
 
 
 def service_sample() -> str:

@@ -82,7 +82,7 @@ def _percentiles(name: str, words: str) -> dict[str, str]:
 
 MEASUREMENTS: Mapping[str, Words] = {
     "device": Words(
-        "A device over an interval (`[telemetry] aggregate`, 10 s) that ends at multiples of its length, at"
+        "A device over an interval (ten times `[telemetry] every`, 10 s) that ends at multiples of its length, at"
         " the same time on every host. Metrics that the device does not support are absent.",
         {
             "power_w": "Mean power; absent for a MIG device, because it is in its board's row.",

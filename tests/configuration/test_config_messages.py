@@ -66,7 +66,7 @@ MORE = {
     "TenantsConfig": {"gateway": "litellm"},
     "FleetSection": {"database": "costprobe"},
     "SloConfig": {"latency_p90": "500ms"},
-    "AppriseConfig": {"url_file": "/etc/costprobe/url"},
+    "AppriseConfig": {"url": "file:/etc/costprobe/url"},
 }
 # What else a file with a table needs.
 SERVICE = {"name": "chat", "url": "http://127.0.0.1:8000", "engine": "vllm", "devices": ["gpu0"]}
@@ -90,6 +90,8 @@ def required(section):
 def tables():
     """Path in messages, section class, and a function from its table to the whole file."""
     for name, hint in get_type_hints(Config, include_extras=True).items():
+        if name not in Config.model_fields:
+            continue
         is_list = isinstance(Config.model_fields[name].default, tuple)
         for section in sections(hint):
 

@@ -22,16 +22,16 @@ CANARY = "canary-token"
 CASES = {
     "alertmanager": NotifierCase(
         keys=lambda url, _: {"url": url},
-        secret_keys=lambda url, secret: {"url": url, "token_file": secret(CANARY)},
+        secret_keys=lambda url, secret: {"url": url, "token": f"file:{secret(CANARY)}"},
     ),
     "webhook": NotifierCase(
         keys=lambda url, _: {"url": url},
-        secret_keys=lambda url, secret: {"url_file": secret(f"{url}/{CANARY}")},
+        secret_keys=lambda url, secret: {"url": f"file:{secret(f'{url}/{CANARY}')}"},
     ),
     "apprise": NotifierCase(
-        keys=lambda url, secret: {"url_file": secret(url.replace("http", "json", 1))},
+        keys=lambda url, secret: {"url": f"file:{secret(url.replace('http', 'json', 1))}"},
         secret_keys=lambda url, secret: {
-            "url_file": secret(f"{url.replace('http', 'json', 1)}/{CANARY}")
+            "url": f"file:{secret(url.replace('http', 'json', 1) + '/' + CANARY)}"
         },
     ),
 }

@@ -31,7 +31,7 @@ gpus = false
 cpu = true
 cpu_idle_w = 10
 cpu_max_w = 20
-aggregate = "1s"
+every = "100ms"
 [alerting]
 defaults = false
 evaluate_every = "1s"

@@ -37,7 +37,7 @@ def build(request, kinds, tmp_path):
     def make(url, *, is_secret=False, timeout="20s"):
         keys = (case.secret_keys if is_secret else case.keys)(url, secret)
         section = {"name": "n", "kind": request.param, "timeout": timeout, **keys}
-        built.append(kind.build(kind.config.model_validate(section), None))
+        built.append(kind.build(kind.config.model_validate(section)))
         return built[-1]
 
     # Apprise starts a child before it connects.
@@ -82,14 +82,14 @@ def test_alerts_of_one_send_arrive_and_pending_ones_do_not(build):
 def test_further_headers_of_http_notifiers(kinds, tmp_path):
     """A gateway's, such as Mimir's X-Scope-OrgID; a webhook's own key signs its messages."""
     (tmp_path / "key").write_text(f"{CANARY}\n")
-    key = {"key_file": str(tmp_path / "key"), "key_header": "X-Gateway-Key"}
+    key = {"key": f"file:{tmp_path}/key", "key_header": "X-Gateway-Key"}
     headers = {"X-Scope-OrgID": "ml"}
     cases = {"alertmanager": (key, {"X-Gateway-Key": CANARY}), "webhook": ({}, {})}
     for name, (more, sent) in cases.items():
         section = {"name": "n", "kind": name, "headers": headers, **more}
         with Scripted(lambda *_: ACCEPTED) as server:
             config = kinds[name].config.model_validate({**section, "url": server.url})
-            notifier = kinds[name].build(config, None)
+            notifier = kinds[name].build(config)
             notifier.send([incident()], SINCE_NS)
             assert notifier.problems() == []
             notifier.close()
@@ -100,17 +100,9 @@ def test_further_headers_of_http_notifiers(kinds, tmp_path):
                 {**section, "url": server.url, "headers": {"Host": "other"}}
             )
     (tmp_path / "key").unlink()
-    assert (
-        "cannot be read"
-        in kinds["alertmanager"]
-        .build(
-            kinds["alertmanager"].config.model_validate(
-                {"name": "n", "kind": "alertmanager", "url": "http://h", **key}
-            ),
-            None,
-        )
-        .problems()[0]
-    )
+    section = {"name": "n", "kind": "alertmanager", "url": "http://h", **key}
+    unread = kinds["alertmanager"].build(kinds["alertmanager"].config.model_validate(section))
+    assert "cannot be read" in unread.problems()[0]
 
 
 def test_any_text_is_accepted(build):

@@ -82,7 +82,7 @@ def incident(module_folder, module_daemon_in):
         daemon = module_daemon_in(**gpu.fake.env())
         notifiers = (
             f'[[notifier]]\nname = "pager"\nkind = "alertmanager"\nurl = "{alertmanager.url}"\n'
-            f'[[notifier]]\nname = "mail"\nkind = "apprise"\nurl_file = "{url}"\n'
+            f'[[notifier]]\nname = "mail"\nkind = "apprise"\nurl = "file:{url}"\n'
         )
         dead = webhook("http://127.0.0.1:1", "dead")
         daemon.start(QUICK + HOT + FAILING + notifiers + dead + webhook(server.url))

@@ -27,7 +27,7 @@ def clock():
 @pytest.fixture
 def endpoint(tmp_path, clock):
     (tmp_path / "token").write_text(GOOD.split()[1] + "\n")
-    return AnnotationEndpoint(Secret("token", tmp_path / "token"), stored, clock)
+    return AnnotationEndpoint(Secret.of_file(tmp_path / "token", "token"), stored, clock)
 
 
 def answered(endpoint, body=BODY, authorization=GOOD):
@@ -65,10 +65,10 @@ def test_bad_requests_are_answered_with_an_error(endpoint):
 
 
 def test_without_a_token_annotations_are_refused(clock, tmp_path):
-    without = AnnotationEndpoint(Secret("token"), stored, clock)
+    without = AnnotationEndpoint(None, stored, clock)
     status, document, _ = answered(without, authorization="Bearer ")
-    assert (status, "http.token_file" in document["error"]) == (403, True)
-    missing = AnnotationEndpoint(Secret("token", tmp_path / "none"), stored, clock)
+    assert (status, "http.token" in document["error"]) == (403, True)
+    missing = AnnotationEndpoint(Secret.of_file(tmp_path / "none", "token"), stored, clock)
     assert answered(missing)[0] == 503
 
 

@@ -3,8 +3,8 @@
 import urllib.request
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.rows import rendered
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S

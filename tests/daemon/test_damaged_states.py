@@ -9,8 +9,7 @@ CONFIG = """
 [telemetry]
 gpus = false
 cpu = true
-every = "200ms"
-aggregate = "1s"
+every = "100ms"
 [probing]
 duty = 1
 [[probe]]
@@ -33,7 +32,7 @@ amount = 50
 period = "day"
 """
 DISCARDED = ("terms cpu", "probe cpu quick", "job cpu quick", "duty cpu", "service chat")
-STATES = (*DISCARDED, "alerts", "alerting", "status", "budgets", "budget hours 0")
+STATES = (*DISCARDED, "alerts", "alerting", "status", "budgets")
 SHAPES = ("x", {"version": 1, "last": 7, "rate": [], "alerts": [7]}, 7, ["y"])
 
 

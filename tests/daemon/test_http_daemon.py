@@ -36,7 +36,7 @@ def served(module_daemon_in):
     daemon = module_daemon_in()
     token = daemon.folder / "token"
     token.write_text(BEARER.split()[1])
-    daemon.start(f'{QUICK}[http]\nlisten = "127.0.0.1:{port}"\ntoken_file = "{token}"\n')
+    daemon.start(f'{QUICK}[http]\nlisten = "127.0.0.1:{port}"\ntoken = "file:{token}"\n')
     daemon.wait_for(lambda: "costprobe_device_power_w{" in fetch(port, "/metrics")[1])
     return daemon, port
 

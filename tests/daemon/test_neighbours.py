@@ -28,8 +28,8 @@ def test_probe_is_skipped_or_deferred_while_the_device_is_busy(daemon_in, gpus):
     gpus.gpus[0].set_processes([4321])
     daemon = daemon_in(**gpus.env())
     patient = (
-        f'[[probe]]\nname = "patient"\nbatch = 4\npython = "{WORKER}"\nevery = "1h"\n'
-        'devices = ["gpu0"]\ndefer_at_most = "3s"\nenergy = false\n'
+        f'[[probe]]\nname = "patient"\nbatch = 4\npython = "{WORKER}"\nevery = "6s"\n'
+        'devices = ["gpu0"]\nenergy = false\n'
     )
     daemon.start(QUICK_STATUS + probe(every='"2s"', energy="false", when_busy='"skip"') + patient)
 
@@ -37,12 +37,12 @@ def test_probe_is_skipped_or_deferred_while_the_device_is_busy(daemon_in, gpus):
         return {(p["probe"], p["device"]): p for p in daemon.state("status")["probes"]}
 
     # After the maximum deferral it runs alongside the other process.
-    (row,) = daemon.wait_for(lambda: daemon.points("probe", probe="patient"))
+    row, *_ = daemon.wait_for(lambda: daemon.points("probe", probe="patient"))
     # The fake driver does not list the fake worker's own process.
     assert row.fields.get("contended") in (None, True)
     daemon.wait_for(lambda: states()["patient", "gpu0"]["deferred"])
     waited = states()["patient", "gpu0"]
-    assert (waited["deferred"], waited["skipped_for_neighbour"]) == (1, 0)
+    assert (waited["deferred"] > 0, waited["skipped_for_neighbour"]) == (True, 0)
 
     daemon.wait_for(lambda: len(daemon.points("probe", device="gpu1")) >= 2)
     assert daemon.points("probe", device="gpu0", probe="steady") == []
@@ -123,7 +123,7 @@ def test_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, tm
             + "[probing]\nduty = 1\n"
             + '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nevery = "1h"\n'
             + f'url = "{server.url}"\nrequests = 5\nconcurrency = 2\nmax_tokens = 4\n'
-            + f'token_file = "{tmp_path}/token"\n'
+            + f'token = "file:{tmp_path}/token"\n'
             + '[[probe]]\nname = "away"\nkind = "kserve"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
             + 'inputs = [{ name = "x", datatype = "FP32", shape = [1, 4] }]\nevery = "1h"\n'
         )

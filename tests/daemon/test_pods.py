@@ -64,7 +64,7 @@ def test_containers_of_a_node_bear_the_cost_of_their_devices(daemon_in, gpus, tm
                 "window": "1s",
                 "api_url": api.url,
                 "node": "node-1",
-                "token_file": str(token),
+                "token": f"file:{token}",
             }
             keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in section.items())
             daemon.start(f"{QUICK_STATUS}{OWNED}\n[kubernetes]\n{keys}")

@@ -24,7 +24,6 @@ engine = "vllm"
 devices = ["gpu0"]
 every = "250ms"
 window = "500ms"
-timeout = "200ms"
 """
 
 

@@ -29,7 +29,6 @@ def service(server, devices, name="chat", **more):
         "devices": list(devices),
         "every": "250ms",
         "window": "1s",
-        "timeout": "200ms",
         **more,
     }
     return "\n[[service]]\n" + "".join(f"{key} = {json.dumps(v)}\n" for key, v in keys.items())

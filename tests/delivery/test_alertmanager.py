@@ -16,11 +16,9 @@ CANARY = "c4nary-5ecret"
 LASTS_NS = 240 * NS_PER_S
 
 
-def sender_of(url, credentials=None, **more):
+def sender_of(url, **more):
     more = {"timeout": "5s"} | more
-    return Alertmanager(
-        AlertmanagerConfig(name="am", kind="alertmanager", url=url, **more), credentials
-    )
+    return Alertmanager(AlertmanagerConfig(name="am", kind="alertmanager", url=url, **more))
 
 
 def now(host, **more):
@@ -37,10 +35,7 @@ def seconds(text):
 def test_firing_alert_is_listed_with_its_labels(alertmanager):
     alert = now("listed", labels={"host": "listed", "gpu-type.2": "H200", "empty": "", "7x": "y"})
     sender_of(alertmanager.url).send([alert], time.time_ns())
-    (found,) = alertmanager.active(host="listed")
-    assert found["generatorURL"] == "http://gpu-01:9470/?at=2026-05-28T20:26:40Z"
-    sender = sender_of(alertmanager.url + "/", generator_url="http://node7:9000/alerts")
-    sender.send([alert], time.time_ns())
+    sender_of(alertmanager.url + "/").send([alert], time.time_ns())
     (found,) = alertmanager.active(host="listed")
     assert found["labels"] == {
         "alertname": "drift",
@@ -57,7 +52,7 @@ def test_firing_alert_is_listed_with_its_labels(alertmanager):
         "link": "http://gpu-01:9470/?at=2026-05-28T20:26:40Z",
         "id": "3f2a-1",
     }
-    assert found["generatorURL"] == "http://node7:9000/alerts"
+    assert found["generatorURL"] == "http://gpu-01:9470/?at=2026-05-28T20:26:40Z"
     assert found["status"]["state"] == "active"
     assert seconds(found["startsAt"]) == pytest.approx(alert.fired_ns / NS_PER_S, abs=0.002)
 
@@ -169,7 +164,8 @@ def test_many_symptoms_are_shortened():
     assert "flapping" in document["annotations"]["flapping"]
 
 
-def test_credentials_are_sent_and_never_shown(secret, tmp_path):
+def test_credentials_are_sent_and_never_shown(secret, tmp_path, monkeypatch):
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     path = secret("pass", f"{CANARY}ü")
     pair = base64.b64encode(f"me:{CANARY}ü".encode()).decode()
 
@@ -178,13 +174,13 @@ def test_credentials_are_sent_and_never_shown(secret, tmp_path):
 
     with Scripted(answer) as server:
         for given in (
-            {"user": "me", "password_file": path},
-            {"user": "me", "password_credential": "pass"},
-            {"token_file": secret("token", CANARY)},
-            {"token_credential": "token"},
-            {"token_file": path},
+            {"user": "me", "password": f"file:{path}"},
+            {"user": "me", "password": "credential:pass"},
+            {"token": f"file:{secret('token', CANARY)}"},
+            {"token": "credential:token"},
+            {"token": f"file:{path}"},
         ):
-            sender = sender_of(server.url, tmp_path, **given)
+            sender = sender_of(server.url, **given)
             with pytest.raises(Misconfigured) as caught:
                 sender.send([incident()], SINCE_NS)
             shown = f"{caught.value!r} {caught.value} {vars(sender)} {sender.problems()}"

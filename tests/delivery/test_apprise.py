@@ -33,8 +33,8 @@ def sender(secret):
 
     def build(url, timeout="30s", python=(sys.executable,)):
         path = secret("address", url)
-        config = AppriseConfig(name="mail", kind="apprise", url_file=path, timeout=timeout)
-        return Apprise(config, None, python)
+        config = AppriseConfig(name="mail", kind="apprise", url=f"file:{path}", timeout=timeout)
+        return Apprise(config, python)
 
     return build
 
@@ -181,9 +181,9 @@ def test_url_is_checked_without_sending(sender):
 
 
 def test_kind_of_a_chat_is_apprises(tmp_path):
-    text = f'[[notifier]]\nname = "a"\nkind = "slack"\nurl_file = "{tmp_path}/slack.url"\n'
+    text = f'[[notifier]]\nname = "a"\nkind = "slack"\nurl = "file:{tmp_path}/slack.url"\n'
     (notifier,) = parse(text, tmp_path / "c.toml").notifier
-    assert (notifier.kind, notifier.url_file) == ("apprise", tmp_path / "slack.url")
+    assert (notifier.kind, notifier.url.path) == ("apprise", tmp_path / "slack.url")
 
 
 def test_missing_package_is_named_with_its_fix(sender, monkeypatch):

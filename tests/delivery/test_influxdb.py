@@ -1,7 +1,6 @@
 """Delivery to real databases: what is stored arrives once, through outages."""
 
 import signal
-import threading
 import time
 
 import pytest
@@ -16,7 +15,6 @@ from fakes.clock import FakeClock
 from fakes.outbox import MemoryOutbox
 from fakes.sending import config_of, send, worker_of
 from fakes.servers import InfluxDB, running
-from fakes.store_access import rows_after
 
 FIELDS = {"f": 1.5, "i": 3, "b": True, "s": 'a "quoted" \\ text, with = all'}
 
@@ -92,14 +90,6 @@ def test_rows_older_than_the_database_keeps_cost_few_requests(influxdb):
     sink.close()
 
 
-def test_missing_database_is_a_misconfiguration_and_loses_nothing(influxdb):
-    outbox = MemoryOutbox(lines(10))
-    worker = small_batches(outbox, build_sink(v1(influxdb, "nowhere"), SystemClock()))
-    worker.step()
-    assert worker.status()["state"] == "misconfigured"
-    assert outbox.live.done_seq == 0
-
-
 def test_killing_influxdb_causes_no_loss_and_no_duplicate(own_influxdb, tmp_path):
     own_influxdb.query('CREATE DATABASE "d"')
     store = Store.open(tmp_path / "store.db", FakeClock())
@@ -123,102 +113,6 @@ def test_killing_influxdb_causes_no_loss_and_no_duplicate(own_influxdb, tmp_path
     expected = {("m", (("host", p.tags["host"]),), p.time_ns): dict(p.fields) for p in points}
     assert own_influxdb.points("d") == expected
     store.close()
-
-
-def test_stopping_a_v2_server_causes_no_loss_and_no_duplicate(victoria, influxdb, tmp_path):
-    """VictoriaMetrics silently drops malformed lines: the same lines also go to InfluxDB."""
-    store = Store.open(tmp_path / "store.db", FakeClock())
-    for sink_name in ("s", "judge"):
-        store.register_sink(sink_name)
-    start_ns = 1_700_000_000 * 10**9
-    points = [
-        Point("m", {"host": f"h{i % 7}"}, {"v": i / 3, "n": i}, start_ns + i * 10**9)
-        for i in range(3000)
-    ]
-    sink = build_sink(v2(victoria.url, timeout_s=5.0), SystemClock())
-    judge = build_sink(v1(influxdb, influxdb.database), SystemClock())
-    worker = small_batches(outbox_of(store, "s"), sink)
-    for first in range(0, 3000, 500):
-        store.append(points[first : first + 500])
-        if first == 1000:
-            victoria.stop()
-        if first == 2000:
-            victoria.start()
-        worker.step()
-    while store.backlog("s").points:
-        worker.step()
-    send(judge, "\n".join(row.line for row in rows_after(store, 0, 3000)).encode())
-    assert len(influxdb.points(influxdb.database)) == 3000
-    expected = {}
-    for point in points:
-        labels, time_ms = (("db", ""), ("host", point.tags["host"])), point.time_ns // 10**6
-        for field, value in point.fields.items():
-            expected[f"m_{field}", labels[1:], time_ms] = pytest.approx(value)
-    assert victoria.samples(expected) == expected
-    sink.close()
-    judge.close()
-    store.close()
-
-
-def test_outage_of_one_sink_does_not_delay_the_other(own_influxdb, victoria, tmp_path):
-    """Runs with the daemon's threads and their waits."""
-    own_influxdb.query('CREATE DATABASE "d"')
-    store, stop, start_ns = (
-        Store.open(tmp_path / "store.db", FakeClock()),
-        threading.Event(),
-        10**18,
-    )
-    sinks = {"v1": v1(own_influxdb, "d", timeout_s=2.0), "v2": v2(victoria.url, timeout_s=2.0)}
-    for name in sinks:
-        store.register_sink(name)
-    workers = {
-        name: worker_of(
-            outbox_of(store, name),
-            build_sink(settings, SystemClock()),
-            name=name,
-            stop=stop,
-            batch_points=300,
-            flush_every_s=600.0,
-        )
-        for name, settings in sinks.items()
-    }
-    threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers.values()]
-
-    def push(first, *, sinks_up):
-        store.append(
-            Point("m", {"host": "h"}, {"v": float(i)}, start_ns + i * 10**9)
-            for i in range(first, first + 1000)
-        )
-        for worker in workers.values():
-            worker.wake()
-        deadline = time.monotonic() + 60
-        while any(store.backlog(name).points for name in sinks_up):
-            assert time.monotonic() < deadline, [p.status() for p in workers.values()]
-            time.sleep(0.01)
-
-    for thread in threads:
-        thread.start()
-    try:
-        push(0, sinks_up=["v1", "v2"])
-        own_influxdb.stop(signal.SIGKILL)
-        push(1000, sinks_up=["v2"])
-        assert store.backlog("v1").points == 1000
-        assert workers["v2"].status()["state"] in {"idle", "delivering"}
-        own_influxdb.start()
-        push(2000, sinks_up=["v1", "v2"])
-    finally:
-        stop.set()
-        for worker in workers.values():
-            worker.wake()
-        for thread in threads:
-            thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    store.close()
-    expected = {start_ns + i * 10**9: float(i) for i in range(3000)}
-    points = own_influxdb.points("d")
-    assert {time_ns: fields["v"] for (_, _, time_ns), fields in points.items()} == expected
-    samples = {time_ms * 10**6: value for (_, _, time_ms), value in victoria.samples().items()}
-    assert samples == expected
 
 
 def test_rotated_password_is_used_without_a_restart(tmp_path):

@@ -102,7 +102,7 @@ def test_rows_of_texts_alone_are_left_out_and_damaged_rows_are_rejected(sink, re
 
 def test_request_has_path_token_and_compression(receiver, tmp_path):
     (tmp_path / "token").write_text("s3cret\n")
-    sink = sink_of("otlp", f"{receiver.url}/otlp/", token_file=tmp_path / "token")
+    sink = sink_of("otlp", f"{receiver.url}/otlp/", token=f"file:{tmp_path}/token")
     line = render(Point("m", {}, {"v": 1.5}, TIME_NS)).encode()
     send(sink, line)
     sink.close()

@@ -13,7 +13,7 @@ CANARY = "c4nary-5ecret"
 SENDERS = {
     "alertmanager": {"url": "http://127.0.0.1:9093"},
     "webhook": {"url": "https://example.org/hook"},
-    "apprise": {"url_file": "/nowhere"},
+    "apprise": {"url": "file:/nowhere"},
 }
 
 
@@ -24,7 +24,7 @@ def config_of(kind, **more):
 
 @pytest.mark.parametrize("kind", SENDERS)
 def test_each_kind_is_built_and_closed(kind):
-    sender = build_notifier(config_of(kind), None)
+    sender = build_notifier(config_of(kind))
     assert type(sender).__name__.lower() == kind
     sender.send([], 0)
     sender.close()
@@ -35,17 +35,17 @@ def test_valid_sections_have_no_problems(secret):
     assert check_notifier(config_of("alertmanager")) == []
     assert check_notifier(config_of("webhook", ca_file=TLS / "server.pem")) == []
     url = secret("url", "https://example.org/hook")
-    assert check_notifier(config_of("webhook", url=None, url_file=url)) == []
-    assert check_notifier(config_of("apprise", url_file=secret("mail", "json://h"))) == []
+    assert check_notifier(config_of("webhook", url=f"file:{url}")) == []
+    assert check_notifier(config_of("apprise", url=f"file:{secret('mail', 'json://h')}")) == []
 
 
 @pytest.mark.parametrize(
     ("kind", "more", "words"),
     [
-        ("alertmanager", {"token_file": "/nowhere"}, "/nowhere"),
+        ("alertmanager", {"token": "file:/nowhere"}, "/nowhere"),
         ("alertmanager", {"ca_file": "/nowhere"}, "ca_file /nowhere"),
-        ("webhook", {"key_file": "/nowhere"}, "/nowhere"),
-        ("webhook", {"url": None, "url_file": "/nowhere"}, "/nowhere"),
+        ("webhook", {"key": "file:/nowhere"}, "/nowhere"),
+        ("webhook", {"url": "file:/nowhere"}, "/nowhere"),
         ("apprise", {}, "/nowhere"),
     ],
 )
@@ -56,15 +56,17 @@ def test_each_problem_is_reported_once(kind, more, words):
 
 def test_invalid_url_in_a_file_is_reported_without_its_content(secret):
     path = secret("url", f"https//{CANARY}")
-    (problem,) = check_notifier(config_of("webhook", url=None, url_file=path))
+    (problem,) = check_notifier(config_of("webhook", url=f"file:{path}"))
     assert str(path) in problem
     assert CANARY not in problem
 
 
-def test_credentials_are_checked_if_there_are_any(tmp_path):
-    config = config_of("apprise", url_file=None, url_credential="mail")
+def test_credentials_are_checked_if_there_are_any(tmp_path, monkeypatch):
+    config = config_of("apprise", url="credential:mail")
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     assert check_notifier(config) == []
-    (problem,) = check_notifier(config, tmp_path)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    (problem,) = check_notifier(config)
     assert str(tmp_path / "mail") in problem
 
 
@@ -73,9 +75,9 @@ def test_http_is_loaded_by_the_first_request_and_apprise_never():
     program = (
         "import sys; from costprobe.configuration import Config;"
         " from costprobe.delivery.apprise import Apprise, AppriseConfig;"
-        " config = AppriseConfig(name='n', kind='apprise', url_file='/nowhere');"
-        " Apprise(config, None).problems();"
-        " import costprobe.delivery.loop, costprobe.delivery.notices, costprobe.serving.service;"
+        " config = AppriseConfig(name='n', kind='apprise', url='file:/nowhere');"
+        " Apprise(config).problems();"
+        " import costprobe.delivery.loop, costprobe.serving.service;"
         " heavy = {'apprise', 'requests', 'yaml', 'urllib3', 'http.client', 'prometheus_client'};"
         " print(heavy & set(sys.modules))"
     )

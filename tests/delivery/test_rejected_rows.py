@@ -3,6 +3,7 @@
 from threading import Event as Flag
 
 import pytest
+from costprobe.adapters.store.cursors import RejectedLine
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from costprobe.delivery.delivery import SinkDelivery
@@ -31,9 +32,9 @@ def delivery_of(store, clock):
 def reject(store, clock, reason):
     """Store a row, and reject it as the delivery worker does."""
     store.append([Point("device", {"device": "gpu0"}, {"power_w": 1.0}, clock.time_ns())])
-    live = store.outbox_of("eu").live
-    batch = live.batch(10)
-    live.done(batch.seq, 0, [("device power_w=1.0", reason)])
+    outbox = store.outbox_of("eu")
+    batch = outbox.live_batch(10)
+    outbox.done(batch.after, batch.seq, 0, [RejectedLine("device power_w=1.0", reason)])
 
 
 def test_rejections_are_one_event_and_a_fault_until_an_hour_after_the_last(store, clock):

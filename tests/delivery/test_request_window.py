@@ -25,20 +25,18 @@ class HeldSink(RecordingSink):
         held: By the number of a request's first row: set once the response may be sent.
         begun: First rows of all requests, in the order in which they arrived.
         ended: First rows of the requests with a response.
-        threads: The threads that sent them.
         answers: Errors by the number of a request's first row, each raised once.
     """
 
     def __init__(self, *held):
         super().__init__()
         self.held = {number: threading.Event() for number in held}
-        self.begun, self.ended, self.threads = [], [], set()
+        self.begun, self.ended = [], []
         self.answers = {}
 
     def post(self, body):
         number = int(body.split(b"\n")[0].split()[-1])
         self.begun.append(number)
-        self.threads.add(threading.current_thread())
         if number in self.held:
             assert self.held[number].wait(WAIT_S)
         try:
@@ -139,17 +137,11 @@ def test_stop_with_three_requests_in_flight_starts_no_fourth_and_loses_nothing(o
     assert outbox.sent == ROWS
 
 
-def test_single_requests_and_a_limited_rate_use_no_other_thread():
-    lines = [line_of(number) for number in range(BATCH - 1)]
-    cases = {
-        "live rows": (MemoryOutbox(lines=lines * 3), {}),
-        "backlog of one request": (MemoryOutbox(backlog=lines), {}),
-        "rate of one request": (MemoryOutbox(backlog=lines * 3), {"drain_points_per_s": BATCH}),
-    }
-    for name, (outbox, keys) in cases.items():
-        clock, sink = FakeClock(), HeldSink()
-        worker = worker_of(outbox, sink, batch_points=BATCH, clock=clock, **keys)
-        while not outbox.is_drained:
-            worker.step()
-            clock.move(1)
-        assert sink.threads == {threading.current_thread()}, name
+def test_limited_rate_sends_no_requests_ahead():
+    lines = [line_of(number) for number in range(6 * BATCH)]
+    outbox, sink, clock = MemoryOutbox(backlog=lines), HeldSink(), FakeClock()
+    worker = worker_of(outbox, sink, batch_points=2 * BATCH, clock=clock, drain_points_per_s=15)
+    while not outbox.is_drained:
+        worker.step()
+        assert len(sink.begun) == outbox.sent / (2 * BATCH)
+        clock.move(1)

@@ -15,7 +15,6 @@ from costprobe.core.records import (
     Device,
     Energy,
     Event,
-    ProbeResult,
     Reading,
 )
 from costprobe.core.schema import SCHEMA
@@ -28,8 +27,9 @@ from costprobe.pricing.electricity import ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan, OwnedPlan
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import ProbeAccounts
-from costprobe.probing.rows import MeasuredRun, report_document
+from costprobe.probing.rows import report_document, run_points
 from fakes.clock import FakeClock
+from fakes.runs import probe_run
 
 GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
 TAGS = {"host": "h1", "rack": "a1"}
@@ -58,24 +58,19 @@ def books(clock, ledger, plans=(), electricity=None, history=()):
 
 def measured(clock, *, energy=None, fingerprint="aa", software=None, inferences=1000):
     end_ns = clock.monotonic_ns()
-    result = ProbeResult(
-        probe="encoder",
-        device="gpu0",
-        batch=8,
+    activity = {"contended": False, "throttled_pct": 0.0}
+    return probe_run(
         latency_ms={"p50": 4.0, "mean": 4.1, "cv": 0.01, "p90": 4.4},
-        samples=300,
-        stop_reason="runs",
         window_start_ns=end_ns - 10 * NS_PER_S,
         window_end_ns=end_ns,
         inferences=inferences,
         has_energy_window=energy is not None,
-        h2d_ms=0.1,
-        busy_s=12.0,
         fingerprint=fingerprint,
         software=software or {"torch": "2.13"},
+        activity=activity,
+        window_energy=energy,
+        energy_absent="" if energy else "no window",
     )
-    activity = {"contended": False, "throttled_pct": 0.0}
-    return MeasuredRun(result, energy, "" if energy else "no window", activity, every_s=300)
 
 
 def rows(ledger, measurement):
@@ -97,7 +92,7 @@ def test_probe_run_becomes_a_probe_row_and_a_cost_row(clock, ledger):
     assert cost.fields["rolling_1h"] == pytest.approx(1e-5)
     assert cost.fields["rolling_1h_coverage"] == pytest.approx(1 / 12)
     assert cost.tags["plan"] == "on_demand"
-    assert report.points == (probe, cost)
+    assert run_points(report, TAGS)[:2] == [probe, cost]
 
 
 @pytest.mark.parametrize("wrong_s", [3e8, 7200])

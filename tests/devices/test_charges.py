@@ -3,6 +3,7 @@
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from costprobe.core.records import NS_PER_S, Device, Reading
@@ -62,6 +63,18 @@ def test_electricity_is_priced_at_the_tariff_in_force():
     part = charges[0].within(50 * S, 60 * S)
     assert (float(part.electricity), float(part.hardware)) == pytest.approx((0.0003, 10 / 3600))
     assert charges[0].within(150 * S, 160 * S).cost == 0
+
+
+@given(
+    st.decimals("0.0001", "999", places=6),
+    st.lists(st.integers(0, 10 * S), min_size=2, max_size=9).map(sorted),
+)
+def test_parts_that_follow_each_other_add_up_to_the_charge(per_hour, cuts):
+    (charge,) = charges_of(lambda _: terms(per_hour, 1e-7), 0, 10 * S, drawn_j)
+    ends = [-1, *cuts, 11 * S]
+    parts = [charge.within(*span) for span in pairwise(ends)]
+    assert sum(Fraction(part.hardware) for part in parts) == Fraction(charge.hardware)
+    assert sum(Fraction(part.electricity) for part in parts) == Fraction(charge.electricity)
 
 
 def test_unknown_part_makes_the_cost_unknown():

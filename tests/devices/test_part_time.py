@@ -3,25 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from costprobe.core.records import Device, Energy, ProbeResult
+from costprobe.core.records import Device, Energy
 from costprobe.devices.use import sampling_error, with_sampling_error
+from fakes.runs import probe_run
 
 ENERGY = Energy(1000.0, "counter", 0.07)
-RESULT = ProbeResult(
-    probe="p",
-    device="gpu0",
+RESULT = probe_run(
     batch=4,
     latency_ms={"p50": 100.0, "mean": 100.0, "cv": 0.0},
-    samples=300,
-    stop_reason="runs",
-    window_start_ns=0,
     window_end_ns=5_000_000_000,
     inferences=200,
-    has_energy_window=True,
-    h2d_ms=None,
-    busy_s=9.0,
-    fingerprint="f",
-    software={},
 )
 PART_TIME = ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB")
 # The A10 and the L4 are seen all the time, and so is any other board that the paper measured.

@@ -87,7 +87,7 @@ def test_pods_variant_adds_the_kubelets_socket_two_lists_and_nothing_else():
     assert prepare["volumeMounts"] == PREPARE["volumeMounts"]
     text = "".join(found["ConfigMap"]["data"][name] for name in sorted(found["ConfigMap"]["data"]))
     config = parse(text, Path("costprobe.toml")).kubernetes
-    assert config.token_file.parent.as_posix() == mounts["api-server"]["mountPath"]
+    assert config.token.path.parent.as_posix() == mounts["api-server"]["mountPath"]
     assert config.socket == SOCKET
     readme = (KUSTOMIZE / "README.md").read_text()
     assert all(
@@ -150,7 +150,7 @@ def test_secrets_are_files_and_the_store_is_on_the_node():
     # YAML 1.1 reads 0440 as octal, as Kubernetes does: the owner and the group may read.
     assert secret["defaultMode"] == 0o440
     config = configuration("node-1")
-    assert str(config.sink[0].token_file.parent) == mounts["secrets"]["mountPath"]
+    assert str(config.sink[0].token.path.parent) == mounts["secrets"]["mountPath"]
     assert config.store.path.is_relative_to(mounts["store"]["mountPath"])
 
 

@@ -25,7 +25,6 @@ def service_keys(engine):
         "devices": ["gpu0"],
         "every": "1s",
         "window": "4s",
-        "timeout": "950ms",
     }
 
 
@@ -98,10 +97,8 @@ def deviations(counted, expected):
 
 def meter_of(engine, clock):
     """A meter of the engine without a daemon, whose readings the test chooses."""
-    config = ServiceConfig.model_validate(
-        {**service_keys(engine), "every": "30s", "window": "1m", "timeout": "20s"}
-    )
-    fetch = MetricsFetcher(config, None)
+    config = ServiceConfig.model_validate({**service_keys(engine), "every": "30s", "window": "1m"})
+    fetch = MetricsFetcher(config)
     return ServiceMeter(config, fetch, clock.monotonic_ns, clock.time_ns)
 
 

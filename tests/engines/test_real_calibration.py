@@ -132,7 +132,7 @@ def window_of(result):
         tokens_in=result["window_tokens_in"],
         tokens_out=result["window_tokens_out"],
         device_s=window_s,
-        decode_steps=result["load"]["decode_steps"],
+        decode_steps=result["decode_steps"],
     )
 
 

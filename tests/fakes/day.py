@@ -6,11 +6,9 @@ from decimal import Decimal
 
 from costprobe.core.records import (
     NS_PER_S,
-    CostSample,
     Device,
     Energy,
     Event,
-    ProbeResult,
     Reading,
 )
 from costprobe.core.schema import event_point, make_point
@@ -19,23 +17,14 @@ from costprobe.devices.charges import charges_of, device_point
 from costprobe.pricing.book import Terms
 from costprobe.pricing.electricity import Emission
 from costprobe.pricing.plans import Rate
-from costprobe.probing.rows import ProbeEnergy, cost_point, probe_point
-from costprobe.serving.allocation import Claim, DeviceUse, allocate
-from costprobe.serving.cost import (
-    RolledRatio,
-    energy_shares,
-    service_cost,
-    service_energy,
-    tenant_split,
-)
+from costprobe.probing.cost import CostSample, ProbeEnergy
+from costprobe.probing.rows import run_points
+from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
+from costprobe.serving.cost import RolledRatio, service_cost
 from costprobe.serving.meter import Counts, ServedWindow
-from costprobe.serving.rows import (
-    allocation_points,
-    serving_cost_points,
-    serving_points,
-    tenant_points,
-)
+from costprobe.serving.rows import allocation_points, window_points
 from costprobe.serving.tokens import TokenWeighing
+from fakes.runs import probe_run
 
 DAY_S = 86_400
 STEP_S = 300
@@ -104,27 +93,6 @@ def _probes(rng, tags, time_ns):
                 "mean": p50_ms * 1.02,
                 "cv": 0.03,
             }
-            result = ProbeResult(
-                probe=probe,
-                device=device.name,
-                batch=8,
-                latency_ms=latency_ms,
-                samples=700,
-                stop_reason="noise",
-                window_start_ns=0,
-                window_end_ns=6 * NS_PER_S,
-                inferences=6000 / p50_ms * 8,
-                has_energy_window=True,
-                h2d_ms=0.1,
-                busy_s=9.0,
-                fingerprint="f00d",
-                software={},
-                latency_rel_err=0.004,
-                outliers=3,
-                tokens_in=30_000.0,
-                tokens_out=60_000.0,
-            )
-            energy = ProbeEnergy(0.5, 0.4, "counter", 0.06)
             activity = {
                 "contended": False,
                 "throttled_pct": rng.uniform(0, 2),
@@ -134,14 +102,30 @@ def _probes(rng, tags, time_ns):
                 "temp_max_c": rng.uniform(60, 85),
                 "mem_used_pct": 40.0,
             }
-            yield probe_point(result, energy, activity, tags, time_ns)
-            hardware = TERMS.per_s / result.throughput_per_s
+            run = probe_run(
+                probe=probe,
+                device=device.name,
+                latency_ms=latency_ms,
+                samples=700,
+                stop_reason="noise",
+                window_end_ns=6 * NS_PER_S,
+                inferences=6000 / p50_ms * 8,
+                fingerprint="f00d",
+                latency_rel_err=0.004,
+                outliers=3,
+                window_tokens_in=30_000.0,
+                window_tokens_out=60_000.0,
+                activity=activity,
+                time_ns=time_ns,
+                energy=ProbeEnergy(0.5, 0.4, "counter", 0.06),
+                emitted=Emission(0.5 / 3.6e6 * 380, "flat"),
+            )
+            hardware = TERMS.per_s / run.throughput_per_s
             cost = CostSample("USD", "on_demand", hardware, 2.3e-8, hardware)
             rolled = {
                 name: Rolled(cost.per_inference, 1e-9, 0.9, 40) for name in ("1h", "24h", "7d")
             }
-            emitted = Emission(0.5 / 3.6e6 * 380, "flat")
-            yield cost_point(cost, result, rolled, "counter", tags, time_ns, emitted=emitted)
+            yield from run_points(replace(run, cost=cost, rolled=rolled), tags)
 
 
 def _service(rng, tags, time_ns):
@@ -160,6 +144,8 @@ def _service(rng, tags, time_ns):
     }
     span_ns = STEP_S * NS_PER_S
     window = ServedWindow("chat", "vllm", time_ns - span_ns, time_ns, counts, readings=20)
+    search = Counts(tokens_in=3000.0, tokens_out=900.0)
+    window = replace(window, tenants=replace(window, models={"search": search}))
     device = DEVICES[0].name
     hardware, energy = TERMS.rate.per_hour / 12, Decimal("0.01")
     busy_s = rng.uniform(30, 250)
@@ -175,26 +161,26 @@ def _service(rng, tags, time_ns):
         currency="USD",
     )
     allocation = allocate(use)
-    cost = service_cost(window, (device,), {device: allocation}, TokenWeighing())
-    busy_share = busy_s / STEP_S
-    yield from serving_points(cost, busy_share, tags, time_ns)
-    rolled = {name: RolledRatio(2e-4, 0.9) for name in ("1h", "24h", "7d")}
-    drawn = service_energy(
-        cost, {device: energy_shares(use, 9e4, 450.0)}, {device: Energy(9e4, "counter", 0.05)}
+    serving = 1 - 450 / 9e4
+    bill = DeviceBill(
+        allocation,
+        "on_demand",
+        "USD",
+        busy_s / STEP_S,
+        Energy(9e4, "counter", 0.05),
+        energy_shares={name: share * serving for name, share in allocation.shares.items()},
     )
-    yield from serving_cost_points(cost, "on_demand", "USD", rolled, tags, time_ns, drawn=drawn)
+    cost = service_cost(window, (device,), {device: bill}, TokenWeighing(), time_ns)
+    rolled = {name: RolledRatio(2e-4, 0.9) for name in ("1h", "24h", "7d")}
+    yield from window_points(replace(cost, rolled=rolled), tags)
     yield from allocation_points(allocation.lines, tags, time_ns)
-    if cost.total is not None:
-        search = Counts(tokens_in=3000.0, tokens_out=900.0)
-        counted = replace(window, models={"search": search})
-        paid = {**tags, "service": "chat", "currency": "USD"}
-        yield from tenant_points(tenant_split(cost.total, counted), paid, time_ns, drawn)
     # A window whose reading failed is incomplete and has no cost.
     failed = ServedWindow(
         "embed", "tgi", time_ns - span_ns, time_ns, {}, ("a reading failed",), ("tokens",)
     )
-    missing = service_cost(failed, (device,), {device: allocation}, TokenWeighing())
-    yield from serving_points(missing, None, tags, time_ns)
+    unread = {device: DeviceBill(allocation)}
+    missing = service_cost(failed, (device,), unread, TokenWeighing(), time_ns)
+    yield from window_points(missing, tags)
 
 
 def _agent(rng, tags, step, time_ns):

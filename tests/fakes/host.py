@@ -13,7 +13,6 @@ from costprobe.core.records import (
     NS_PER_S,
     Device,
     Energy,
-    ProbeResult,
 )
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.settings import DetectionConfig
@@ -22,8 +21,8 @@ from costprobe.pricing.electricity import ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan, OwnedPlan
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import ProbeAccounts
-from costprobe.probing.rows import MeasuredRun
 from fakes.nvml import FakeNvml
+from fakes.runs import probe_run
 
 START_NS = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp()) * NS_PER_S
 EVERY_S = 300
@@ -105,25 +104,22 @@ class Host:
         time_s *= 1.35 if is_shared else 1.0
         time_s *= rng.lognormvariate(0, self.noise)
         energy_j = gpu.energy_j(start_ns, end_ns) * rng.lognormvariate(0, self.noise / 2)
-        result = ProbeResult(
-            probe="encoder",
-            device="gpu0",
+        energy = Energy(energy_j, "counter", 0.06, 75.0)
+        before = len(self.rows)
+        run = probe_run(
             batch=BATCH,
             latency_ms={"p50": time_s * BATCH * 1000, "mean": time_s * BATCH * 1000, "cv": 0.01},
-            samples=300,
             stop_reason="precise",
             window_start_ns=start_ns,
             window_end_ns=end_ns,
             inferences=round(WINDOW_S / time_s / BATCH) * BATCH,
-            has_energy_window=True,
-            h2d_ms=0.1,
-            busy_s=9.0,
             fingerprint="-".join(self.software.values()),
             software=dict(self.software),
+            every_s=EVERY_S,
+            activity=activity.fields(),
+            window_energy=energy,
         )
-        energy = Energy(energy_j, "counter", 0.06, 75.0)
-        before = len(self.rows)
-        self.accounts.take_probe(MeasuredRun(result, energy, "", activity.fields(), EVERY_S))
+        self.accounts.take_probe(run)
         self.events += self.monitor.update(self.rows[before:])
         clock.move(EVERY_S - WINDOW_S)
 

@@ -21,8 +21,7 @@ name = "h"
 [telemetry]
 gpus = false
 cpu = true
-every = "200ms"
-aggregate = "1s"
+every = "100ms"
 [[probe]]
 name = "quick"
 kind = "cnn"
@@ -43,7 +42,6 @@ url = "{engine}"
 engine = "vllm"
 devices = ["cpu"]
 every = "500ms"
-timeout = "400ms"
 window = "2s"
 [[price]]
 plan = "on_demand"
@@ -59,7 +57,6 @@ valid_from = 2026-01-01
 [electricity]
 tariff_per_kwh = 0.2
 pue = 1.3
-currency = "EUR"
 [carbon]
 command = ["/bin/echo", "380"]
 [[budget]]

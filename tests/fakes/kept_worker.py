@@ -5,7 +5,7 @@ from pathlib import Path
 from costprobe.adapters.probe_child.results import (
     ProbeFault,
     read_batch_point,
-    read_outcome,
+    read_result,
     read_start,
 )
 from costprobe.adapters.probe_child.runner import ProbeChild, worker_command
@@ -45,7 +45,13 @@ class KeptWorker:
         curve = []
         while (message := self._child.receive(TIMEOUT_S)) is not None:
             if message["type"] == "result":
-                return read_outcome(request.probe, "cpu", message, self._child.pids, curve)
+                return read_result(
+                    message,
+                    probe=request.probe,
+                    device="cpu",
+                    pids=self._child.pids,
+                    curve=curve,
+                )
             if message["type"] == "cold_start":
                 return read_start(message, 0)
             if message["type"] == "error":

@@ -1,7 +1,6 @@
 """A store of a simulated host with eight GPUs, twelve probe series and a service with two models.
 
-Its rows are as the retention leaves them: as measured for the last days, then one a minute (devices)
-and one an hour. They are drawn from pools of a few, so that writing a year takes a minute.
+Its rows are as the retention leaves them: as measured for the last days, then one an hour. They are drawn from pools of a few, so that writing a year takes a minute.
 """
 
 import json
@@ -10,7 +9,7 @@ import sqlite3
 from dataclasses import dataclass
 from itertools import pairwise
 
-from costprobe.adapters.store.hours import HOURS, MINUTES, Layouts, aggregate, encoded
+from costprobe.adapters.store.hours import Part, aggregate
 from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import field_set, series_key, written_tags
 from costprobe.core.records import Event
@@ -78,23 +77,23 @@ class Detail:
         device_s: Between rows of a device.
         probe_s: Between runs of a probe, and the length of a service's window.
         raw_days: Days of device rows as measured.
-        minute_days: Days before an hour is one row.
+        sampled_days: Days of the other rows as measured.
     """
 
     device_s: int = 10
     probe_s: int = 300
     raw_days: int = 7
-    minute_days: int = 30
+    sampled_days: int = 90
 
 
-# As the daemon's defaults, and few enough rows for a test.
-FULL, COARSE = Detail(), Detail(device_s=900, probe_s=3600, raw_days=2, minute_days=30)
+# As the daemon keeps them, and few enough rows for a test.
+FULL, COARSE = Detail(), Detail(device_s=900, probe_s=3600, raw_days=2, sampled_days=30)
 
 
 def made(folder, now_ns, days=120, detail=FULL):
     """Write a configuration and its store, whose rows end at a time; return the file's path.
 
-    Full hours are not summarized: see `summarized`.
+    Full hours have no rows beside those as measured: see `settled`.
     """
     file = folder / "costprobe.toml"
     file.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{CONFIG}')
@@ -110,10 +109,10 @@ def made(folder, now_ns, days=120, detail=FULL):
     return file
 
 
-def summarized(file, now_ns, detail=FULL):
-    """Write the summaries of full hours, as the daemon does while it runs; return the file's path."""
+def settled(file, now_ns):
+    """Write the rows of full hours, as the daemon does while it runs; return the file's path."""
     store = Store.open(file.parent / "costprobe.db", FakeClock(now_ns))
-    store.summarize(now_ns, detail.device_s, limit=10**9)
+    store.settle(now_ns, limit=10**9)
     store.close()
     return file
 
@@ -125,7 +124,6 @@ class _Filling:
         self._now_ns = now_ns // HOUR_NS * HOUR_NS
         self._begin_ns = self._now_ns - days * DAY_NS
         self._detail = detail
-        self._layouts = Layouts(connection)
         self._cheaper_ns = self._now_ns - CHEAPER_DAYS * DAY_NS
 
     def fill(self):
@@ -136,35 +134,30 @@ class _Filling:
             for name in devices:
                 rows = self._probe(probe, name, latency_ms, energy_j)
                 for kind, make in rows.items():
-                    self._series(kind, make, detail.probe_s, detail.minute_days)
+                    self._series(kind, make, detail.probe_s, detail.sampled_days)
         for kind, make in self._service():
-            self._series(kind, make, detail.probe_s, detail.minute_days)
+            self._series(kind, make, detail.probe_s, detail.sampled_days)
 
     def _series(self, kind, make, every_s, raw_days):
-        """Write the rows of a series in each state of the host, in each table."""
+        """Write the rows of a series in each state of the host, in both tables."""
         states = (
             (self._begin_ns, self._cheaper_ns, BEFORE, 0.0),
             (self._cheaper_ns, self._now_ns - DRIFT_HOURS * HOUR_NS, AFTER, 0.0),
             (self._now_ns - DRIFT_HOURS * HOUR_NS, self._now_ns, AFTER, DRIFT),
         )
         raw_ns = self._now_ns - raw_days * DAY_NS
-        minutes_ns = self._now_ns - self._detail.minute_days * DAY_NS
         series_id = None
         for since_ns, until_ns, per_hour, drift in states:
             pool = [make(per_hour, drift, every_s) for _ in range(POOL)]
             series_id = series_id or self._series_id(pool[0])
-            edges = (
-                since_ns,
-                *(e for e in (minutes_ns, raw_ns) if since_ns < e < until_ns),
-                until_ns,
-            )
-            for start_ns, end_ns in pairwise(dict.fromkeys(edges)):
+            # The pool begins again a month ago.
+            cuts_ns = sorted((self._now_ns - 30 * DAY_NS, raw_ns))
+            edges_ns = (since_ns, *(cut for cut in cuts_ns if since_ns < cut < until_ns), until_ns)
+            for start_ns, end_ns in pairwise(edges_ns):
                 if start_ns >= raw_ns:
                     self._raw(series_id, pool, start_ns, end_ns, every_s)
                 else:
-                    is_minutes = start_ns >= minutes_ns and every_s <= MINUTES.period_s
-                    tier = MINUTES if is_minutes else HOURS
-                    self._rolled(series_id, kind, pool, (start_ns, end_ns), every_s, tier)
+                    self._reduced(series_id, kind, pool, (start_ns, end_ns), every_s)
 
     def _series_id(self, point):
         key, tags = series_key(point.measurement, point.tags), json.dumps(written_tags(point.tags))
@@ -179,25 +172,21 @@ class _Filling:
             ((series_id, time_ns, texts[i % POOL]) for i, time_ns in enumerate(times)),
         )
 
-    def _rolled(self, series_id, kind, pool, span, every_s, tier):
-        since_ns, until_ns = span
-        count = tier.period_s // every_s
-        cells = [
-            aggregate(kind, [pool[(first + i) % POOL].fields for i in range(count)])
+    def _reduced(self, series_id, kind, pool, span, every_s):
+        count = 3600 // every_s
+        texts = [
+            field_set(
+                aggregate(kind, [Part(i, 1, pool[(first + i) % POOL].fields) for i in range(count)])
+            )
             for first in range(POOL)
         ]
-        names = sorted(cells[0])
-        texts, layout_id = (
-            [encoded(each, names, count) for each in cells],
-            self._layouts.id_of(names),
-        )
-        newest_ns = (tier.period_s - every_s) * S
+        newest_ns = (3600 - every_s) * S
         self._connection.executemany(
-            f"INSERT INTO {tier.table} (series_id, time_ns, newest_ns, rows, layout_id, cells)"  # noqa: S608 - a literal
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO hours (series_id, time_ns, newest_ns, rows, step_ns, is_reduced, fields)"
+            " VALUES (?, ?, ?, ?, ?, 1, ?)",
             (
-                (series_id, time_ns, time_ns + newest_ns, count, layout_id, texts[i % POOL])
-                for i, time_ns in enumerate(range(since_ns, until_ns, tier.period_ns))
+                (series_id, time_ns, time_ns + newest_ns, count, every_s * S, texts[i % POOL])
+                for i, time_ns in enumerate(range(*span, HOUR_NS))
             ),
         )
 

@@ -2,44 +2,35 @@
 
 from costprobe.core.records import OutboxRow, RowBatch
 
+# Live rows are those after this one.
+LIVE_AFTER = 10**6
+
 
 class MemoryRows:
-    """Lines in order, and the position of the last acknowledged one."""
+    """Lines in order, and the number of acknowledged ones."""
 
-    def __init__(self, outbox):
-        self.outbox = outbox
+    def __init__(self, after):
+        self.after = after
         self.lines = []
         self.done_seq = 0
 
-    def batch(self, limit, pending=()):
-        return self._batch(pending[-1].seq if pending else self.done_seq, limit)
-
-    def rows(self, batch):
-        return self.lines[batch.after : batch.seq]
-
-    def done(self, seq, sent, rejected):
-        assert self.done_seq <= seq <= len(self.lines)
-        self.done_seq = seq
-        self.outbox.sent += sent
-        self.outbox.rejected += rejected
-
     def add(self, lines):
         for line in lines:
-            self.lines.append(OutboxRow(len(self.lines) + 1, line))
+            self.lines.append(OutboxRow(self.after + len(self.lines) + 1, line))
 
-    def _batch(self, after, limit):
-        rows = self.lines[after : after + limit]
+    def batch(self, limit, first):
+        rows = self.lines[first : first + limit]
         if not rows:
             return None
         text = "\n".join(row.line for row in rows).encode()
-        return RowBatch(after, rows[-1].seq, len(rows), text)
+        return RowBatch(self.after + first, rows[-1].seq, len(rows), text)
 
 
 class MemoryOutbox:
     """Live lines, and an optional backlog."""
 
     def __init__(self, lines=(), backlog=()):
-        self.live, self.backlog = MemoryRows(self), MemoryRows(self)
+        self.live, self.backlog = MemoryRows(LIVE_AFTER), MemoryRows(0)
         self.rejected = []
         self.sent = 0
         self.apart = []
@@ -50,5 +41,26 @@ class MemoryOutbox:
     def is_drained(self):
         return all(rows.done_seq == len(rows.lines) for rows in (self.live, self.backlog))
 
+    def live_batch(self, limit):
+        return self.live.batch(limit, self.live.done_seq)
+
+    def backlog_batch(self, limit, after=0):
+        return self.backlog.batch(limit, after or self.backlog.done_seq)
+
+    def rows(self, batch):
+        rows = self._of(batch.after)
+        return rows.lines[batch.after - rows.after : batch.seq - rows.after]
+
+    def done(self, after, seq, sent, rejected):
+        rows = self._of(after)
+        assert rows.done_seq <= seq - rows.after <= len(rows.lines)
+        assert after <= rows.after + rows.done_seq
+        rows.done_seq = seq - rows.after
+        self.sent += sent
+        self.rejected += rejected
+
     def move_to_backlog(self, over_points):
         self.apart.append(over_points)
+
+    def _of(self, after):
+        return self.live if after >= LIVE_AFTER else self.backlog

@@ -46,8 +46,7 @@ CONFIG = """
 name = "gpu-01.example.com"
 labels = {{ rack = "a1" }}
 [telemetry]
-every = "100ms"
-aggregate = "500ms"
+every = "50ms"
 cpu = true
 [probing]
 duty = 1
@@ -94,7 +93,6 @@ engine = "vllm"
 devices = ["gpu0"]
 every = "500ms"
 window = "2s"
-timeout = "400ms"
 
 [service.tenants]
 label = "model_name"
@@ -108,7 +106,6 @@ engine = "vllm"
 devices = ["gpu1"]
 every = "500ms"
 window = "2s"
-timeout = "400ms"
 
 [[price]]
 plan = "on_demand"
@@ -128,7 +125,6 @@ currency = "USD"
 [electricity]
 tariff_per_kwh = 0.12
 pue = 1.4
-currency = "USD"
 [carbon]
 g_per_kwh = 380
 

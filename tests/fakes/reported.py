@@ -13,7 +13,7 @@ DAY_NS = 24 * HOUR_NS
 HOSTILE = "<script>alert(1)</script> [red]=cmd|' /C calc'!A0 \x1b[31m|*x*"
 CONFIG = """
 [telemetry]
-aggregate = "5m"
+every = "30s"
 [[price]]
 plan = "on_demand"
 per = "device"

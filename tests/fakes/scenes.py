@@ -3,7 +3,7 @@
 from pathlib import Path
 
 WORKER = Path(__file__).parent / "worker_python"
-QUICK = '[telemetry]\nevery = "100ms"\naggregate = "500ms"\n'
+QUICK = '[telemetry]\nevery = "50ms"\n'
 # With a status document that is as recent.
 QUICK_STATUS = f'{QUICK}[alerting]\nevaluate_every = "500ms"\n'
 OWNED = """

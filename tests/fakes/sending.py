@@ -5,17 +5,17 @@ import threading
 
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.kinds import SINKS, build_sink
-from costprobe.delivery.loop import OutboxWorker
+from costprobe.delivery.loop import SinkWorker
 
 REQUIRED = {"v1": {"database": "d"}, "v2": {"org": "o", "bucket": "b"}, "otlp": {}}
-SECRET_FILE = {"v1": "password_file", "v2": "token_file", "otlp": "token_file"}
+SECRET = {"v1": "password", "v2": "token", "otlp": "token"}
 
 
 def config_of(api, url="http://127.0.0.1:9", *, timeout_s=10.0, secret_file=None, **keys):
     """The section of a sink, with the keys that its kind requires."""
     keys = {"api": api, "url": url, "timeout": f"{timeout_s}s"} | REQUIRED[api] | keys
     if secret_file is not None:
-        keys[SECRET_FILE[api]] = secret_file
+        keys[SECRET[api]] = f"file:{secret_file}"
         if api == "v1":
             keys.setdefault("user", "u")
     return SINKS[api].config.model_validate(keys)
@@ -66,7 +66,7 @@ def worker_of(
         flush_every=f"{flush_every_s}s",
         drain_points_per_s=drain_points_per_s,
     )
-    return OutboxWorker(
+    return SinkWorker(
         config,
         outbox,
         sink,

@@ -19,17 +19,16 @@ from fakes.fleet import exposed, openmetrics
 from fakes.servers import fetch
 
 HOSTS, GPUS = 12, 4
-EVERY_S, WINDOW_S, DAY_S = 600, 3600, 86_400
+EVERY_S, WINDOW_S, DAY_S = 3600, 6 * 3600, 86_400
 SICK, SLOWER, DEARER = ("h03", "gpu1"), 0.08, 0.08
 DRIVERS = ("550.54", "560.28")
 PRICE_PER_H = 3.6
 WEEK_S = 7 * DAY_S
 DEARER_HOSTS = 8
 NOW_S = 1_780_012_800
+ROLLED_OUT_S = NOW_S - 18_600
 CHUNK_LINES = 5000
 CHECKS = """
-outliers_period = "1d"
-drift_window = "1h"
 [[fleet.watch.budget]]
 name = "gpus"
 amount = 10
@@ -69,7 +68,7 @@ def fleet_rows(now_s, silent, rolled_out):
         host = host_of(number)
         ends_s = silent.get(host, now_s)
         tags = {"host": host, "rack": f"r{number % 2}"}
-        for time_s in range(now_s - WINDOW_S, ends_s + 1, 60):
+        for time_s in range(now_s - 3600, ends_s + 1, 60):
             yield agent_row(tags, time_s)
         for day in range(8):
             end_s = now_s - day * DAY_S
@@ -110,7 +109,7 @@ def served_row(tags, service, tokens, is_dearer, time_s):
 def scraped():
     """The samples of a Prometheus that scrapes the fleet with silent hosts, a rollout and services, in OpenMetrics."""
     silent = dict(SILENT)
-    rows = [*fleet_rows(NOW_S, silent, NOW_S - 3100), *service_rows()]
+    rows = [*fleet_rows(NOW_S, silent, ROLLED_OUT_S), *service_rows()]
     rows = [row for row in rows if row.time_ns <= silent.get(row.tags["host"], NOW_S) * NS_PER_S]
     rows.sort(key=lambda row: (row.tags["host"], row.time_ns))
     hosts = (
@@ -141,7 +140,11 @@ def run_rows(rng, tags, time_s, *, is_new):
         versions = {"driver": DRIVERS[is_new], "torch": "2.13"}
         yield point("software", {**probe, **versions}, {"probe_runs": 1}, time_s)
         described = {"kind": "gpu", "model": "NVIDIA H100", "currency": "EUR"}
-        used = {"util_pct": 50.0, "price_rate_per_h": PRICE_PER_H, "cost": PRICE_PER_H / 6}
+        used = {
+            "util_pct": 50.0,
+            "price_rate_per_h": PRICE_PER_H,
+            "cost": PRICE_PER_H * EVERY_S / 3600,
+        }
         yield point("device", {**device, **described}, used, time_s)
 
 

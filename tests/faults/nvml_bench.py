@@ -41,11 +41,9 @@ class Bench:
         return any(is_reading(self.run(20)) for _ in range(30))
 
     def _request(self, now_ns):
-        window = {"start_ns": now_ns - 6 * NS_PER_S, "end_ns": now_ns}
-        steady = {"steady_start_ns": window["start_ns"], "steady_end_ns": now_ns}
+        # All metrics, the processes, and an edge of a window.
+        self.worker.command({"cmd": "watch", "until_ns": now_ns + REQUEST_EVERY_S * NS_PER_S})
         self.worker.command({"cmd": "mark"})
-        self.worker.command({"cmd": "energy", "id": 1, **window, **steady})
-        self.worker.command({"cmd": "activity", "id": 2, "own_pids": [], **window})
 
 
 def of(messages, kind):

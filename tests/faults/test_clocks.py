@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from costprobe.adapters.host.schedule import AlignedTrigger
+from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import NS_PER_S
 from fakes.nvml import FakeNvml
@@ -22,13 +23,13 @@ from fakes.processes import children_of
 from fakes.scenes import QUICK_STATUS
 from fakes.servers import free_port
 from fakes.shifted_clock import ShiftedClock
-from nvml_bench import Bench, is_reading, of
+from fakes.worker import WorkerBench, context_of
 
 FAST = QUICK_STATUS.replace('"500ms"', '"200ms"')
 HOUR_S = 3600
 TEN_YEARS_S = 3650 * 86_400
 STEPS_S = (-HOUR_S, 2 * HOUR_S, TEN_YEARS_S, -TEN_YEARS_S)
-SUSPENDED_S = 3  # longer than any deadline
+SUSPENDED_S = 6  # longer than any deadline
 POWER_W = 300.0
 CHANGES = (datetime(2026, 3, 29, 1, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC))
 
@@ -124,8 +125,7 @@ def test_runs_are_one_period_apart_across_a_change_of_summer_time():
 
 def test_suspended_daemon_and_suspended_host_resume(daemon_in, gpus_of, calendar, port):
     daemon = daemon_in(**gpus_of(1).env(), **calendar.env())
-    deadline = FAST.replace("[telemetry]", '[telemetry]\ndeadline = "1s"')
-    daemon.start(deadline + http(port))
+    daemon.start(FAST + http(port))
     resumes(daemon, calendar, port)
     since_ns = calendar.time_ns()
     daemon.signal(signal.SIGSTOP)
@@ -147,7 +147,9 @@ def test_suspended_daemon_and_suspended_host_resume(daemon_in, gpus_of, calendar
     gaps = daemon.wait_for(
         lambda: [row for row in daemon.points("event") if row.fields.get("cause") == "gap"]
     )
-    assert [row.fields["title"] for row in gaps] == [
+    titles = [row.fields["title"] for row in gaps]
+    # A stop of the daemon alone may be a gap as well.
+    assert [title for title in titles if "host" in title] == [
         f"the host was suspended for {HOUR_S} s",
     ]
     daemon.stop()
@@ -166,15 +168,18 @@ def test_energy_of_a_suspension_is_in_no_row_and_no_window(tmp_path):
     gpu = fake.gpus[0]
     gpu.set_power(POWER_W)
     with fake.in_this_process():
-        bench = Bench(fake)
-        assert is_reading(bench.run(60))
+        (sensor,) = nvidia_sensors(context_of(fake))
+        bench = WorkerBench(fake, sensor)
+        bench.run(60)
+        start_ns = fake.clock.monotonic_ns()
+        bench.mark_edge()
+        bench.run(30)
         fake.clock.suspend(HOUR_S)
         gpu.set(counter_base_mj=1_000_000_000 + int(POWER_W * HOUR_S * 1000))
-        after = bench.run(60)
-    readings = of(after, "reading")
-    assert readings
+        energy = bench.energy_of_a_window(30, start_ns)
+    readings = bench.of("reading")
+    assert len(readings) > 8
     for reading in readings:
         length_s = (reading["end_ns"] - reading["start_ns"]) / NS_PER_S
         assert reading["fields"].get("energy_j", 0.0) <= POWER_W * length_s * 1.05
-    answers = [message["energy_j"] for message in of(after, "energy") if "energy_j" in message]
-    assert all(energy_j < POWER_W * 60 for energy_j in answers)
+    assert energy.get("energy_j", 0.0) <= POWER_W * 60 * 1.05

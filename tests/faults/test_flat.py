@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.read import StoreReader
-from costprobe.adapters.store.settings import StoreConfig
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import prune
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.watching import Watching
@@ -31,7 +31,6 @@ from costprobe.core.records import (
     END_OF_TIME_NS,
     Device,
     Energy,
-    ProbeResult,
     Reading,
 )
 from costprobe.daemon.parts import watched_sections
@@ -42,30 +41,17 @@ from costprobe.pricing.electricity import ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import ProbeAccounts
-from costprobe.probing.rows import MeasuredRun
 from fakes.clock import NS_PER_S, FakeClock
+from fakes.runs import probe_run
 from fakes.sending import worker_of
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
 RUNS = sized(1500, 1_000_000)
 WARM_UP_RUNS = sized(900, 20_000)
 EVERY_S = 3600
-KEPT = StoreConfig.model_validate(
-    {
-        "retention": "10d",
-        "rollup_1m_retention": "12d",
-        "rollup_1h_retention": "15d",
-        "outbox_retention": "20d",
-    }
-)
-KEPT_SHORTLY = StoreConfig.model_validate(
-    {
-        "retention": "1h",
-        "rollup_1m_retention": "2h",
-        "rollup_1h_retention": "1d",
-        "outbox_retention": "2d",
-    }
-)
+HOUR_NS = 3600 * NS_PER_S
+# Hours that rows as measured, those of probes, hour rows, and unsent rows are kept.
+KEPT, KEPT_SHORTLY = (240, 288, 360, 480), (1, 2, 24, 48)
 FAST_RUNS = sized(40_000, 1_000_000)
 FAST_WARM_UP_RUNS = 22_000
 # Memory is read so often after the warm-up.
@@ -145,7 +131,9 @@ class Host:
         self.worker.step()
         self.clock.move(self.every_s / len(DEVICES))
         if number % self.runs_a_prune == 0:
-            prune(self.store, self.kept, self.clock.time_ns())
+            now_ns = self.clock.time_ns()
+            self.store.settle(now_ns, 1000)
+            prune(self.store, KeepSince(*(now_ns - hours * HOUR_NS for hours in self.kept)))
             self.watching.keep_detectors()
 
     def _reading(self, device):
@@ -159,25 +147,20 @@ class Host:
         time_ms = 4.0 * slow * self.rng.lognormvariate(0, 0.01)
         # The software changes occasionally, which starts a new batch search.
         fingerprint = f"{number // 3000:012x}"
-        result = ProbeResult(
-            probe="encoder",
+        energy = Energy(3000.0 * self.rng.lognormvariate(0, 0.01), "counter", 0.06, 50.0)
+        conditions = {"contended": False, "throttled_pct": 0.0}
+        return probe_run(
             device=device.name,
-            batch=8,
             latency_ms={"p50": time_ms, "mean": time_ms, "cv": 0.01},
-            samples=300,
-            stop_reason="runs",
             window_start_ns=end_ns - 10 * NS_PER_S,
             window_end_ns=end_ns,
             inferences=round(10_000 / time_ms) * 8,
-            has_energy_window=True,
-            h2d_ms=0.1,
-            busy_s=12.0,
             fingerprint=fingerprint,
             software={"torch": fingerprint},
+            every_s=float(self.every_s),
+            activity=conditions,
+            window_energy=energy,
         )
-        energy = Energy(3000.0 * self.rng.lognormvariate(0, 0.01), "counter", 0.06, 50.0)
-        conditions = {"contended": False, "throttled_pct": 0.0}
-        return MeasuredRun(result, energy, "", conditions, float(self.every_s))
 
 
 def used(store):

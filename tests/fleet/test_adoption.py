@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from costprobe.fleet.updates import FactorSeries, HostSeries, adoption_effect, change_effect
+from costprobe.fleet.updates import HostSeries, adoption_effect, change_effect
 from costprobe.unit_costs.change import CostFactors
 
 BUCKETS = 12
@@ -94,7 +94,7 @@ def test_effect_on_cost_is_the_sum_of_its_parts():
             )
             for bucket in range(16)
         ]
-        return FactorSeries(host, "encoder", factors, adopted)
+        return HostSeries(host, "encoder", factors, adopted)
 
     changed = [series(f"changed{n}", 8 + n % 2, 1.05, 0.9, 1e-3) for n in range(4)]
     never = [series(f"never{n}", None, 1.0, 1.0, 1e-3) for n in range(4)]

@@ -216,7 +216,7 @@ def test_report_has_the_figures_of_the_other_commands(ask):
         assert words in text
     page = ask("report", "--format", "html")
     assert page.startswith("<!doctype html>")
-    assert "<td>tuned</td>" in page
+    assert '<th scope="row">tuned</th>' in page
 
 
 def test_savings_are_spare_devices_at_a_utilization(ask):

@@ -209,13 +209,13 @@ def test_missing_database_is_an_error_of_the_configuration():
 
 
 def test_too_many_groups_are_an_error():
-    series = [{"metric": {"host": f"h{n}"}, "value": [END_S, "1"]} for n in range(101)]
+    series = [{"metric": {"host": f"h{n}"}, "value": [END_S, "1"]} for n in range(100_001)]
     document = {"status": "success", "data": {"result": series}}
     with (
         Scripted(lambda *_: (200, {}, json.dumps(document).encode())) as server,
-        pytest.raises(Rejected, match="101 groups"),
+        pytest.raises(Rejected, match="more than 500000 values"),
     ):
-        ask({**KINDS["prometheus"], "url": server.url, "max_groups": 100})
+        ask({**KINDS["prometheus"], "url": server.url})
 
 
 def test_paths_tenants_and_credentials_of_clusters(tmp_path):
@@ -233,18 +233,18 @@ def test_paths_tenants_and_credentials_of_clusters(tmp_path):
             {"X-Scope-OrgID": "ml|search"},
         ),
         (
-            {"kind": "prometheus", "token_file": str(secret), "headers": {"X-Cluster": "eu"}},
+            {"kind": "prometheus", "token": f"file:{secret}", "headers": {"X-Cluster": "eu"}},
             "/api/v1/query",
             {"Authorization": "Bearer s3cr3t-of-fleet", "X-Cluster": "eu"},
         ),
         # InfluxDB Enterprise, Clustered and 2.x.
         (
-            {**KINDS["influxql"], "user": "reader", "password_file": str(secret)},
+            {**KINDS["influxql"], "user": "reader", "password": f"file:{secret}"},
             "/query",
             {"Authorization": f"Basic {basic}"},
         ),
         (
-            {**KINDS["influxql"], "token_file": str(secret)},
+            {**KINDS["influxql"], "token": f"file:{secret}"},
             "/query",
             {"Authorization": "Token s3cr3t-of-fleet"},
         ),
@@ -297,14 +297,14 @@ def test_sections_that_do_not_fit_their_kind_are_errors():
         ({"kind": "prometheus", "database": "d"}, "remove database"),
         ({"kind": "prometheus", "retention_policy": "d"}, "remove it"),
         ({"kind": "prometheus", "tenant": "a/b"}, "tenant id"),
-        ({"kind": "prometheus", "password_file": "/x"}, "add user"),
-        ({"kind": "prometheus", "user": "u", "token_file": "/x"}, "one of them"),
+        ({"kind": "prometheus", "password": "file:/x"}, "add user"),
+        ({"kind": "prometheus", "user": "u", "token": "file:/x"}, "one of them"),
         ({"kind": "prometheus", "headers": {"Authorization": "x"}}, "authorization is set by"),
-        ({"kind": "prometheus", "key_file": "/x", "key_header": "Host"}, "key_header: host is set"),
-        ({"kind": "prometheus", "key_file": "/x", "key_credential": "x"}, "not both"),
+        ({"kind": "prometheus", "key": "file:/x", "key_header": "Host"}, "key_header: host is set"),
+        ({"kind": "prometheus", "key": "x-1234"}, "never the key itself"),
         (
             {"kind": "prometheus", "headers": {"x-api-key": "x"}},
-            "x-api-key: its value goes into key_file",
+            "x-api-key: its value goes into key",
         ),
     ):
         with pytest.raises(ValidationError, match=words):

@@ -39,7 +39,6 @@ name = "{name}"
 kind = "influxql"
 {address}
 [fleet.watch]
-analyze_every = "15m"
 {CHECKS}
 [[sink]]
 api = "v1"
@@ -53,7 +52,7 @@ url = "{self.hook.url}/{name}"
 """
         path = folder / "fleet.toml"
         config = parse(text, path)
-        watcher = FleetWatcher(config, self.clock, SystemdNotifier("", None, self.clock))
+        watcher = FleetWatcher(config, path, self.clock, SystemdNotifier("", None, self.clock))
         try:
             yield watcher
         finally:

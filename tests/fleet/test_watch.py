@@ -16,7 +16,7 @@ from costprobe.configuration import load, parse
 from costprobe.core.clock import SystemClock
 from costprobe.core.incident import Silence
 from costprobe.core.records import NS_PER_S
-from costprobe.daemon.fleet_watch import FleetService, FleetWatcher
+from costprobe.daemon.fleet_watch import FleetWatcher
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.fleet.settings import FleetSection
 from costprobe.fleet.watch import FleetQuery, FleetWatch
@@ -45,7 +45,7 @@ def test_planted_faults_are_found_once(kind, request, tmp_path, monkeypatch):
     monkeypatch.setattr("costprobe.ui.cli.fleet_watch.time.time_ns", lambda: NOW_S * NS_PER_S)
     databases = {
         "sick": watched_fleet.lines(NOW_S, silent=SILENT),
-        "rollout": watched_fleet.lines(NOW_S, rolled_out=NOW_S - 3100),
+        "rollout": watched_fleet.lines(NOW_S, rolled_out=watched_fleet.ROLLED_OUT_S),
         "services": watched_fleet.service_lines(),
     }
     for name, lines in databases.items():
@@ -114,7 +114,7 @@ def test_planted_faults_are_found_in_a_prometheus(tmp_path, monkeypatch):
 
 def test_drift_of_the_fleet_reaches_a_notifier_unless_it_is_silenced(influxdb, tmp_path):
     influxdb.query('CREATE DATABASE "drifting"')
-    write(influxdb, watched_fleet.lines(NOW_S, rolled_out=NOW_S - 3100), "drifting")
+    write(influxdb, watched_fleet.lines(NOW_S, rolled_out=watched_fleet.ROLLED_OUT_S), "drifting")
     write(influxdb, watched_fleet.service_lines(), "drifting")
     clock = FakeClock(NOW_S * NS_PER_S)
     with Scripted(lambda *_: (200, {}, b"")) as hook:
@@ -126,9 +126,7 @@ kind = "influxql"
 url = "{influxdb.url}"
 database = "drifting"
 [fleet.watch]
-analyze_every = "1h"
 outliers = false
-drift_window = "1h"
 [store]
 path = "{tmp_path}/fleet.db"
 [[notifier]]
@@ -138,7 +136,7 @@ url = "{hook.url}"
 """
         config = parse(text, tmp_path / "fleet.toml")
         notifier = SystemdNotifier("", None, clock)
-        watcher = FleetWatcher(config, clock, notifier)
+        watcher = FleetWatcher(config, tmp_path / "fleet.toml", clock, notifier)
         with closing(watcher):
             match = {"rule": "fleet-drift", "workload": "chat"}
             now_ns = clock.time_ns()
@@ -244,7 +242,7 @@ def test_reload_applies_a_new_file_keeps_incidents_and_rejects_one_with_an_error
     clock = SystemClock()
     with Scripted(lambda *_: (200, {}, b"")) as hook:
         write_config(f"{hook.url}/one")
-        service = FleetService(load(path), path, clock, SystemdNotifier("", None, clock))
+        service = FleetWatcher(load(path), path, clock, SystemdNotifier("", None, clock))
         thread = Thread(target=service.run, args=(lambda: None,))
         thread.start()
         try:

@@ -60,7 +60,7 @@ def drift_of(shares, at_least=0.05, present=()):
 
 def test_drift_of_most_hosts_is_one_drift():
     cases = (
-        # Changes of the hosts, keys of present drifts, and the hosts, the compared, and the median change.
+        # Changes of the hosts, present drifts, and the hosts, the compared, and the median change.
         ([0.08] * 8, (), [(8, 8, 0.08)]),
         ([0.08] * 5 + [0.0] * 3, (), [(5, 8, 0.08)]),
         ([-0.1] * 4, (), [(4, 4, -0.1)]),
@@ -70,8 +70,8 @@ def test_drift_of_most_hosts_is_one_drift():
         ([0.08] * 2, (), []),
         ([0.04] * 8, (), []),
         # One that has begun ends below half of the least change.
-        ([0.04] * 8, (KEY,), [(8, 8, 0.04)]),
-        ([0.02] * 8, (KEY,), []),
+        ([0.04] * 8, (KEY.subject,), [(8, 8, 0.04)]),
+        ([0.02] * 8, (KEY.subject,), []),
     )
     wrong = [
         (shares, present)

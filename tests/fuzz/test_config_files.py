@@ -26,14 +26,11 @@ name = "h1"
 labels = { rack = "a1" }
 [telemetry]
 every = "1s"
-aggregate = "10s"
-deadline = "5s"
 cpu = "auto"
 [probing]
 duty = 0.02
 [store]
 path = "/tmp/costprobe-fuzz/costprobe.db"
-retention = "90d"
 outbox_retention = "180d"
 [http]
 listen = "127.0.0.1:9177"
@@ -74,7 +71,7 @@ api = "v2"
 url = "https://db:8086"
 org = "o"
 bucket = "b"
-token_file = "/etc/costprobe/token"
+token = "file:/etc/costprobe/token"
 [[rule]]
 name = "hot"
 kind = "threshold"

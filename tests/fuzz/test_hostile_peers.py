@@ -12,7 +12,7 @@ import pytest
 from costprobe.adapters.clouds.source import SourceError, read_source
 from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.adapters.engines.scrape import MetricsFetcher
-from costprobe.adapters.host.log import Lines, Log, quiet_libraries
+from costprobe.adapters.host.log import Log, quiet_libraries
 from costprobe.adapters.host.redaction import REDACTOR
 from costprobe.adapters.http.errors import DeliveryError
 from costprobe.adapters.load_child.clients import EventStream
@@ -138,7 +138,7 @@ def hostile_server(seed):
 def log():
     """What the daemon's log contains."""
     root, stream = logging.getLogger(), io.StringIO()
-    handler = Log(Lines(stream, for_systemd=False), REDACTOR)
+    handler = Log(stream, REDACTOR)
     root.addHandler(handler)
     quiet_libraries()
     yield stream
@@ -148,7 +148,7 @@ def log():
 
 def webhook(server, stack):
     config = WebhookConfig(name="n", kind="webhook", url=server.url, timeout=f"{TIMEOUT_S}s")
-    sender = build_notifier(config, None)
+    sender = build_notifier(config)
     stack.callback(sender.close)
     return lambda: sender.send([incident()], 1)
 
@@ -179,9 +179,9 @@ def spot_price(server, _):
 
 def scrape(server, _):
     service = ServiceConfig(
-        name="s", engine="vllm", url=[f"{server.url}/metrics"], devices=["gpu0"], timeout="5s"
+        name="s", engine="vllm", url=[f"{server.url}/metrics"], devices=["gpu0"]
     )
-    meter = ServiceMeter(service, MetricsFetcher(service, None), lambda: 1, lambda: 1)
+    meter = ServiceMeter(service, MetricsFetcher(service), lambda: 1, lambda: 1)
     return meter.close_window
 
 

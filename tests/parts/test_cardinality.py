@@ -2,8 +2,8 @@
 
 import itertools
 import random
+from dataclasses import replace
 from decimal import Decimal
-from fractions import Fraction
 
 import pytest
 from costprobe.adapters.engines.scrape import MAX_NAMES
@@ -14,25 +14,20 @@ from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import series_key
 from costprobe.core.records import (
     NS_PER_S,
-    CostSample,
     Device,
     Event,
-    ProbeResult,
     Reading,
 )
 from costprobe.core.schema import SCHEMA, event_point
 from costprobe.devices.charges import device_point
-from costprobe.probing.rows import cost_point, probe_point, software_point
+from costprobe.probing.cost import CostSample, ProbeEnergy
+from costprobe.probing.rows import run_points
 from costprobe.serving.allocation import Line
 from costprobe.serving.cost import ServedCost, ServiceCost, TokenShares, tenant_split
 from costprobe.serving.meter import ServiceMeter, TenantNames, tenants_endpoint, tenants_engine
-from costprobe.serving.rows import (
-    allocation_points,
-    serving_cost_points,
-    serving_points,
-    tenant_points,
-)
+from costprobe.serving.rows import allocation_points, window_points
 from costprobe.serving.settings import ServiceConfig
+from fakes.runs import probe_run
 
 HOST = {"host": "gpu-node-17", "rack": "r1"}
 START_NS = 1_780_000_000 * NS_PER_S
@@ -90,35 +85,20 @@ def test_every_tag_of_the_schema_is_bounded():
     assert {tag for family in SCHEMA.values() for tag in family.tags} == BOUNDED_BY.keys()
 
 
-def result(texts, number):
-    return ProbeResult(
-        probe="encoder",
-        device="gpu0",
+def made_by_probe(texts, number):
+    cost = CostSample("EUR", "owned", number + 1.0, 0.5, 1.0, is_stale=bool(number % 2))
+    run = probe_run(
         batch=32,
         latency_ms={"p50": 1.0 + number, "mean": 1.0, "cv": 0.1},
-        samples=300 + number,
         stop_reason=next(texts),
-        window_start_ns=number,
-        window_end_ns=number + NS_PER_S,
-        inferences=100.0,
-        has_energy_window=True,
-        h2d_ms=0.1,
-        busy_s=9.0,
         fingerprint=next(texts),
         software={"driver": next(texts), "model": next(texts)},
+        activity={"contended": bool(number % 2), "throttled_pct": float(number)},
+        time_ns=START_NS + number,
+        cost=cost,
+        energy=ProbeEnergy(1.0, None, "counter", 0.1),
     )
-
-
-def made_by_probe(texts, number):
-    measured = result(texts, number)
-    activity = {"contended": bool(number % 2), "throttled_pct": float(number)}
-    cost = CostSample("EUR", "owned", number + 1.0, 0.5, 1.0, is_stale=bool(number % 2))
-    time_ns = START_NS + number
-    return [
-        probe_point(measured, None, activity, HOST, time_ns),
-        *filter(None, [software_point(measured, HOST, time_ns)]),
-        cost_point(cost, measured, {}, "counter", HOST, time_ns),
-    ]
+    return run_points(run, HOST)
 
 
 def made_by_device(texts, number):
@@ -192,12 +172,9 @@ def served_rows(meter, number):
         for model, counts in window.models.items()
     )
     total = ServedCost("", window.total, hardware=Decimal(1), energy=Decimal(0), idle=None)
-    cost = ServiceCost(window, ("gpu0",), total, models)
     time_ns = START_NS + number * NS_PER_S
-    return [
-        *serving_points(cost, 0.5, HOST, time_ns),
-        *serving_cost_points(cost, "owned", "EUR", {}, HOST, time_ns),
-    ]
+    cost = ServiceCost(window, ("gpu0",), time_ns, total=total, models=models)
+    return window_points(cost, HOST)
 
 
 def test_labels_of_a_server_add_a_bounded_number_of_series():
@@ -243,9 +220,11 @@ def test_tenants_add_a_bounded_number_of_series():
     rows = []
     for number in range(60):
         counted = meter.close_window()
-        tokens = TokenShares("weights", Fraction(1), Fraction(0))
+        tokens = TokenShares("weights", 1.0, 0.0)
         total = ServedCost("", counted.total, Decimal(1), Decimal(0), None, tokens=tokens)
-        rows += tenant_points(tenant_split(total, counted), HOST, START_NS + number)
+        cost = ServiceCost(counted, ("gpu0",), START_NS + number, total=total)
+        split = replace(cost, tenants=tenant_split(total, counted))
+        rows += [row for row in window_points(split, HOST) if row.measurement == "tenant"]
     assert len(series_of(rows)) == 5 + 2
 
 

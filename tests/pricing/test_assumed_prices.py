@@ -134,7 +134,7 @@ def test_configured_price_needs_neither_catalogue_nor_instance(tmp_path):
 
 def test_status_states_the_cost_an_hour_and_that_it_is_assumed(tmp_path):
     plan = {"plan": "on_demand", "per_hour": 1.5, "currency": "EUR", "device": "gpu0"}
-    tariff = {"tariff_per_kwh": 0.3, "currency": "EUR"}
+    tariff = {"tariff_per_kwh": 0.3}
     raw = {"price": [{**plan, "electricity_included": False}], "electricity": tariff}
     mine = validated(raw, tmp_path / "costprobe.toml")
 

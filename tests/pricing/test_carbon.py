@@ -12,7 +12,6 @@ from costprobe.pricing.electricity import (
     ElectricityConfig,
     emission,
     parse_carbon,
-    valid_until_ns,
 )
 from costprobe.pricing.timed import TimedValue, TimedValues
 from pydantic import ValidationError
@@ -157,12 +156,6 @@ def test_invalid_intensities_are_rejected(text):
         parse_carbon(text, 0)
     with pytest.raises(ValueError, match="units is 'lb/MWh'; convert the figures to grams per kWh"):
         parse_carbon('{"g_per_kwh": 1, "units": "lb/MWh"}', 0)
-
-
-def test_response_is_valid_for_its_newest_hour_at_most():
-    old = [TimedValue(5, Decimal(1)), TimedValue(9, Decimal(1))]
-    assert valid_until_ns(old, 100) == 9
-    assert valid_until_ns([*old, TimedValue(200, Decimal(1))], 100) == 100
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,13 @@ def test_unchanged_file_becomes_stale(bench):
     assert len(bench.events) == 2
 
 
+def test_response_is_valid_for_its_newest_hour_at_most(bench):
+    for figures, valid_until_s in ((((600, 1), (300, 1)), -300), (((600, 1), (-300, 1)), 0)):
+        bench.write(*figures)
+        age_ns = bench.feed.current().seen_ns - bench.clock.time_ns()
+        assert age_ns // 10**9 == pytest.approx(valid_until_s, abs=1)
+
+
 def test_value_without_a_time_is_of_the_time_of_reading(bench):
     bench.file.write_text("300")
     for _ in range(4):

@@ -11,7 +11,6 @@ from costprobe.core.records import (
     NS_PER_S,
     Device,
     Energy,
-    ProbeResult,
     Reading,
 )
 from costprobe.devices.readings import Accounts
@@ -20,9 +19,10 @@ from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityC
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.pricing.timed import TimedValue, TimedValues
 from costprobe.probing.jobs import ProbeAccounts
-from costprobe.probing.rows import MeasuredRun, report_document
+from costprobe.probing.rows import report_document
 from costprobe.ui.cli.views.status_lines import probe_line
 from fakes.clock import FakeClock
+from fakes.runs import probe_run
 from pydantic import TypeAdapter
 
 GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
@@ -48,24 +48,14 @@ class Bench:
 
     def probe(self, energy_j=None):
         end_ns = self.clock.monotonic_ns()
-        result = ProbeResult(
-            probe="encoder",
-            device="gpu0",
-            batch=8,
-            latency_ms={"p50": 4.0, "mean": 4.1, "cv": 0.01},
-            samples=300,
-            stop_reason="runs",
+        run = probe_run(
             window_start_ns=end_ns - 10 * NS_PER_S,
             window_end_ns=end_ns,
-            inferences=1000,
             has_energy_window=energy_j is not None,
-            h2d_ms=0.1,
-            busy_s=12.0,
-            fingerprint="aa",
-            software={},
+            window_energy=None if energy_j is None else Energy(energy_j, "counter", 0.06),
+            energy_absent="no window",
         )
-        energy = None if energy_j is None else Energy(energy_j, "counter", 0.06)
-        return self.probes.take_probe(MeasuredRun(result, energy, "no window", {}, every_s=300))
+        return self.probes.take_probe(run)
 
     def read(self, **fields):
         end_ns = self.clock.monotonic_ns()

@@ -114,7 +114,7 @@ def test_azure_pages_are_followed_on_the_same_host_only():
         (page(item(20001.0)), "above 10000"),
         (page(item(-1.0)), "not a number"),
         (page(item("NaN")), "not a number"),
-        ({"error": {"code": "429"}}, "has no list Items"),
+        ({"error": {"code": "429"}}, "not as documented"),
         ([], "not a JSON object"),
     ],
 )
@@ -153,7 +153,7 @@ def sku(name, *nanos, units="0", usage="h", currency="USD", since="2020-08-05T01
 
 def google(url, key_file, skus):
     return ListPlan.model_validate(
-        {"plan": "list", "api": "gcp", "url": url, "key_file": str(key_file), "skus": skus}
+        {"plan": "list", "api": "gcp", "url": url, "key": f"file:{key_file}", "skus": skus}
     )
 
 
@@ -312,7 +312,7 @@ def test_aws_price_map_of_a_region():
         (aws_map(*one[3:]), "has no price of p5.48xlarge in eu-central-1"),
         (aws_map(*one, location="US East (Ohio)"), "has no list of eu-central-1"),
         (aws_map(("p5.48xlarge", "Linux", "free")), "not a number"),
-        ({"regions": []}, "has no list of"),
+        ({"regions": []}, "not as documented"),
         (["page"], "not a JSON object"),
     ):
         with InferenceServer(lambda call, answer=document: call.json(answer)) as server:
@@ -372,7 +372,7 @@ def test_list_price_is_kept_while_its_source_fails_and_is_marked_stale():
 def test_keys_of_a_price_list_are_checked_against_each_other():
     for keys, problem in (
         ({"api": "azure", "region": "eastus"}, "needs instance"),
-        ({"api": "gcp"}, "needs skus and key_file"),
+        ({"api": "gcp"}, "needs skus and key"),
         ({"api": "catalogue", "instance": "a", "region": "b"}, "give url or file"),
         ({"api": "azure", "instance": "a", "region": "b", "file": "c"}, "remove file"),
         ({"file": "c", "region": "b"}, "add api"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.host.files import evict
-from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, StartOutcome, read_start
+from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, read_start
 from costprobe.adapters.probe_child.runner import ProbeRunner
 from costprobe.probing.run import measured_starts
 from costprobe_probes.cold_start import MAX_PATHS_CHARS, by_folder, read_bytes
@@ -30,11 +30,10 @@ MESSAGE = {
 
 
 def test_durations_are_differences_of_instants():
-    outcome = read_start(MESSAGE, S)
-    start = outcome.start
+    start = read_start(MESSAGE, S)
     assert (start.process_start_s, start.load_s, start.first_answer_s) == (1.0, 3.0, 1.0)
-    assert (start.total_s, outcome.files) == (5.0, (FILE,))
-    assert read_start({**MESSAGE, "files": None}, S).files == ()
+    assert (start.total_s, start.paths) == (5.0, (FILE,))
+    assert read_start({**MESSAGE, "files": None}, S).paths == ()
 
 
 def test_invalid_reports_are_rejected():
@@ -61,7 +60,15 @@ def starts_with(read_bytes_of_cold, runs=2, size_bytes=1000):
         read = next(reads) if is_cold else 0
         if read == "fault":
             return ProbeFault("crash", "boom", ())
-        return StartOutcome(ModelStart(0.1, 1.0, 0.2, read, "f"), (FILE,) if list_files else ())
+        return ModelStart(
+            began_ns=0,
+            received_ns=S // 10,
+            loaded_ns=S,
+            answered_ns=2 * S,
+            fingerprint="f",
+            read_bytes=read,
+            files={str(FILE.parent): [FILE.name]} if list_files else None,
+        )
 
     def evicted(paths):
         assert paths == (FILE,)
@@ -121,8 +128,8 @@ def test_runner_starts_a_new_process_each_time():
     )
     runner = ProbeRunner((sys.executable, "-c", program), 20.0, threading.Event())
     found = [runner.start(probe_request(), on_progress=lambda _: None) for _ in range(2)]
-    assert all(outcome.start.process_start_s > 0 for outcome in found), found
-    assert len({outcome.start.fingerprint for outcome in found}) == 2
+    assert all(outcome.process_start_s > 0 for outcome in found), found
+    assert len({outcome.fingerprint for outcome in found}) == 2
 
 
 @pytest.mark.processes

@@ -55,7 +55,7 @@ def test_model_that_cannot_be_compiled_is_rejected_with_the_fix():
     module = compiled.CompiledModule(
         torch.nn.GELU(), lambda module, **options: torch.compile(module, backend=backend, **options)
     )
-    workload = workloads.Workload(
+    workload = workloads.SourcedModel(
         torch.nn.GELU(), lambda batch: workloads.Inputs((torch.ones(batch, 2),), {})
     )
     loaded = loaded_model.LoadedModel(workload, {}, module)
@@ -105,7 +105,7 @@ def test_compilation_does_not_count_against_the_time_of_a_search():
         "energy": False,
         "torch_device": "cpu",
     }
-    workload = workloads.Workload(
+    workload = workloads.SourcedModel(
         torch.nn.Identity(),
         lambda batch: workloads.Inputs((torch.ones(batch, 2),), {}),
         max_batch=8,

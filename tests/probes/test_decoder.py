@@ -4,7 +4,7 @@ import sys
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.probe_child.results import ProbeOutcome
+from costprobe.adapters.probe_child.results import ProbeResult
 from costprobe_probes.sources.kinds import MODELS, DecoderShape
 from costprobe_probes.wire import ProbeConfigError, Spec
 from fakes.kept_worker import KeptWorker
@@ -109,15 +109,15 @@ def test_prefill_and_decode_report_their_tokens():
             model = {"model": f"small/{phase}", "context_tokens": 16}
             request = probe_request("decoder", **quick, **model)
             outcome = worker.run(request)
-            assert isinstance(outcome, ProbeOutcome), outcome
-            result = outcome.result
-            assert result.fields.get("tokens_in") == tokens_in
-            assert result.fields.get("tokens_out") == tokens_out
-            assert result.tokens_in == (tokens_in and tokens_in * result.inferences)
-            assert result.tokens_out == (tokens_out and tokens_out * result.inferences)
+            assert isinstance(outcome, ProbeResult), outcome
+            result = outcome
+            assert result.tokens_in == tokens_in
+            assert result.tokens_out == tokens_out
+            assert result.window_tokens_in == (tokens_in and tokens_in * result.inferences)
+            assert result.window_tokens_out == (tokens_out and tokens_out * result.inferences)
             longer = probe_request("decoder", **quick, **{**model, "context_tokens": 17})
-            assert worker.run(longer).result.fingerprint != result.fingerprint
-            start = worker.run(probe_request("decoder", cold_start=True, **quick, **model)).start
+            assert worker.run(longer).fingerprint != result.fingerprint
+            start = worker.run(probe_request("decoder", cold_start=True, **quick, **model))
             assert start.fingerprint == result.fingerprint
 
 

@@ -7,7 +7,7 @@ import threading
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeResult
 from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command
 from costprobe_probes.stats import outliers
 from fakes.kept_worker import KeptWorker
@@ -54,9 +54,9 @@ def kept(tmp_path_factory):
 
 def check_compiled(kept):
     plain, compiled = (kept("module", module="layer:make", compile=way) for way in (False, True))
-    assert isinstance(compiled, ProbeOutcome), compiled
-    assert compiled.result.tags == {"compile": "true"}
-    assert compiled.result.fingerprint != plain.result.fingerprint
+    assert isinstance(compiled, ProbeResult), compiled
+    assert compiled.tags == {"compile": "true"}
+    assert compiled.fingerprint != plain.fingerprint
 
 
 def test_compiled_model_is_tagged_and_has_another_fingerprint(kept):
@@ -109,13 +109,13 @@ def test_neighbour_on_every_processor_marks_a_run_as_contended():
 
     try:
         # More passes than fit: the run lasts as long as it may.
-        result = run(on_progress=start_neighbours, min_samples=100_000, sample_cap_s=0.5).result
+        result = run(on_progress=start_neighbours, min_samples=100_000, sample_cap_s=0.5)
     finally:
         for neighbour in neighbours:
             neighbour.kill()
             neighbour.wait()
-    assert result.contended is True
-    assert result.fields["cpu_others_pct"] > 10
+    assert result.contention.contended is True
+    assert result.contention.others_pct > 10
 
 
 def test_outliers_are_counted_and_stay_in_the_statistics(kept):
@@ -126,13 +126,13 @@ def test_outliers_are_counted_and_stay_in_the_statistics(kept):
     # A coarse timer: half of the values are equal, the others one tick away.
     assert outliers([10.0] * 60 + [10.05] * 40) == 0
     # Every tenth pass is a slow one.
-    result = kept().result
+    result = kept()
     assert result.outliers == result.samples // 10
     assert result.latency_ms["mean"] > 2 * result.latency_ms["p50"]
 
 
 def test_precision_of_the_latency_is_reported(kept):
-    result = kept(min_samples=200).result
+    result = kept(min_samples=200)
     assert result.latency_rel_err is None or 0 <= result.latency_rel_err < 1
-    short = kept(min_samples=10**6, sample_cap_s=0.05).result
+    short = kept(min_samples=10**6, sample_cap_s=0.05)
     assert short.stop_reason == "time_cap"

@@ -78,7 +78,7 @@ def test_pass_that_cannot_be_repeated_has_no_work():
         def forward(self, _):
             raise RuntimeError("out of memory")
 
-    workload = models.Workload(Once(), lambda batch: models.Inputs((torch.ones(batch, 2),), {}))
+    workload = models.SourcedModel(Once(), lambda batch: models.Inputs((torch.ones(batch, 2),), {}))
     device = LazyModule("costprobe_probes.device")
     cpu = device.CpuDevice(None)
     assert tuple(models.work_of_pass(cpu, workload, 1)) == (None, None, None)

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeResult
 from fakes.kept_worker import KeptWorker
 from fakes.probe_requests import probe_request
 from fakes.serving_python import torch_alone, with_model_libraries
@@ -73,9 +73,9 @@ def run(worker, kind, model=None, **more):
 
 
 def good(outcome):
-    assert isinstance(outcome, ProbeOutcome), outcome
-    assert outcome.result.samples >= 1
-    return outcome.result
+    assert isinstance(outcome, ProbeResult), outcome
+    assert outcome.samples >= 1
+    return outcome
 
 
 def refused(outcome, *words):

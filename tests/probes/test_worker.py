@@ -8,7 +8,7 @@ import threading
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome, StartOutcome
+from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, ProbeResult
 from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command
 from costprobe_probes.stats import DEFINITION
 from fakes.kept_worker import KeptWorker, quick_command
@@ -113,8 +113,8 @@ def factory(tmp_path, monkeypatch):
 def test_built_in_models_are_timed(real):
     for kind in ("transformer", "cnn"):
         outcome = real(kind)
-        assert isinstance(outcome, ProbeOutcome), outcome
-        result = outcome.result
+        assert isinstance(outcome, ProbeResult), outcome
+        result = outcome
         assert result.samples >= 70 or result.stop_reason == "time_cap"
         # The passes of the loop at its end, of two items each.
         assert result.inferences >= 6
@@ -126,27 +126,27 @@ def test_built_in_models_are_timed(real):
         # Without energy the window is that of the conditions: timed passes and loop. The time of the
         # loop of a contended run is what it would have taken at the latency of its timed passes.
         timed_s = result.samples * result.latency_ms["mean"] / 1000
-        assert result.contended or timed_s + result.inference_s <= result.window_s
-        assert result.fields["unsteady"] in {True, False}
+        assert result.contention.contended or timed_s + result.inference_s <= result.window_s
+        assert result.unsteady in {True, False}
         assert result.software["timing"] == DEFINITION
         assert result.software["file"]
 
 
 def test_start_of_a_model_has_the_fingerprint_of_its_runs(kept):
     outcome = kept(cold_start=True, list_files=True)
-    assert isinstance(outcome, StartOutcome), outcome
-    start = outcome.start
-    assert start.fingerprint == kept().result.fingerprint
+    assert isinstance(outcome, ModelStart), outcome
+    start = outcome
+    assert start.fingerprint == kept().fingerprint
     assert (start.load_s > 0, start.first_answer_s > 0, start.read_bytes >= 0) == (True,) * 3
-    names = {path.name for path in outcome.files}
+    names = {path.name for path in outcome.paths}
     assert "libtorch_cpu.so" in names
     assert any(name.startswith("builtin.") for name in names)
 
 
 def test_cold_probe_measures_latency_only_without_flush_time(real):
     outcome = real(cold=True, energy=True)
-    assert isinstance(outcome, ProbeOutcome), outcome
-    result = outcome.result
+    assert isinstance(outcome, ProbeResult), outcome
+    result = outcome
     assert result.tags == {"cold": "true"}
     assert result.software["cold"] == "true"
     # The power of flushing cannot be separated from that of the passes.
@@ -162,10 +162,10 @@ def test_energy_window_has_its_duration_within_steady_load(kept):
     runner = ProbeRunner(quick_command(sys.executable), 100.0, threading.Event())
     request = request_for(energy=True, window_s=0.3)
     outcome = run(runner, request, on_edge=lambda: edges.append(1))
-    assert isinstance(outcome, ProbeOutcome), outcome
-    result = outcome.result
+    assert isinstance(outcome, ProbeResult), outcome
+    result = outcome
     # The same software in another process has the same fingerprint.
-    assert result.fingerprint == kept().result.fingerprint
+    assert result.fingerprint == kept().fingerprint
     assert len(edges) == 2
     assert result.window_s >= 0.3
     assert outcome.steady_start_ns < result.window_start_ns
@@ -179,8 +179,8 @@ def test_energy_window_has_its_duration_within_steady_load(kept):
 
 def test_fingerprint_depends_on_software_and_dtype(kept):
     first, other = kept(), kept(dtype="bf16")
-    assert other.result.fingerprint != first.result.fingerprint
-    assert first.result.software["torch"]
+    assert other.fingerprint != first.fingerprint
+    assert first.software["torch"]
 
 
 def test_known_batch_of_the_same_software_is_reused(kept):
@@ -189,20 +189,20 @@ def test_known_batch_of_the_same_software_is_reused(kept):
     assert len(searched.curve) >= 1
     again = kept(
         **small,
-        known_batch=searched.result.batch,
-        known_fingerprint=searched.result.fingerprint,
+        known_batch=searched.batch,
+        known_fingerprint=searched.fingerprint,
     )
     assert again.curve == ()
-    assert again.result.batch == searched.result.batch
+    assert again.batch == searched.batch
     stale = kept(**small, known_batch=1, known_fingerprint="other")
     assert stale.curve
-    assert stale.result.batch != 1
+    assert stale.batch != 1
 
 
 def test_stdout_of_a_factory_is_not_parsed_as_messages(kept):
     outcome = kept("module", module="printing:make")
-    assert isinstance(outcome, ProbeOutcome), outcome
-    assert outcome.result.software["model"] == "printing:make"
+    assert isinstance(outcome, ProbeResult), outcome
+    assert outcome.software["model"] == "printing:make"
 
 
 def test_failing_factories_are_faults_with_their_fix(kept):
@@ -221,27 +221,27 @@ def test_failing_factories_are_faults_with_their_fix(kept):
 def test_dict_inputs_are_keyword_arguments_and_the_factory_runs_once(kept):
     for _ in range(2):
         outcome = kept("module", module="counted:make", batch=3)
-        assert isinstance(outcome, ProbeOutcome), outcome
-        assert outcome.result.software["inputs"].startswith("ids (1, 8) torch.int64")
+        assert isinstance(outcome, ProbeResult), outcome
+        assert outcome.software["inputs"].startswith("ids (1, 8) torch.int64")
 
 
 def test_model_that_computes_gradients_needs_autograd(kept):
     fault = kept("module", module="force:make")
     assert 'set autograd = "enable_grad" in its [[probe]]' in fault.title
     outcome = kept("module", module="force:make", autograd="enable_grad")
-    assert isinstance(outcome, ProbeOutcome), outcome
-    result = outcome.result
+    assert isinstance(outcome, ProbeResult), outcome
+    result = outcome
     assert result.software["autograd"] == "enable_grad"
     assert (result.flop_per_pass, result.bytes_per_pass) == (None, None)  # cannot be counted
-    plain = kept("cnn").result
+    plain = kept("cnn")
     assert (plain.flop_precision, plain.flop_per_pass > 0) == ("fp32", True)
 
 
 def test_search_continues_below_a_batch_that_ran_out_of_memory(kept):
     outcome = kept("module", module="full_from_four:make", batch="auto")
-    assert isinstance(outcome, ProbeOutcome), outcome
+    assert isinstance(outcome, ProbeResult), outcome
     # Batch 4 ran out of memory: the batches between 2 and 4 are tried.
-    assert outcome.result.batch == 3
+    assert outcome.batch == 3
     assert [point["batch"] for point in outcome.curve] == [1, 2, 3]
 
 

@@ -59,7 +59,7 @@ def test_memory_format_and_keys_of_example_inputs_are_kept():
     # The data of a tokenizer is a UserDict.
     encoding = UserDict(input_ids=torch.ones(1, 4, dtype=torch.int64))
     assert sources.checked_inputs("m", encoding).kwargs == dict(encoding)
-    rows = workloads.Workload(torch.nn.Identity(), lambda _: workloads.Inputs((image,), {}))
+    rows = workloads.SourcedModel(torch.nn.Identity(), lambda _: workloads.Inputs((image,), {}))
     plain = rows._replace(inputs=lambda _: workloads.Inputs((image.contiguous(),), {}))
     shown = [facts.model_facts(each, name="m", dtype=None)["inputs"] for each in (rows, plain)]
     assert shown[0] == f"{shown[1]} strides {image.stride()}"
@@ -94,9 +94,9 @@ def test_result_that_is_computed_as_it_is_read_is_read_in_the_pass():
 
     done = []
     inputs = workloads.Inputs((torch.ones(1),), {})
-    workloads.Workload(Streaming(), lambda _: inputs).forward_pass(inputs)()
+    workloads.SourcedModel(Streaming(), lambda _: inputs).forward_pass(inputs)()
     assert done == [1, 1, 1]
-    run = workloads.Workload(Asynchronous(), lambda _: inputs).forward_pass(inputs)
+    run = workloads.SourcedModel(Asynchronous(), lambda _: inputs).forward_pass(inputs)
     with pytest.raises(ProbeConfigError, match="returns async_generator, whose work is not done"):
         run()
 
@@ -189,7 +189,7 @@ def odd_module(level):
 
 def workload_of(module, *shape):
     inputs = workloads.Inputs
-    return workloads.Workload(module, lambda batch: inputs((torch.ones(batch, *shape),), {}))
+    return workloads.SourcedModel(module, lambda batch: inputs((torch.ones(batch, *shape),), {}))
 
 
 def odd_weights(level):

@@ -4,12 +4,18 @@ import tracemalloc
 from decimal import Decimal
 
 import pytest
-from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.core.records import NS_PER_S, Energy
 from costprobe.core.statistics import RollingCosts, RollingSample, RollingWindows
-from costprobe.pricing.book import Terms
+from costprobe.pricing.book import Prices, Terms
 from costprobe.pricing.plans import Rate
-from costprobe.probing.cost import cost_sample
-from costprobe.probing.rows import KnownEnergy, ProbeEnergy, energy_per_inference
+from costprobe.probing.cost import (
+    ProbeEnergy,
+    ProbeState,
+    account_run,
+    cost_sample,
+    energy_per_inference,
+)
+from fakes.runs import probe_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,30 +27,13 @@ def terms(per_hour, electricity_per_j=0.0):
     return Terms(rate, electricity_per_j)
 
 
-def result(batch=8, fingerprint="aa", window_s=10.0, inferences=1000):
-    return ProbeResult(
-        probe="p",
-        device="gpu0",
-        batch=batch,
-        latency_ms={"p50": 1.0},
-        samples=300,
-        stop_reason="runs",
-        window_start_ns=0,
-        window_end_ns=int(window_s * NS_PER_S),
-        inferences=inferences,
-        has_energy_window=True,
-        h2d_ms=None,
-        busy_s=12.0,
-        fingerprint=fingerprint,
-        software={},
-    )
+def measured(energy):
+    return probe_run(window_energy=energy)
 
 
 def test_cost_of_a_t4_at_0_526_usd_per_hour():
     # 0.526 / 3600 x 10 / 1000 = 1.4611e-6 USD each.
-    cost = cost_sample(
-        terms("0.526"), terms("0.526"), window_s=10, inferences=1000, energy_per_inference_j=0.7
-    )
+    cost = cost_sample(terms("0.526"), terms("0.526"), 10 / 1000, 0.7)
     assert cost.per_inference == pytest.approx(1.461111e-6, rel=1e-6)
     assert cost.energy == 0
 
@@ -54,11 +43,9 @@ def test_cost_of_a_g4dn_8xlarge_against_an_owned_server():
     # On demand: 2.176 / 3600 x 100 / 50,000 = 1.208889e-6, electricity included.
     # Bought: 0.570776 / 3600 x 100 / 50,000 = 3.170979e-7
     #   and 0.12 x 1.5 / 3.6e6 x 30,000 / 50,000 = 3.0e-8.
-    rented = cost_sample(
-        terms("2.176"), terms("2.176"), window_s=100, inferences=50_000, energy_per_inference_j=0.6
-    )
+    rented = cost_sample(terms("2.176"), terms("2.176"), 100 / 50_000, 0.6)
     own = terms(Decimal(15000) / 26280, electricity_per_j=0.12 * 1.5 / 3.6e6)
-    bought = cost_sample(own, own, window_s=100, inferences=50_000, energy_per_inference_j=0.6)
+    bought = cost_sample(own, own, 100 / 50_000, 0.6)
     assert rented.per_inference == pytest.approx(1.208889e-6, rel=1e-6)
     assert bought.hardware == pytest.approx(3.170979e-7, rel=1e-6)
     assert bought.energy == pytest.approx(3.0e-8, rel=1e-9)
@@ -66,30 +53,33 @@ def test_cost_of_a_g4dn_8xlarge_against_an_owned_server():
 
 def test_cost_is_absent_without_required_electricity():
     own = terms("1", electricity_per_j=1e-7)
-    assert cost_sample(own, own, window_s=1, inferences=1, energy_per_inference_j=None) is None
+    assert cost_sample(own, own, 1.0, None) is None
 
 
 def test_reference_cost_is_the_sample_at_the_baseline_price():
-    cost = cost_sample(
-        terms("4"), terms("2"), window_s=1, inferences=1, energy_per_inference_j=None
-    )
+    cost = cost_sample(terms("4"), terms("2"), 1.0, None)
     assert cost.reference == pytest.approx(cost.per_inference / 2)
 
 
 def test_energy_per_inference_and_its_idle_part():
     # 1,000 J over 10 s and 1,000 inferences; 40 W idle is 400 J of it.
-    energy = energy_per_inference(Energy(1000.0, "counter", 0.06, idle_power_w=40.0), result())
+    energy = energy_per_inference(measured(Energy(1000.0, "counter", 0.06, idle_power_w=40.0)))
     assert energy.per_inference_j == 1.0
     assert energy.above_idle_j == pytest.approx(0.6)
-    below = energy_per_inference(Energy(100.0, "poll", 0.06, idle_power_w=40.0), result())
+    below = energy_per_inference(measured(Energy(100.0, "poll", 0.06, idle_power_w=40.0)))
     assert below.above_idle_j is None
 
 
 def test_last_known_energy_is_used_for_the_same_software_and_batch_only():
-    known = KnownEnergy(result().batch, "aa", ProbeEnergy(1.0, None, "counter", 0.06))
-    assert known.for_run(result()) == ProbeEnergy(1.0, None, "last_known", 0.06)
-    assert known.for_run(result(fingerprint="bb")) is None
-    assert known.for_run(result(batch=16)) is None
+    prices = Prices(None, None, None)
+    first = account_run(measured(Energy(1000.0, "counter", 0.06)), prices, ProbeState(), 1)
+    for change, energy in (
+        ({}, ProbeEnergy(1.0, None, "last_known", 0.06)),
+        ({"fingerprint": "bb"}, None),
+        ({"batch": 16}, None),
+    ):
+        later = account_run(probe_run(**change), prices, first.state, 2)
+        assert later.run.energy == energy, change
 
 
 def test_rolling_windows_contain_their_duration():

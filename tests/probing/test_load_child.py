@@ -72,7 +72,7 @@ def test_run_after_a_rejected_one_is_measured(child):
         send(child, request(server.url))
         refused = lines_until(child, {"served_result", "error"})[-1]
     assert (refused["type"], refused["kind"]) == ("error", "config")
-    assert "http_401: set token_file" in refused["message"]
+    assert "http_401: set token =" in refused["message"]
     with InferenceServer(generating()) as server:
         send(child, request(server.url))
         assert lines_until(child, {"served_result", "error"})[-1]["samples"] == 6

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.core.records import NS_PER_S, Energy
 from costprobe.drift.load_curve import curve_change, newest_shift
 from costprobe.pricing.book import Prices, Terms
 from costprobe.pricing.plans import Rate
@@ -21,9 +21,9 @@ from costprobe.probing.load_curve import (
     point_of,
 )
 from costprobe.probing.load_settings import LoadConfig, length_document
-from costprobe.probing.rows import MeasuredRun
 from costprobe.probing.settings import KserveProbeConfig, OpenAiProbeConfig
 from costprobe.ui.cli.load import shown
+from fakes.runs import probe_run
 from pydantic import ValidationError
 
 SLO = {"ttft_p90": 500.0, "tpot_p90": 50.0}
@@ -92,7 +92,7 @@ def test_front_has_the_points_that_no_other_beats_in_cost_and_speed():
 def test_loops_end_at_saturation_or_errors():
     def end(*rates, **figures):
         points = [point(n, rate, 1.0) for n, rate in enumerate(rates[:-1], 1)]
-        return loop_end([*points, point(9, rates[-1], 1.0, **figures)], 0.05, 0.05)
+        return loop_end([*points, point(9, rates[-1], 1.0, **figures)])
 
     assert end(100.0) is None
     assert end(100.0, 106.0) is None
@@ -126,20 +126,16 @@ def test_open_loop_follows_at_shares_of_the_highest_rate():
 
 
 def test_point_has_the_energy_and_the_cost_of_its_window():
-    result = ProbeResult(
-        probe="chat", device="gpu0", batch=1, latency_ms={"p50": 400.0, "mean": 410.0, "cv": 0.1},
-        samples=80, stop_reason="window", window_start_ns=0, window_end_ns=20 * NS_PER_S,
-        inferences=80.0, has_energy_window=True, h2d_ms=None, busy_s=30.0, fingerprint="aa",
-        software={}, tags={"concurrency": "4"}, tokens_in=8000.0, tokens_out=4000.0,
-        fields={"requests": 82, "errors": 2, "ttft_p50_ms": 30.0, "tpot_p50_ms": 8.0},
+    run = probe_run(
+        batch=1, latency_ms={"p50": 400.0, "mean": 410.0, "cv": 0.1}, inferences=80.0,
+        window_end_ns=20 * NS_PER_S, tags={"concurrency": "4"}, requests=82, errors={"timeout": 2},
+        window_tokens_in=8000.0, window_tokens_out=4000.0, ttft_ms={"p50": 30.0},
+        tpot_ms={"p50": 8.0}, goodput_per_s=3.5, window_energy=Energy(6000.0, "counter", 0.06),
     )  # fmt: skip
-    run = MeasuredRun(
-        result, Energy(6000.0, "counter", 0.06), "", {}, every_s=300, load={"goodput_per_s": 3.5}
-    )
     # 3.6 an hour is a thousandth a second: 0.02 for the window.
     rate = Rate("on_demand", "USD", 3.6, electricity_included=True, source="test")
-    report = account_run(run, Prices(Terms(rate, 0.0), None, None), ProbeState(), {}, 1).report
-    found = point_of(LoadStep("closed", 1, concurrency=4), run, report)
+    priced, _, _ = account_run(run, Prices(Terms(rate, 0.0), None, None), ProbeState(), 1)
+    found = point_of(LoadStep("closed", 1, concurrency=4), priced)
     expected = {
         "throughput_per_s": 4.0, "tokens_in_per_s": 400.0, "tokens_out_per_s": 200.0,
         "tokens_per_s_user": 125.0, "goodput_per_s": 3.5, "requests": 82.0, "errors": 2.0,
@@ -230,7 +226,7 @@ def test_terminal_names_the_cheapest_point_and_why_the_loop_ended():
     assert "closed loop: throughput no longer rose" in text
     assert "no point is within ttft_p90 1 ms" in shown(curve(*POINTS, bounds_ms={"ttft_p90": 1.0}))
     few = [point(1, 100.0, 1.0, ttft_p90_ms=None)]
-    assert "set a longer window_max" in shown(curve(*few))[-1]
+    assert "set a longer window" in shown(curve(*few))[-1]
 
 
 def test_terminal_shows_latency_of_a_server_without_tokens():
@@ -271,7 +267,6 @@ def test_invalid_settings_are_explained():
         "write a number of tokens": lambda: served(load={"tokens_in": "gamma(1, 2)"}),
         "low of uniform must not": lambda: served(load={"tokens_in": "uniform(9, 2)"}),
         "sigma of lognormal is from 1 to 5": lambda: served(load={"tokens_out": "lognormal(9, 6)"}),
-        "window_max must not": lambda: served(load={"window": "90s"}),
         "remove tokens_in and shared": lambda: served(load={"prompts": "/p", "tokens_in": 5}),
         "the open loop needs rates": lambda: served(load={"concurrencies": []}),
         "slo has no bound": lambda: served(slo={}),

@@ -5,7 +5,7 @@ from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
-from costprobe.adapters.probe_child.results import MISTAKES, NaiveTiming, read_outcome
+from costprobe.adapters.probe_child.results import MISTAKES, NaiveTiming, read_result
 from fakes.command import called
 from fakes.documents import checked
 from fakes.kept_worker import KeptWorker
@@ -117,7 +117,7 @@ def test_first_pass_of_a_model_is_timed_before_its_warm_up():
     wire = SimpleNamespace(
         progress=lambda *_: None, report=lambda kind, **fields: reports.append((kind, fields))
     )
-    workload = workloads.Workload(
+    workload = workloads.SourcedModel(
         SlowAtFirst(), lambda batch: probe_inputs.Inputs((torch.ones(batch, 2),), {})
     )
     request = probe_request("module", **QUICK, naive=True).document
@@ -181,12 +181,12 @@ def test_invalid_reports_of_mistakes_are_rejected():
         "threads": None,
     }
     timing = {"mistake": "one_sample", "latency_ms": 1.0, "samples": 1, "not_applicable": ""}
-    known = read_outcome("p", "cpu", {**message, "naive": [timing, timing]}, (), ())
+    known = read_result({**message, "naive": [timing, timing]}, probe="p", device="cpu")
     assert known.naive == (NaiveTiming("one_sample", 1.0, 1),)
     wrong = (3, [3], [{}], *([{**timing, "latency_ms": x}] for x in (-1.0, "x", float("nan"))))
     for timings in wrong:
         with pytest.raises(ValueError, match=r"."):
-            read_outcome("p", "cpu", {**message, "naive": timings}, (), ())
+            read_result({**message, "naive": timings}, probe="p", device="cpu")
 
 
 @pytest.mark.processes

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from costprobe.adapters.probe_child.results import read_outcome
+from costprobe.adapters.probe_child.results import read_result
 from costprobe.core.records import Device
 from costprobe.probing.run import batch_document, model_request, served_request
 from costprobe.probing.settings import KserveProbeConfig, OpenAiProbeConfig, ProbeConfig
@@ -46,11 +46,13 @@ def test_batch_that_was_found_beside_other_work_is_that_of_the_next_run():
     line = (INPUTS / "probe_encoder.jsonl").read_text().splitlines()[-1]
     point = {"batch": 8, "throughput_per_s": 1900.0}
     shares = {"contended": True, "others_pct": 60.0}
-    outcome = read_outcome("p", "cpu", {**json.loads(line), "contention": shares}, (1,), [point])
-    assert outcome.result.contended is True
+    outcome = read_result(
+        {**json.loads(line), "contention": shares}, probe="p", device="cpu", curve=[point]
+    )
+    assert outcome.contention.contended is True
     found = read(model_request(ProbeConfig(name="p"), CPU, batch_document(outcome), energy=True))
     assert found["known_batch"] == 8
-    assert found["known_fingerprint"] == outcome.result.fingerprint
+    assert found["known_fingerprint"] == outcome.fingerprint
 
 
 def test_gpu_is_named_as_cuda_reads_it():
@@ -76,11 +78,11 @@ def test_request_of_a_server_has_whole_tensors_and_the_place_of_its_token(monkey
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/c")
     tensor = {"name": "x", "datatype": "FP32", "shape": [2, 2]}
     kserve = KserveProbeConfig(
-        kind="kserve", inputs=[{**tensor, "fill": 1.5}], **{**SERVER, "token_credential": "t"}
+        kind="kserve", inputs=[{**tensor, "fill": 1.5}], **{**SERVER, "token": "credential:t"}
     )
     found = read(served_request(kserve, energy=True))
     assert found["inputs"] == [{**tensor, "data": [1.5] * 4}]
     assert (found["token_file"], found["energy"]) == ("/run/c/t", True)
-    chat = OpenAiProbeConfig(kind="openai", **{**SERVER, "token_file": "/t"}, energy=False)
+    chat = OpenAiProbeConfig(kind="openai", **{**SERVER, "token": "file:/t"}, energy=False)
     found = read(served_request(chat, energy=True))
     assert (found["token_file"], found["energy"], found["api"]) == ("/t", False, "chat")

@@ -3,26 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from costprobe.core.records import NS_PER_S, ProbeResult
 from costprobe.pricing.catalogue_files import gpu_names
 from costprobe.probing.roofline import UNKNOWN_LIMIT, pass_limit
+from fakes.runs import probe_run
 
 # 1,000 passes of batch 4 in 10 s: 10 ms a pass.
-RESULT = ProbeResult(
-    probe="p",
-    device="gpu0",
+RESULT = probe_run(
     batch=4,
-    latency_ms={"p50": 10.0, "mean": 10.0, "cv": 0.0},
-    samples=1000,
-    stop_reason="runs",
-    window_start_ns=0,
-    window_end_ns=10 * NS_PER_S,
     inferences=4000,
-    has_energy_window=True,
-    h2d_ms=None,
-    busy_s=10.0,
-    fingerprint="f",
-    software={},
     flop_per_pass=989.4e10,  # a hundredth of a second's work of an H100 in bf16 is 10 ms
     bytes_per_pass=3.35e9,  # 1 ms
     flop_precision="bf16",

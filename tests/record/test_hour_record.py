@@ -22,7 +22,7 @@ from costprobe.daemon.metrics import AgentNow, Metrics
 from costprobe.daemon.parts import CurrentRuntime, SharedParts
 from costprobe.probing.run import Listeners
 from costprobe.spend.evaluate import BudgetTracker
-from costprobe.spend.query import SpendBook, Usual, read_spend
+from costprobe.spend.query import SpendBook
 from costprobe.ui.cli.views.status_lines import lines_of
 from costprobe.ui.dashboard.budgets import spend_document
 from fakes.clock import FakeClock
@@ -82,17 +82,16 @@ class Host:
         self.current.store_status()
 
     def evaluate_budgets(self):
-        """Compute the budgets, as a job of the daemon does, without its pauses."""
+        """Compute the budgets, as a job of the daemon does."""
         runtime = self.current.runtime
         tracker = BudgetTracker(
             self.config.budget,
-            Usual(self.config.telemetry.aggregate_s),
+            self.config.telemetry.aggregate_s,
             self.ledger,
             self.store.path,
             self.clock,
             runtime.tags,
             on_event=runtime.accounts.take_event,
-            stop=SimpleNamespace(wait=lambda _: False, is_set=lambda: False),
         )
         tracker.refresh()
         self.evaluate()
@@ -147,7 +146,7 @@ def test_hour_of_one_gpu(tmp_path):
     check("hour_running.txt", "\n".join([*lines, ""]), fixed)
     book = SpendBook()
     with closing(StoreReader.open(path)) as reader:
-        read_spend(book, reader, now_ns, Usual(host.config.telemetry.aggregate_s))
+        book.read(reader, now_ns, host.config.telemetry.aggregate_s)
         check("hour_spend.json", spend_document(reader, book, now_ns))
     settled(host)
     host.current.runtime.close()
@@ -155,24 +154,23 @@ def test_hour_of_one_gpu(tmp_path):
 
 
 def settled(host):
-    """Check the rows of a minute, then of an hour, and the summaries between them."""
+    """Check the rows of hours, beside their rows and in the place of them."""
     retention = Retention(host.store, host.ledger, host.clock)
     path = host.store.path
-    for days, name in ((0, "summary"), (1.5, "minutes"), (2, "hours")):
+    for days, name in ((0, "settled"), (8, "hours")):
         host.clock.move(days * DAY_S)
         for _ in range(3):
             host.clock.move(600)
-            retention.apply(host.config.store, float(STEP_S))
+            retention.apply(host.config.store.outbox_retention_s)
         if days:
             check(f"hour_{name}.txt", rows(path, ("device",)))
         with closing(StoreReader.open(path)) as reader:
             span = START_NS - DAY_S * NS_PER_S, START_NS + DAY_S * NS_PER_S
             sums = reader.hourly_sums("device", ("cost", "energy_j", "carbon_g"), *span)
-            fields = ("util_pct", "mem_used_bytes")
-            loads = reader.loads("device", fields, *span, edge_ns=MINUTE_NS)
+            loads, _ = reader.loads(*span, edge_ns=MINUTE_NS)
         summed = [
             [field, each.tags, each.times_ns, each.values, each.ends]
             for field, found in sums.items()
             for each in found
         ]
-        check(f"hour_sums_{name}.json", [*summed, *loads[0]])
+        check(f"hour_sums_{name}.json", [*summed, *((at_ns, load.hex()) for at_ns, load in loads)])

@@ -9,7 +9,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
 from fakes.clock import FakeClock
-from fakes.long_host import COARSE, HOST, HOUR_NS, made, summarized
+from fakes.long_host import COARSE, HOST, HOUR_NS, made, settled
 from record_files import check, printed
 
 NOW_NS = int(datetime(2026, 6, 22, 10, 25, tzinfo=UTC).timestamp()) * NS_PER_S
@@ -62,7 +62,7 @@ def config(tmp_path_factory):
                 for tenant, share in TENANTS
             ]
         )
-    return summarized(file, NOW_NS, COARSE)
+    return settled(file, NOW_NS)
 
 
 def test_month_of_a_host(config):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.host.host_name import host_tags
-from costprobe.adapters.sensors.messages import parse_activity, parse_energy
+from costprobe.adapters.sensors.messages import Activity
 from costprobe.adapters.store.ledger import RowLabels, StoreLedger
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import parse
-from costprobe.core.records import NS_PER_S, Device
+from costprobe.core.records import NS_PER_S, Device, Energy
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
@@ -70,11 +70,11 @@ class Sensor:
 
     def energy(self, *asked, timeout_s):
         self.asked.append(["energy", *asked, timeout_s])
-        return parse_energy(ENERGY)
+        return Energy(**ENERGY)
 
     def activity(self, *asked, own_pids, timeout_s):
         self.asked.append(["activity", *asked, 4242 in own_pids, timeout_s])
-        return parse_activity(ACTIVITY)
+        return Activity(**ACTIVITY)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
+from costprobe.serving.device_costs import Surroundings
 from costprobe.serving.service import Serving
-from costprobe.serving.surroundings import Surroundings
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 from record_files import INPUTS, check, documents, input_text, rows

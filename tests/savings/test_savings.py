@@ -3,8 +3,10 @@
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+import pytest
 from costprobe.savings.evidence import ExpectedLoad
 from costprobe.savings.savings import savings
+from costprobe.savings.supply import MonthlyCost, interval
 from fakes.cases import check_all
 from fakes.past import device, figures, history, price, probe
 
@@ -273,3 +275,24 @@ def test_hours_of_the_week_that_one_week_did_not_have_are_not_scaled():
     ((action, reason),) = found.rejected
     assert action == "gpu0 and gpu1; scaled by the hour of the week; on_demand"
     assert reason == "too small in 7 of 168 hours of a week, decided from the other weeks"
+
+
+def test_weekends_are_no_uncertainty_of_a_saving_once_each_was_seen_twice():
+    def cost(*by_day):
+        return MonthlyCost(Decimal(0), None, None, dict(enumerate(by_day)))
+
+    week = (10.0, 10.0, 10.0, 10.0, 10.0, 2.0, 2.0)
+    cases = [
+        ("one day", (10.0,), None),
+        ("the same each week", week * 3, (54 / 7, 54 / 7)),
+        # s = 2, and Student's 4.303 of two degrees of freedom.
+        ("three days", (8.0, 10.0, 12.0), (10 - 4.303 * 2 / 3**0.5, 10 + 4.303 * 2 / 3**0.5)),
+    ]
+
+    def check(name, days, expected):
+        found = interval(cost(*days), cost(*[0.0] * len(days)))
+        assert found == (expected and pytest.approx(expected, rel=0.05)), name
+
+    check_all(check, cases)
+    low, high = interval(cost(*week), cost(*[0.0] * 7))
+    assert low < 54 / 7 < high

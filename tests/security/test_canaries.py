@@ -16,7 +16,7 @@ import urllib.request
 from contextlib import ExitStack
 
 import pytest
-from costprobe.adapters.http.access import is_secret_field
+from costprobe.adapters.http.access import Secret
 from costprobe.configuration import Config, load
 from fakes.inference_server import InferenceServer, generating
 from fakes.servers import Scripted, free_port
@@ -162,8 +162,8 @@ def echoing_chat(call):
 
 
 def metrics_of(token):
-    """Metrics of vLLM with the token as the names of its models."""
-    names = [token, split(token), reversed_url(token), token.encode().hex()]
+    """Metrics of vLLM with the token as the names of its models, except of one."""
+    names = ["another", token, split(token), reversed_url(token), token.encode().hex()]
     lines = [
         f'vllm:{metric}{{model_name="{name}"}} {{number}}'
         for name in names
@@ -189,8 +189,7 @@ def taking(body=b""):
 
 CONFIG = """
 [telemetry]
-every = "100ms"
-aggregate = "500ms"
+every = "50ms"
 gpus = false
 [probing]
 duty = 1
@@ -203,8 +202,8 @@ requests = 2
 warmup_requests = 0
 energy = false
 every = "1h"
-token_file = "{secrets}/chat"
-key_file = "{secrets}/chat-key"
+token = "file:{secrets}/chat"
+key = "file:{secrets}/chat-key"
 [[probe]]
 name = "refused-chat"
 kind = "openai"
@@ -214,7 +213,7 @@ requests = 2
 warmup_requests = 0
 energy = false
 every = "1h"
-token_credential = "refused-chat"
+token = "credential:refused-chat"
 [[probe]]
 name = "echo-chat"
 kind = "openai"
@@ -224,7 +223,7 @@ requests = 2
 warmup_requests = 0
 energy = false
 every = "1h"
-token_file = "{secrets}/echo-chat"
+token = "file:{secrets}/echo-chat"
 [[service]]
 name = "refused"
 engine = "vllm"
@@ -232,9 +231,8 @@ devices = ["cpu"]
 url = "{service}/metrics"
 every = "1s"
 window = "5s"
-timeout = "1s"
-token_file = "{secrets}/service"
-key_file = "{secrets}/service-key"
+token = "file:{secrets}/service"
+key = "file:{secrets}/service-key"
 [[service]]
 name = "counting"
 engine = "vllm"
@@ -242,22 +240,21 @@ devices = ["cpu"]
 url = "{service_model}/metrics"
 every = "1s"
 window = "5s"
-timeout = "1s"
-token_credential = "service-model"
+token = "credential:service-model"
 [service.tenants]
 gateway = "litellm"
 label = "team"
 url = "{tenants}/metrics"
-token_file = "{secrets}/tenants"
-key_file = "{secrets}/tenants-key"
+token = "file:{secrets}/tenants"
+key = "file:{secrets}/tenants-key"
 [http]
 listen = "127.0.0.1:{port}"
-token_file = "{secrets}/http"
+token = "file:{secrets}/http"
 [kubernetes]
 every = "1s"
 socket = "{secrets}/no-kubelet"
 api_url = "{cluster}"
-token_file = "{secrets}/cluster"
+token = "file:{secrets}/cluster"
 [carbon]
 url = "{carbon}?key={carbon_key}"
 [[price]]
@@ -268,56 +265,56 @@ plan = "list"
 valid_from = 2020-01-01
 api = "gcp"
 url = "{price_list}"
-key_file = "{secrets}/price-list"
+key = "file:{secrets}/price-list"
 skus = {{ "2E27-4F75-95CD" = 4 }}
 [fleet]
 kind = "influxql"
 url = "{fleet}"
 database = "d"
-token_file = "{secrets}/fleet"
-key_file = "{secrets}/fleet-key"
+token = "file:{secrets}/fleet"
+key = "file:{secrets}/fleet-key"
 [[sink]]
 name = "one"
 api = "v1"
 url = "{v1}"
 database = "d"
 user = "user"
-password_file = "{secrets}/v1"
-key_file = "{secrets}/v1-key"
+password = "file:{secrets}/v1"
+key = "file:{secrets}/v1-key"
 flush_every = "200ms"
 [[sink]]
 name = "two"
 api = "v2"
 url = "{v2}"
 bucket = "b"
-token_credential = "v2"
-key_credential = "v2-key"
+token = "credential:v2"
+key = "credential:v2-key"
 key_header = "X-Gateway-Key"
 flush_every = "200ms"
 [[sink]]
 name = "three"
 api = "otlp"
 url = "{otlp}"
-token_file = "{secrets}/otlp"
-key_file = "{secrets}/otlp-key"
+token = "file:{secrets}/otlp"
+key = "file:{secrets}/otlp-key"
 flush_every = "200ms"
 [[notifier]]
 name = "hook"
 kind = "webhook"
-url_file = "{secrets}/hook-address"
-key_credential = "hook-key"
-token_file = "{secrets}/hook-token"
+url = "file:{secrets}/hook-address"
+key = "credential:hook-key"
+token = "file:{secrets}/hook-token"
 [[notifier]]
 name = "am"
 kind = "alertmanager"
 url = "{alertmanager}"
 user = "user"
-password_credential = "alertmanager"
-key_file = "{secrets}/alertmanager-key"
+password = "credential:alertmanager"
+key = "file:{secrets}/alertmanager-key"
 [[notifier]]
 name = "chatroom"
 kind = "apprise"
-url_file = "{secrets}/apprise"
+url = "file:{secrets}/apprise"
 timeout = "10s"
 """
 
@@ -523,11 +520,18 @@ def secret_fields(model, seen=None):
         return
     seen.add(model)
     for name, field in model.model_fields.items():
-        # A table such as [[price_file]] is no place of a secret.
-        if is_secret_field(name) and not any(classes_in(field.annotation)):
-            yield model.__name__, re.sub("_(file|credential)$", "", name)
+        if holds_place(field):
+            yield model.__name__, name
         for inner in classes_in(field.annotation):
             yield from secret_fields(inner, seen)
+
+
+def holds_place(field):
+    """Whether a field is the place of a secret, and not the secret."""
+    kinds = [field.annotation]
+    for kind in kinds:
+        kinds += typing.get_args(kind)
+    return Secret in kinds
 
 
 def classes_in(annotation):
@@ -545,10 +549,10 @@ def test_every_place_of_a_secret_has_a_canary(bench):
     tables += [service.tenants for service in config.service if service.tenants]
     tables += [config.http, config.kubernetes, config.fleet]
     covered = {
-        (type(table).__name__, stem)
+        (type(table).__name__, name)
         for table in tables
-        for stem in ("token", "password", "key", "url")
-        if getattr(table, f"{stem}_file", None) or getattr(table, f"{stem}_credential", None)
+        for name in ("token", "password", "key", "url")
+        if isinstance(getattr(table, name, None), Secret)
     }
     # Alternatives of the same class of the code: a bearer token, or a password; a feed's key.
     covered |= {
@@ -565,8 +569,8 @@ def test_no_field_holds_a_secret_itself():
     names = [
         f"{model.__name__}.{name}"
         for model in all_sections(Config)
-        for name in model.model_fields
-        if secret.search(name) and not is_secret_field(name)
+        for name, field in model.model_fields.items()
+        if secret.search(name) and not holds_place(field)
     ]
     assert names == []
 

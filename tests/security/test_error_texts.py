@@ -18,9 +18,10 @@ FILES = {
     "a user in a price's address": SPOT + f'url = "http://me:{CANARY}@h/"\n',
     "a token as a key": V1 + f'url = "http://h"\ntoken = "{CANARY}"\n',
     "a password as a key": V1 + f'url = "http://h"\nuser = "u"\npassword = "{CANARY}"\n',
+    "a token as a credential": WEBHOOK + f'url = "http://h"\ntoken = "{CANARY}"\n',
     "an address of apprise": f'[[notifier]]\nname = "n"\nkind = "apprise"\nurl = "x://{CANARY}"\n',
     "a token where a kind belongs": f'[[notifier]]\nname = "n"\nkind = "{CANARY}"\n',
-    "a token where a name belongs": WEBHOOK + f'url_credential = "{CANARY}/../x y"\n',
+    "a token where a name belongs": WEBHOOK + f'url = "credential:{CANARY}/../x y"\n',
     "a token of two types": V1 + f'url = "http://h"\nuser = ["{CANARY}"]\n',
     "a token in a line without quotes": V1 + f"url = {CANARY}\n",
     "a token in a text without its end": V1 + f'url = "{CANARY}\n',
@@ -36,12 +37,12 @@ CONTENTS = {
     "empty": b"",
 }
 USERS = {
-    "sink": V1 + 'url = "http://127.0.0.1:9"\nuser = "u"\npassword_file = "{file}"\n',
+    "sink": V1 + 'url = "http://127.0.0.1:9"\nuser = "u"\npassword = "file:{file}"\n',
     "sink of v2": '[[sink]]\napi = "v2"\nbucket = "b"\nurl = "http://127.0.0.1:9"\n'
-    'token_file = "{file}"\n',
-    "address": WEBHOOK + 'url_file = "{file}"\n',
-    "token": WEBHOOK + 'url = "http://127.0.0.1:9"\ntoken_file = "{file}"\n',
-    "apprise": '[[notifier]]\nname = "n"\nkind = "apprise"\nurl_file = "{file}"\n',
+    'token = "file:{file}"\n',
+    "address": WEBHOOK + 'url = "file:{file}"\n',
+    "token": WEBHOOK + 'url = "http://127.0.0.1:9"\ntoken = "file:{file}"\n',
+    "apprise": '[[notifier]]\nname = "n"\nkind = "apprise"\nurl = "file:{file}"\n',
 }
 
 

@@ -34,8 +34,7 @@ def make():
 """
 CONFIG = """
 [telemetry]
-every = "100ms"
-aggregate = "500ms"
+every = "50ms"
 gpus = false
 [probing]
 duty = 1

@@ -18,7 +18,6 @@ from costprobe.core.outside import (
     decoded_text,
 )
 from costprobe.daemon.control_protocol import decoded
-from costprobe_probes.wire import parse_bounded
 from fakes.cases import check_all
 
 PACKAGES = [Path(package.__file__).parent for package in (costprobe, costprobe_probes)]
@@ -48,7 +47,7 @@ LIMITS = "the limits themselves"
 # The bounded functions, and parsers with limits of their own.
 BOUNDED = {
     "costprobe/core/outside.py": LIMITS,
-    "costprobe_probes/wire.py": LIMITS,
+    "costprobe_probes/wire.py": "lines of at most MAX_LINE_CHARS of the process that started it",
     "costprobe/adapters/engines/exposition.py": "one line of at most MAX_SERIES_CHARS at a time",
     "costprobe/pricing/catalogue.py": "text of at most 1 MiB, limited to MAX_ROWS",
     "costprobe/pricing/timed.py": "text of at most 1 MiB, limited by its reader",
@@ -86,7 +85,7 @@ def test_only_bounded_modules_parse():
                 used.add(name)
             elif calls:
                 found[name] = calls
-    assert found == {}, "use costprobe.core.outside, or costprobe_probes.wire in the worker"
+    assert found == {}, "use costprobe.core.outside"
     assert used == set(BOUNDED), "remove modules that parse no more"
 
 
@@ -110,9 +109,7 @@ def test_security_page_names_every_reader():
     for package in PACKAGES:
         for path in package.rglob("*.py"):
             name = str(path.relative_to(package.parent))
-            is_reader = (
-                re.search(r"\b(bounded_\w+|parse_bounded)\(", path.read_text()) or name in BOUNDED
-            )
+            is_reader = re.search(r"\bbounded_\w+\(", path.read_text()) or name in BOUNDED
             is_named = any(f"/{module}" in f"/probes/{name}" for module in modules)
             if is_reader and not is_named and BOUNDED.get(name) != LIMITS:
                 unnamed.add(name)
@@ -138,7 +135,7 @@ def parse_listed(document):
     return parsed
 
 
-@pytest.mark.parametrize("parse", [bounded_json, parse_bounded, parse_listed])
+@pytest.mark.parametrize("parse", [bounded_json, parse_listed])
 def test_hostile_json_is_one_kind_of_error(parse):
     def is_rejected(document):
         with pytest.raises(ValueError, match=r"\A[ -~]{1,99}\Z"):

@@ -18,7 +18,7 @@ def test_webhook_response_is_shown_as_one_printable_line():
     with Scripted(lambda *_: (400, {}, ESCAPES.encode())) as server:
         config = WebhookConfig(name="n", kind="webhook", url=server.url)
         with pytest.raises(Rejected) as caught:
-            build_notifier(config, None).send([incident()], 1)
+            build_notifier(config).send([incident()], 1)
     assert caught.value.reason.isprintable()
     assert "there" in caught.value.reason
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from costprobe.adapters.clouds.source import SourceError, read_source
@@ -29,7 +28,7 @@ MOST_BYTES = MAX_ANSWER_BYTES + (16 << 20)
 
 
 def notifier(config):
-    sender = build_notifier(config, None)
+    sender = build_notifier(config)
     with contextlib.suppress(DeliveryError):
         sender.send([incident()], 1)
     sender.close()
@@ -42,7 +41,7 @@ def webhook(url, _):
 def apprise(url, folder):
     file = folder / "url"
     file.write_text(url.replace("http:", "json:"))
-    notifier(AppriseConfig(name="n", kind="apprise", url_file=Path(file), timeout="3s"))
+    notifier(AppriseConfig(name="n", kind="apprise", url=f"file:{file}", timeout="3s"))
 
 
 def spot_price(url, _):
@@ -121,8 +120,8 @@ def test_apprise_reaches_its_memory_limit_before_its_timeout(tmp_path):
     file = tmp_path / "url"
     with Talking(flood) as server:
         file.write_text(server.url.replace("http:", "json:"))
-        config = AppriseConfig(name="n", kind="apprise", url_file=file, timeout="100s")
-        sender = build_notifier(config, None)
+        config = AppriseConfig(name="n", kind="apprise", url=f"file:{file}", timeout="100s")
+        sender = build_notifier(config)
         with pytest.raises(RetryLater) as caught:
             sender.send([incident()], 1)
         sender.close()

@@ -68,12 +68,11 @@ command = ["/opt/price", "--key=canary-2"]
 name = "hook"
 kind = "webhook"
 url = "https://hook/x?key=canary-3#canary-4"
-key_file = "/etc/costprobe/hook.key"
+key = "file:/etc/costprobe/hook.key"
 [[notifier]]
 name = "am"
 kind = "alertmanager"
-url = "https://am/"
-generator_url = "https://grafana/d?token=canary-5"
+url = "https://am/d?token=canary-5"
 """
 
 
@@ -83,7 +82,7 @@ def test_config_show_hides_keys_and_names_secret_files(tmp_path):
     done = CliRunner().invoke(main, ["-c", str(path), "config", "show"])
     assert done.exit_code == 0, done.output
     assert "canary" not in done.output
-    assert 'key_file = "/etc/costprobe/hook.key"' in done.output
+    assert 'key = "file:/etc/costprobe/hook.key"' in done.output
     # The output is a valid configuration with the same settings.
     again = tomllib.loads(done.output, parse_float=Decimal)
     own = as_toml_tables(load(Path(path)))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.store.database import StoreError
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import back_up, compact, examine, is_damaged
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import load

@@ -43,7 +43,7 @@ from costprobe.adapters.http.errors import RetryLater
 from fakes.incidents import incident
 Path("url").write_text("json://127.0.0.1:9/x")
 try:
-    Apprise(AppriseConfig(name="n", kind="apprise", url_file=Path("url")), None).send([incident()], 1)
+    Apprise(AppriseConfig(name="n", kind="apprise", url=f"file:{Path.cwd()}/url")).send([incident()], 1)
 except RetryLater as error:
     print(error)
 """,

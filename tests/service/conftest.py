@@ -128,8 +128,7 @@ def host_before(debian, wheels, tmp_path_factory):
 
 CONFIG = """
 [telemetry]
-every = "200ms"
-aggregate = "1s"
+every = "100ms"
 cpu = true
 """
 

@@ -239,7 +239,7 @@ def test_credential_of_root_reaches_the_service_and_no_log(host):
         host.configure(
             host.read("/etc/costprobe/costprobe.toml")
             + f'[[sink]]\napi = "v2"\nurl = "{server.url}"\norg = "o"\nbucket = "b"\n'
-            'token_credential = "influxdb-token"\nflush_every = "1s"\n'
+            'token = "credential:influxdb-token"\nflush_every = "1s"\n'
         )
         host.systemctl("restart", "costprobe")
         host.wait_for(lambda: server.requests)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from costprobe.configuration import AnyPlan
-from costprobe.core.records import NS_PER_S, Device, ProbeResult
+from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.statistics import RollingWindows
 from costprobe.core.units import KWH_J
 from costprobe.devices.charges import charges_of
@@ -19,7 +19,7 @@ from costprobe.pricing.timed import TimedValues
 from costprobe.probing.cost import cost_sample
 from costprobe.probing.rows import per_million_tokens
 from costprobe.savings.supply import break_even_share
-from costprobe.serving.allocation import Claim, DeviceUse, allocate
+from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
 from costprobe.serving.cost import RollingRatio, service_cost
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.settings import size_of
@@ -31,6 +31,7 @@ from costprobe.serving.tokens import (
 )
 from costprobe.unit_costs.change import CostFactors, split_change
 from fakes.arithmetic import by_hand, is_as_written
+from fakes.runs import probe_run
 from pydantic import TypeAdapter
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "cost.md").read_text()
@@ -99,27 +100,10 @@ def probe(example):
     cost = cost_sample(
         terms_of(example["per_hour"], tariff),
         terms_of(example.get("reference_per_hour", example["per_hour"]), tariff),
-        window_s=float(example["window_s"]),
-        inferences=inferences,
-        energy_per_inference_j=None if energy_j is None else float(energy_j) / inferences,
+        float(example["window_s"]) / inferences,
+        None if energy_j is None else float(energy_j) / inferences,
     )
-    window_ns = example["window_s"] * NS_PER_S
-    result = ProbeResult(
-        probe="p",
-        device="gpu0",
-        batch=1,
-        latency_ms={"p50": 1.0},
-        samples=inferences,
-        stop_reason="runs",
-        window_start_ns=0,
-        window_end_ns=window_ns,
-        inferences=inferences,
-        has_energy_window=energy_j is not None,
-        h2d_ms=None,
-        busy_s=1.0,
-        fingerprint="aa",
-        software={},
-    )
+    result = probe_run(inferences=inferences)
     return {
         "cost_per_inference": cost.per_inference,
         "cost_hardware": cost.hardware,
@@ -233,20 +217,10 @@ def served(example):
     names = ("requests", "tokens_in", "tokens_out", "cached_tokens", "prefill_s", "decode_s")
     counts = Counts(**{name: float(example[name]) for name in names if name in example})
     window = ServedWindow("chat", "vllm", 0, HOUR_S * NS_PER_S, {"m": counts})
-    kinds = {"weight_in": 1, "weight_out": 1, "weight_cached": 0}
-    weights = Weights(*(float(example.get(kind, default)) for kind, default in kinds.items()))
-    weighing = TokenWeighing(weights)
-    total = service_cost(window, ["gpu0"], {"gpu0": allocate(use)}, weighing).total
-    return {
-        "cost_per_request": total.per_request,
-        "idle_share": total.idle_share,
-        "cost_per_million_tokens_in": total.per_million_tokens_in,
-        "cost_per_million_tokens_fresh": total.per_million_tokens_fresh,
-        "cost_per_million_tokens_cached": total.per_million_tokens_cached,
-        "cost_per_million_tokens_out": total.per_million_tokens_out,
-        "cached_share": total.cached_share,
-        "cost_cache_saved": total.cache_saved,
-    }
+    weights = (float(example.get(f"weight_{kind}", 0)) for kind in ("out", "cached"))
+    weighing = TokenWeighing(Weights(1.0, *weights))
+    bills = {"gpu0": DeviceBill(allocate(use))}
+    return service_cost(window, ["gpu0"], bills, weighing).total.figures()
 
 
 def break_even(example):

@@ -25,7 +25,7 @@ def meter(urls, time, **keys):
     service = ServiceConfig.model_validate(
         {"name": "chat", "url": urls, "engine": "vllm", "devices": ["gpu0"], **keys}
     )
-    return ServiceMeter(service, MetricsFetcher(service, None), time.now_ns, time.now_ns)
+    return ServiceMeter(service, MetricsFetcher(service), time.now_ns, time.now_ns)
 
 
 @pytest.mark.parametrize("exposes_start", [True, False])

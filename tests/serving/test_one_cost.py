@@ -21,12 +21,12 @@ from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan
 from costprobe.pricing.prices import RememberedPrices
-from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners
+from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners, Surroundings
 from costprobe.serving.service import ServingGroup
 from costprobe.serving.settings import ServiceConfig
-from costprobe.spend.query import SpendBook, Usual, read_spend
+from costprobe.spend.query import SpendBook
 from fakes.clock import FakeClock
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 S = NS_PER_S
@@ -84,23 +84,19 @@ class Ledger:
         service = ServiceConfig.model_validate(
             {"name": "chat", "engine": "vllm", "url": "http://h:1", "devices": [used], "share": 0.3}
         )
-        costs = DeviceCosts(
-            self.devices,
-            [Claimant.of(service)],
+        around = Surroundings(
             charges=self.charges,
-            log=DeviceLog(60.0),
             runs=ProbeRuns(),
-            owners=ProcessOwners([service], folder),
-            clock=self.clock,
-        )
-        self.group = ServingGroup(
-            costs,
-            window_s=60.0,
-            patience_s=600.0,
             clock=self.clock,
             tags={},
-            keep=self.store.append,
+            ledger=ledger,
+            on_event=lambda _: None,
+            store_path=self.store.path,
         )
+        owners = ProcessOwners([service], folder)
+        claimants = [Claimant.of(service)]
+        costs = DeviceCosts(self.devices, claimants, around, DeviceLog(60.0), owners)
+        self.group = ServingGroup(costs, around, window_s=60.0, patience_s=600.0)
         self.wanted = Fraction(0)
         self.newest_ns = START_NS
 
@@ -147,7 +143,7 @@ class Ledger:
     def budgets(self):
         book = SpendBook()
         with closing(StoreReader.open(self.store.path)) as reader:
-            read_spend(book, reader, self.newest_ns + S, Usual(10.0))
+            book.read(reader, self.newest_ns + S, 10.0)
         span = TimeSpan(START_NS - HOUR * S, self.newest_ns + S)
         paid = {payer: book.between(payer, span).cost for payer in book.payers}
         of_devices = sum(cost for payer, cost in paid.items() if not payer.service)
@@ -165,7 +161,12 @@ interval = st.tuples(
 )
 
 
-@settings(max_examples=40, phases=[Phase.generate])
+# All windows of the service lie in one hour, and there are more than 12 of them.
+MANY_WINDOWS = [(0, 8_000, 1000.0, 500.0, "apart", True)] * 13
+
+
+@settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
+@example("host", (3, 2), MANY_WINDOWS)
 @given(
     st.sampled_from(["host", "device", "slice"]),
     st.sampled_from([(), (7,), (3, 2), (1, 1, 1, 4)]),

@@ -15,7 +15,7 @@ def test_omitted_keys_have_defaults():
     found = service()
     assert found.url == ("http://127.0.0.1:8000/metrics",)
     assert (found.every_s, found.window_s, found.timeout_s) == (15, 300, 5)
-    assert (found.weight_in, found.weight_out, found.parameters) == (1, None, None)
+    assert (found.weight_out, found.parameters) == (None, None)
     assert found.share is None
 
 
@@ -41,7 +41,7 @@ def test_several_replicas_each_with_its_url():
     ("keys", "words"),
     [
         ({"url": "ftp://a"}, "a URL is http"),
-        ({"url": "http://user:word@a/metrics"}, "a token goes into token_file"),
+        ({"url": "http://user:word@a/metrics"}, "a token goes into token"),
         ({"url": "http://a/metrics?token=1"}, "query but ?model=NAME"),
         ({"url": "http://a/metrics?model=m&key=1"}, "query but ?model=NAME"),
         ({"url": []}, "write 1 to 64 URLs"),
@@ -58,13 +58,12 @@ def test_several_replicas_each_with_its_url():
         ),
         ({"engine": "generic", "counters": {"requests": "rate(a)"}}, "write the counter's name"),
         ({"engine": "generic", "counters": {"requests": 'a{b=~"x"}'}}, "write the counter's name"),
-        ({"token_file": "/a", "token_credential": "b"}, "token_file or token_credential"),
-        ({"weight_in": 0, "weight_out": 0}, "no token would be allocated"),
+        ({"token_file": "/a"}, "token_file"),
         ({"weight_out": float("nan")}, "weight_out"),
-        ({"weight_in": 2}, "add weight_out"),
+        ({"weight_cached": 0.1}, "add weight_out"),
         ({"parameters": "large"}, "is no size of a model"),
         ({"share": 1.5}, "share"),
-        ({"timeout": "30s"}, "timeout must not be longer than every"),
+        ({"timeout": "3s"}, "timeout"),
         ({"window": "20s"}, "window must be at least twice as long as every"),
         ({"processes": ["a/b"]}, "a process is named as in /proc/PID/comm"),
         ({"prize": 1}, "prize"),
@@ -76,7 +75,7 @@ def test_several_replicas_each_with_its_url():
             {"tenants": {"label": "t", "requests": "a", "models": ["m"]}},
             "write the model as a label",
         ),
-        ({"tenants": {"label": "t", "requests": "a", "token_file": "/a"}}, "for an own url"),
+        ({"tenants": {"label": "t", "requests": "a", "token": "file:/a"}}, "for an own url"),
         ({"tenants": {"label": "t", "requests": "a", "names": 0}}, "names"),
     ],
 )

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 from costprobe.core.records import NS_PER_S
-from costprobe.serving.allocation import Claim, DeviceUse, allocate
+from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
 from costprobe.serving.cost import RollingRatio, service_cost
 from costprobe.serving.meter import Counts, ServedWindow
-from costprobe.serving.rows import allocation_points, serving_cost_points, serving_points
+from costprobe.serving.rows import allocation_points, window_points
 from costprobe.serving.tokens import TokenWeighing, Weights
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,29 +34,41 @@ def window(problems=(), missing=(), **models):
 
 def allocated(*devices, claims=ALONE, busy_s=900.0):
     return {
-        name: allocate(DeviceUse(name, 3600.0, Decimal(4), Decimal(1), busy_s, claims=claims))
+        name: DeviceBill(
+            allocate(DeviceUse(name, 3600.0, Decimal(4), Decimal(1), busy_s, claims=claims)),
+            "owned",
+            "EUR",
+            0.25,
+        )
         for name in devices
     }
 
 
 def cost_of(served, devices=("gpu0",), **more):
-    return service_cost(served, devices, allocated(*devices, **more), ONE_TO_FOUR)
+    return service_cost(served, devices, allocated(*devices, **more), ONE_TO_FOUR, HOUR_NS)
+
+
+def figures(served, **more):
+    return cost_of(served, **more).total.figures()
+
+
+def rows_of(found, measurement):
+    return [row for row in window_points(found, {"host": "h"}) if row.measurement == measurement]
 
 
 def test_one_hour_of_one_device():
     # 5 for 1000 requests; prefill took a quarter of the measured time.
     found = cost_of(window(m=CHAT))
-    total = found.total
-    assert found.is_complete
+    total, figure = found.total, found.total.figures()
     assert total.cost == 5
-    assert total.per_request == pytest.approx(0.005)
-    assert total.per_inference == pytest.approx(0.005)
+    assert figure["cost_per_request"] == pytest.approx(0.005)
+    assert figure["cost_per_inference"] == pytest.approx(0.005)
     assert (total.tokens.split, total.model) == ("measured", "")
     # 1.25 for half a million tokens in, 3.75 for a quarter of a million out.
-    assert total.per_million_tokens_in == pytest.approx(2.5)
-    assert total.per_million_tokens_out == pytest.approx(15.0)
+    assert figure["cost_per_million_tokens_in"] == pytest.approx(2.5)
+    assert figure["cost_per_million_tokens_out"] == pytest.approx(15.0)
     assert total.idle == Decimal("3.75")
-    assert total.idle_share == 0.75
+    assert figure["idle_share"] == 0.75
     assert found.models == ()
 
 
@@ -65,8 +77,9 @@ def test_without_measured_times_token_weights_apply():
     total = cost_of(window(m=counts)).total
     # 400,000 x 1 computed input tokens and 250,000 x 4 output tokens: 2/7 and 5/7 of 5.
     assert (total.tokens.split, total.model) == ("weights", "")
-    assert total.per_million_tokens_in == pytest.approx(5 * 2 / 7 / 0.5)
-    assert total.per_million_tokens_out == pytest.approx(5 * 5 / 7 / 0.25)
+    figure = total.figures()
+    assert figure["cost_per_million_tokens_in"] == pytest.approx(5 * 2 / 7 / 0.5)
+    assert figure["cost_per_million_tokens_out"] == pytest.approx(5 * 5 / 7 / 0.25)
 
 
 def test_a_cached_token_has_a_price_of_its_own_and_saves_the_rest_of_a_fresh_one():
@@ -77,7 +90,7 @@ def test_a_cached_token_has_a_price_of_its_own_and_saves_the_rest_of_a_fresh_one
         found = service_cost(
             window(m=replace(counts, **more)), ("gpu0",), allocated("gpu0"), weighing
         )
-        (row,) = serving_cost_points(found, "owned", "EUR", {}, {}, 1)
+        (row,) = rows_of(found, "cost")
         names = ("fresh", "cached", "out")
         prices = [row.fields.get(f"cost_per_million_tokens_{name}") for name in names]
         saved, share = row.fields.get("cost_cache_saved"), row.fields.get("cached_share")
@@ -100,49 +113,45 @@ def test_a_cached_token_has_a_price_of_its_own_and_saves_the_rest_of_a_fresh_one
 
 def test_server_without_output_has_its_whole_cost_on_input_tokens():
     counts = Counts(requests=10, tokens_in=1_000_000, tokens_out=0, prefill_s=1.0, decode_s=1.0)
-    total = cost_of(window(m=counts)).total
-    assert total.per_million_tokens_in == pytest.approx(5.0)
-    assert total.per_million_tokens_out is None
+    figure = figures(window(m=counts))
+    assert figure["cost_per_million_tokens_in"] == pytest.approx(5.0)
+    assert figure["cost_per_million_tokens_out"] is None
 
 
 def test_fully_cached_tokens_still_have_a_cost():
     counts = Counts(requests=1, tokens_in=100, cached_tokens=100, tokens_out=0)
-    assert cost_of(window(m=counts)).total.per_million_tokens_in == pytest.approx(50_000)
+    assert figures(window(m=counts))["cost_per_million_tokens_in"] == pytest.approx(50_000)
 
 
 def test_tokens_alone_have_a_cost_where_no_requests_are_counted():
     found = cost_of(window(m=Counts(tokens_in=500_000, tokens_out=250_000)))
     # 500,000 x 1 and 250,000 x 4: 1/3 and 2/3 of 5.
-    assert found.total.per_million_tokens_in == pytest.approx(5 / 3 / 0.5)
-    assert found.total.per_million_tokens_out == pytest.approx(5 * 2 / 3 / 0.25)
-    assert found.total.per_request is None
-    cost, served = (
-        serving_cost_points(found, "owned", "EUR", {}, {}, 1)[0],
-        serving_points(found, 0.5, {}, 1)[0],
-    )
+    (cost,), (served,) = (rows_of(found, name) for name in ("cost", "serving"))
+    assert cost.fields["cost_per_million_tokens_in"] == pytest.approx(5 / 3 / 0.5)
+    assert cost.fields["cost_per_million_tokens_out"] == pytest.approx(5 * 2 / 3 / 0.25)
     assert "cost_per_request" not in cost.fields
     assert served.fields["complete"] is True
     assert served.fields.get("requests") is None
 
 
 def test_batch_server_has_cost_per_inference_and_per_request():
-    total = cost_of(window(m=Counts(requests=100, inferences=400, compute_s=3.0))).total
-    assert total.per_request == pytest.approx(0.05)
-    assert total.per_inference == pytest.approx(0.0125)
-    assert total.per_million_tokens_in is None
+    figure = figures(window(m=Counts(requests=100, inferences=400, compute_s=3.0)))
+    assert figure["cost_per_request"] == pytest.approx(0.05)
+    assert figure["cost_per_inference"] == pytest.approx(0.0125)
+    assert "cost_per_million_tokens_in" not in figure
 
 
 def test_idle_window_has_a_cost_but_none_per_request():
-    total = cost_of(window(m=Counts(requests=0.0)), busy_s=0.0).total
-    assert total.cost == 5
-    assert total.idle_share == 1
-    assert total.per_request is None
+    figure = figures(window(m=Counts(requests=0.0)), busy_s=0.0)
+    assert figure["cost_total"] == 5
+    assert figure["idle_share"] == 1
+    assert figure["cost_per_request"] is None
 
 
 def test_costs_of_several_devices_are_summed():
     found = cost_of(window(m=CHAT), devices=("gpu0", "gpu1"))
     assert found.total.cost == 10
-    assert found.total.per_request == pytest.approx(0.01)
+    assert found.total.figures()["cost_per_request"] == pytest.approx(0.01)
 
 
 def test_models_share_by_measured_time_and_sum_to_the_total():
@@ -157,7 +166,7 @@ def test_models_share_by_measured_time_and_sum_to_the_total():
         ("a", Decimal("3.75")),
         ("b", Decimal("1.25")),
     ]
-    assert found.models[1].per_inference == pytest.approx(0.0125)
+    assert found.models[1].figures()["cost_per_inference"] == pytest.approx(0.0125)
 
 
 def test_models_share_by_tokens_and_then_by_an_assumption():
@@ -200,7 +209,7 @@ def test_passes_that_mix_prefill_and_decode_are_not_a_measured_split():
     counts = Counts(requests=1, tokens_in=400, tokens_out=100, prefill_s=1.0, decode_s=9.0)
     assert cost_of(window(m=counts)).total.tokens.split == "measured"
     total = cost_of(window(m=replace(counts, compute_s=5.0))).total
-    assert (total.tokens.split, total.tokens_in_cost) == ("weights", Decimal("2.5"))
+    assert (total.tokens.split, total.figures()["cost_tokens_in"]) == ("weights", 2.5)
 
 
 @pytest.mark.parametrize(
@@ -221,14 +230,14 @@ def test_incomplete_window_has_no_cost(served, devices, claims, words):
     found = cost_of(served, devices, claims=claims)
     assert found.total is None
     assert words in found.problems[0]
-    assert serving_cost_points(found, "owned", "EUR", {}, {}, 1) == []
-    (row,) = serving_points(found, 0.5, {}, 1)
+    (row,) = window_points(found, {})
     assert row.fields["complete"] is False
     assert words in row.fields["problem"]
 
 
 def test_unreadable_device_makes_the_window_incomplete():
     found = service_cost(window(m=CHAT), ("gpu0", "gpu1"), allocated("gpu0"), ONE_TO_FOUR)
+    assert (found.busy_share, found.currency, found.plan) == (None, "EUR", "owned")
     assert found.problems == ("the cost of gpu1 is unknown",)
 
 
@@ -263,18 +272,18 @@ def test_models_and_tokens_sum_to_the_cost_of_the_service(served, busy_s, weighi
         assert sum(Fraction(one.idle) for one in found.models) == Fraction(found.total.idle)
     for one in (found.total, *found.models):
         if one.tokens is not None:
-            parts = [one.tokens_fresh_cost, one.tokens_cached_cost, one.tokens_out_cost]
-            assert (one.tokens_in_cost or 0) == sum(part or 0 for part in parts[:2])
-            assert sum(Fraction(part) for part in parts if part is not None) == Fraction(one.cost)
+            assert sum(map(Fraction, one.token_costs)) == Fraction(one.cost)
+            kinds = ("fresh_tokens", "cached_tokens", "tokens_out")
+            for kind, cost in zip(kinds, one.token_costs, strict=True):
+                assert getattr(one.counts, kind) or not cost
 
 
 def test_window_rows():
     rolling = RollingRatio()
     found = cost_of(window(a=CHAT, b=CHAT), devices=("gpu0", "gpu1"))
     rolling.add(HOUR_NS, 3600, float(found.total.cost), found.total.counts.inferred)
-    whole, a, _ = serving_cost_points(
-        found, "owned", "EUR", rolling.summaries(HOUR_NS), {"host": "h"}, HOUR_NS
-    )
+    found = replace(found, rolled=rolling.summaries(HOUR_NS))
+    whole, a, _ = rows_of(found, "cost")
     assert whole.tags == {
         "host": "h",
         "device": "gpu0+gpu1",
@@ -294,7 +303,7 @@ def test_window_rows():
     assert a.fields["cost_total"] == 5
     assert a.fields["model_split"] == "time"
 
-    service, served, _ = serving_points(found, 0.25, {"host": "h"}, HOUR_NS)
+    service, served, _ = rows_of(found, "serving")
     assert service.tags == {"host": "h", "service": "chat", "engine": "vllm"}
     assert service.fields["requests"] == 2000
     assert served.tags == {**service.tags, "served_model": "a"}
@@ -302,7 +311,7 @@ def test_window_rows():
     assert {row.fields["busy_share"] for row in (service, served)} == {0.25}
     assert {row.fields["complete"] for row in (service, served)} == {True}
 
-    rows = allocation_points(allocated("gpu0")["gpu0"].lines, {}, HOUR_NS)
+    rows = allocation_points(allocated("gpu0")["gpu0"].allocation.lines, {}, HOUR_NS)
     assert [(row.tags["part"], row.fields["cost"]) for row in rows] == [
         ("busy", 1.25),
         ("idle", 3.75),
@@ -324,10 +333,10 @@ def test_serving_and_cost_have_a_row_of_the_service_and_one_of_each_of_several_m
         for requests in (100.0, 0.0):
             counts = Counts(requests=requests, tokens_in=requests, tokens_out=requests)
             found = cost_of(window(**dict.fromkeys(named, counts) or {"": counts}))
-            priced = serving_cost_points(found, "owned", "EUR", {}, {}, HOUR_NS)
+            priced = rows_of(found, "cost")
             seen = [
                 [row.tags.get("served_model") for row in points]
-                for points in (serving_points(found, None, {}, HOUR_NS), priced)
+                for points in (rows_of(found, "serving"), priced)
             ]
             total = sum(row.fields["cost_total"] for row in priced[1:])
             if seen != [rows, rows] or (rows[1:] and total != priced[0].fields["cost_total"]):

@@ -12,7 +12,7 @@ from fakes.serving_engine import ServingEngine
 def checked(answer, engine, query=""):
     with InferenceServer(answer) as running:
         keys = {"name": "s", "url": running.url + query, "engine": engine, "devices": ["gpu0"]}
-        (check,) = service_checks([ServiceConfig.model_validate(keys)], {})
+        (check,) = service_checks([ServiceConfig.model_validate(keys)])
     return check
 
 

@@ -2,14 +2,15 @@
 
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.adapters.probe_child.results import ProbeFault
+from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import (
     NS_PER_S,
     Device,
-    ProbeResult,
     Reading,
 )
 from costprobe.devices.charges import DeviceCharges
@@ -17,9 +18,16 @@ from costprobe.devices.use import DeviceLog, ProbeRuns
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan
-from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners, grouped
+from costprobe.serving.device_costs import (
+    Claimant,
+    DeviceCosts,
+    ProcessOwners,
+    Surroundings,
+    grouped,
+)
 from costprobe.serving.settings import ServiceConfig
 from fakes.clock import FakeClock
+from fakes.runs import probe_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,16 +81,18 @@ class Bench:
         tariff = ElectricityConfig(tariff_per_kwh=Decimal(per_kwh))
         self.book = PriceBook([plan()] if plans is None else plans, tariff, devices)
         self.charges = DeviceCharges(self.book, 300)
-        self.costs = DeviceCosts(
-            devices,
-            [Claimant.of(each) for each in services],
+        around = Surroundings(
             charges=self.charges,
-            log=self.log,
             runs=self.runs,
-            owners=self.owners,
             clock=self.clock,
+            tags={},
+            ledger=MemoryLedger(),
+            on_event=lambda _: None,
+            store_path=Path("/nowhere"),
             carbon=CarbonBook(CarbonConfig(g_per_kwh=Decimal(360)), tariff, devices),
         )
+        claimants = [Claimant.of(each) for each in services]
+        self.costs = DeviceCosts(devices, claimants, around, self.log, self.owners)
         self.clock.move(100)
         self.end_ns = self.clock.monotonic_ns()
         for at in range(10):
@@ -115,10 +125,8 @@ def test_electricity_below_zero_is_allocated_like_any_other():
         lines, mirrored = (
             [
                 line
-                for found in Bench([service("a", name)], devices, per_kwh=per_kwh)
-                .bill()
-                .allocations.values()
-                for line in found.lines
+                for found in Bench([service("a", name)], devices, per_kwh=per_kwh).bill().values()
+                for line in found.allocation.lines
             ]
             for per_kwh in ("-0.72", "0.72")
         )
@@ -133,8 +141,8 @@ def cost_of(bill, **wanted):
     return float(
         sum(
             line.cost
-            for found in bill.allocations.values()
-            for line in found.lines
+            for found in bill.values()
+            for line in found.allocation.lines
             if all(getattr(line, name) == value for name, value in wanted.items())
         )
     )
@@ -149,28 +157,19 @@ def test_service_is_allocated_only_its_own_device():
     assert cost_of(bill, device="gpu0", service="chat") == pytest.approx(HELD + DRAWN)
     assert cost_of(bill, device="gpu0", part="idle") == pytest.approx(0.6 * (HELD + DRAWN))
     assert cost_of(bill, device="gpu1", part="unallocated") == pytest.approx(HELD + DRAWN)
-    assert (bill.plans["gpu0"], bill.currency_of(["gpu0"])) == ("on_demand", "USD")
-    assert bill.busy_shares == pytest.approx({"gpu0": 0.4, "gpu1": 0.4})
+    assert (bill["gpu0"].plan, bill["gpu0"].currency) == ("on_demand", "USD")
+    assert [each.busy_share for each in bill.values()] == pytest.approx([0.4, 0.4])
 
 
 def outcome(start_ns, end_ns, busy_s, pids=(99,)):
-    result = ProbeResult(
-        probe="p",
-        device="gpu0",
-        batch=1,
-        latency_ms={"p50": 1.0, "mean": 1.0, "cv": 0.1},
-        samples=300,
-        stop_reason="runs",
+    return probe_run(
         window_start_ns=start_ns,
         window_end_ns=end_ns,
-        inferences=10,
-        has_energy_window=True,
-        h2d_ms=None,
+        steady_start_ns=start_ns,
+        steady_end_ns=end_ns,
         busy_s=busy_s,
-        fingerprint="",
-        software={},
+        pids=pids,
     )
-    return ProbeOutcome(result, start_ns, end_ns, pids, ())
 
 
 def test_probe_is_allocated_its_time_and_energy():
@@ -184,6 +183,7 @@ def test_probe_is_allocated_its_time_and_energy():
     bill = bench.bill()
     assert cost_of(bill, device="gpu0", part="probing") == pytest.approx(0.1 * (HELD + DRAWN))
     assert cost_of(bill, device="gpu0", service="chat") == pytest.approx(0.9 * (HELD + DRAWN))
+    assert bill["gpu0"].energy_shares == pytest.approx({"chat": 0.9})
     # The time before the window belongs to another window.
     later = bench.costs.bill(bench.start_ns + 40 * S, bench.end_ns)
     assert cost_of(later, device="gpu0", part="probing") == pytest.approx(0.05 * (HELD + DRAWN))
@@ -216,7 +216,7 @@ def test_services_share_by_process_time_including_ended_processes(tmp_path):
     shared = Bench(both, proc=tmp_path, by_pid={1: 2.0, 3: 2.0})
     comm(tmp_path, 2, "two")
     shared.owners.find_owners({1: 2.0, 2: 0.0, 3: 2.0})
-    problems = shared.bill().allocations["gpu0"].problems
+    problems = shared.bill()["gpu0"].allocation.problems
     assert "set share" in problems["two"]
 
 
@@ -232,7 +232,7 @@ def test_reused_pid_no_longer_belongs_to_the_service(tmp_path):
 
 def test_without_busy_times_configured_shares_leave_a_remainder():
     bill = Bench([service("a", "gpu0", share=0.5), service("b", "gpu0", share=0.3)]).bill()
-    assert bill.allocations["gpu0"].basis == "share"
+    assert bill["gpu0"].energy_shares == pytest.approx({"a": 0.5, "b": 0.3, "": 0.2})
     assert cost_of(bill, device="gpu0", service="a") == pytest.approx(0.5 * (HELD + DRAWN))
     assert cost_of(bill, device="gpu0", part="unallocated") == pytest.approx(0.2 * (HELD + DRAWN))
 
@@ -240,8 +240,8 @@ def test_without_busy_times_configured_shares_leave_a_remainder():
 def test_missing_device_and_divided_board_are_problems():
     devices = [*BOARDS, mig(0, 1), mig(1, 2)]
     bill = Bench([service("a", "gpu9", "gpu0")], devices).bill()
-    assert "not a device of this host" in bill.allocations["gpu9"].problems["a"]
-    assert "divided into MIG devices" in bill.allocations["gpu0"].problems["a"]
+    assert "not a device of this host" in bill["gpu9"].allocation.problems["a"]
+    assert "divided into MIG devices" in bill["gpu0"].allocation.problems["a"]
     # The cost of the board's unheld slices is still booked.
     assert cost_of(bill, device="gpu0", part="idle") == pytest.approx(4 / 7 * (HELD + DRAWN))
 
@@ -252,19 +252,19 @@ def test_mig_devices_priced_by_slice_are_allocated_their_electricity():
     bill = Bench([service("a", "gpu0.mig1")], devices, plans=[sliced]).bill()
     wanted = 2 * 0.36 * 100 / 3600 + 2 / 7 * DRAWN
     assert cost_of(bill, device="gpu0.mig1", service="a") == pytest.approx(wanted)
-    assert bill.allocations["gpu0.mig1"].problems == {}
+    assert bill["gpu0.mig1"].allocation.problems == {}
 
 
 def test_time_without_readings_is_a_problem_and_only_what_was_charged_is_allocated():
     bench = Bench([service("a", "gpu0")])
     bill = bench.costs.bill(bench.start_ns - 60 * S, bench.end_ns)
     assert cost_of(bill, device="gpu0") == pytest.approx(HELD + DRAWN)
-    assert "was not measured all the time" in bill.allocations["gpu0"].problems["a"]
+    assert "was not measured all the time" in bill["gpu0"].allocation.problems["a"]
 
 
 def test_device_without_price_is_a_problem():
     bill = Bench([service("a", "gpu0")], plans=[plan(device="gpu1")]).bill()
-    assert bill.allocations["gpu0"].problems["a"].startswith("no price plan is for gpu0")
+    assert bill["gpu0"].allocation.problems["a"].startswith("no price plan is for gpu0")
     assert cost_of(bill, device="gpu1") > 0
 
 
@@ -274,7 +274,7 @@ def test_idle_electricity_is_idle_power_over_idle_time():
         fields = {"util_pct": 0.0, "power_w": 60.0, "energy_j": 600.0}
         since_ns = bench.end_ns + at * 10 * S
         bench.read(Reading("gpu0", since_ns, since_ns + 10 * S, fields))
-    (idle,) = [line for line in bench.bill().allocations["gpu0"].lines if line.part == "idle"]
+    (idle,) = [line for line in bench.bill()["gpu0"].allocation.lines if line.part == "idle"]
     assert float(idle.hardware) == pytest.approx(0.6 * HELD)
     assert float(idle.energy) == pytest.approx(60 * 60.0 * 1e-7)
 
@@ -283,14 +283,31 @@ def test_emissions_follow_energy_and_slices():
     bench = Bench([service("a", "gpu0")])
     length_s = (bench.end_ns - bench.start_ns) / S
     # 300 W at 360 g/kWh are 0.03 g a second.
-    assert bench.bill().emitted["gpu0"].g == pytest.approx(0.03 * length_s, rel=1e-6)
+    assert bench.bill()["gpu0"].emitted.g == pytest.approx(0.03 * length_s, rel=1e-6)
     divided = Bench([service("a", "gpu0.mig1")], [*BOARDS, mig(0, 1), mig(1, 3)])
-    emitted = divided.bill().emitted
-    assert emitted["gpu0.mig1"].g == pytest.approx(0.03 * length_s * 3 / 7, rel=1e-6)
-    bill = divided.bill()
-    drawn = bill.drawn["gpu0.mig1"]
+    bill = divided.bill()["gpu0.mig1"]
+    assert bill.emitted.g == pytest.approx(0.03 * length_s * 3 / 7, rel=1e-6)
+    drawn = bill.drawn
     assert (drawn.energy_j, drawn.scope) == (pytest.approx(300 * length_s * 3 / 7), "parent")
-    assert bill.energy_shares["gpu0.mig1"] == {"a": 1}
+    assert bill.energy_shares == {"a": 1}
+
+
+def test_energy_of_probing_is_the_measured_one_whatever_the_price():
+    """A probe draws a third of the energy in a tenth of the time."""
+    for prices in ({}, {"plans": [plan("0")], "per_kwh": "0"}):
+        bench = Bench([service("chat", "gpu0", share=0.5)], **prices)
+        for at in range(10, 20):
+            since_ns = bench.start_ns + at * 10 * S
+            fields = {"energy_j": 13_500.0 if at == 10 else 3000.0, "energy_method": "counter"}
+            bench.read(Reading("gpu0", since_ns, since_ns + 10 * S, fields))
+        begin_ns = bench.start_ns + 100 * S
+        bench.runs.begin("gpu0", begin_ns)
+        bench.runs.end("gpu0", begin_ns + 10 * S, ProbeFault("oom", "no memory", ()))
+        bill = bench.costs.bill(begin_ns, begin_ns + 100 * S)["gpu0"]
+        assert bill.energy_shares == pytest.approx({"chat": 1 / 3, "": 1 / 3})
+        # Without a known energy there is nothing to divide.
+        unread = bench.costs.bill(begin_ns, begin_ns + 300 * S)["gpu0"]
+        assert (unread.drawn, unread.emitted, unread.energy_shares) == (None, None, {})
 
 
 @given(
@@ -319,7 +336,7 @@ def test_lines_sum_to_the_cost_of_the_device(shares, runs, util_pct, length_s, d
     ]
     wanted = sum(Fraction(charge.cost) for charge in charged)
     assert float(wanted) == pytest.approx(2 * (HELD + DRAWN) * length_s / 100)
-    lines = [line for found in bill.allocations.values() for line in found.lines]
+    lines = [line for found in bill.values() for line in found.allocation.lines]
     assert sum(Fraction(line.cost) for line in lines) == wanted
 
 

@@ -17,10 +17,9 @@ from costprobe.daemon.parts import price_file_jobs
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import PriceBook
-from costprobe.serving.device_costs import Claimant
+from costprobe.serving.device_costs import Claimant, Surroundings
 from costprobe.serving.service import Serving
 from costprobe.serving.settings import ModelSize, ServiceConfig
-from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import estimated_weights
 from costprobe.ui.cli.views.status_lines import service_lines
 from fakes.clock import FakeClock
@@ -532,7 +531,7 @@ def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine
     gateway = Gateway()
     gateway.serve("search", 9_000_000, 9_000_000)  # before the first window
     with InferenceServer(gateway.answer) as proxy:
-        tenants = tenants_table(proxy, models=["llama"], names=2, token_file=str(secret))
+        tenants = tenants_table(proxy, models=["llama"], names=2, token=f"file:{secret}")
         at_work = bench(table("chat", server, "gpu0", weight_out=4) + tenants)
         # A token out weighs as much as four tokens in: 10,000 + 4 x 2,500 = 20,000 of 0.309.
         engine.serve(requests=10, tokens_in=1000, tokens_out=250)

@@ -13,7 +13,7 @@ LITELLM = (Path(__file__).parents[1] / "adapters/engines/exposition/litellm.txt"
 
 def service(**tenants):
     keys = {"name": "chat", "url": "http://a:1", "engine": "vllm", "devices": ["gpu0"]}
-    own = {"token_file": "/service-token", "models": ["llama"]}
+    own = {"token": "file:/service-token", "models": ["llama"]}
     return ServiceConfig.model_validate({**keys, **own, "tenants": tenants})
 
 
@@ -78,10 +78,10 @@ def test_cached_tokens_of_a_gateway_are_read_where_it_has_some():
 def test_credentials_of_the_service_are_not_sent_to_the_gateway():
     config = service(gateway="litellm", label="team", url="http://b:2")
     endpoint = tenants_endpoint(config, config.tenants)
-    assert (endpoint.url, endpoint.token_file) == (("http://b:2/metrics/",), None)
+    assert (endpoint.url, endpoint.token) == (("http://b:2/metrics/",), None)
     own = service(label="team", requests="r_total")
     same = tenants_endpoint(own, own.tenants)
-    assert (same.url, str(same.token_file), same.models) == (own.url, "/service-token", None)
+    assert (same.url, same.token.place, same.models) == (own.url, "file:/service-token", None)
 
 
 def test_requests_without_a_tenant_are_unattributed_and_take_no_name():
@@ -98,7 +98,7 @@ def test_doctor_reads_the_page_and_checks_the_label():
         with InferenceServer(lambda call: call.whole(LITELLM)) as page:
             made = {"name": "chat", "url": page.url, "engine": "litellm", "devices": ["gpu0"]}
             config = ServiceConfig.model_validate({**made, "tenants": tenants})
-            of_service, of_tenants = service_checks([config], {})
+            of_service, of_tenants = service_checks([config])
         assert of_service.state == "good"
         return of_tenants
 

@@ -1,19 +1,17 @@
 """Costs by the hour: sums are preserved and gaps are not filled."""
 
-import json
 import random
 from contextlib import closing
 from itertools import pairwise
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
-from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.periods import HOUR_NS, TimeSpan
 from costprobe.core.records import Point
-from costprobe.spend.query import CostRow, Payer, SpendBook, Usual, read_spend, summed
-from costprobe.spend.settings import HISTORY_HOURS
+from costprobe.spend.query import Payer, SpendBook, ended_values
 from fakes.clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +23,10 @@ BEGAN = 490_000 * HOUR_NS
 
 def rows_of(costs):
     """Return raw rows by the UTC ns of their ends."""
-    return [CostRow(end_ns, costs[end_ns]) for end_ns in sorted(costs)]
+    rows = SeriesValues({}, [], [])
+    for end_ns in sorted(costs):
+        rows.add(end_ns, costs[end_ns])
+    return [rows]
 
 
 def booked(rows, span, usual_s=10, phase_ns=0):
@@ -64,6 +65,11 @@ def test_two_rows_have_the_default_length():
     found = row_spans([RowEnd(100 * S), RowEnd(900 * S)], usual_s=300)
     assert found == [(-200 * S, 100 * S, 300.0), (600 * S, 900 * S, 300.0)]
     assert row_spans([], 300) == []
+
+
+def test_only_rolled_up_row_has_the_length_of_its_rows():
+    found = row_spans([RowEnd(100 * S, 12, 8 * S)], usual_s=300)
+    assert found == [(4 * S, 100 * S, 96.0)]
 
 
 def test_rolled_up_rows_cover_what_their_rows_did():
@@ -128,16 +134,6 @@ def test_hour_is_booked_again_after_a_cut():
     assert book.at(GPU0, 490_000).cost == pytest.approx(3.60)
 
 
-def test_hours_older_than_eight_weeks_are_dropped():
-    book = SpendBook()
-    for hour in (0, 1, HISTORY_HOURS, 3 * HISTORY_HOURS):
-        end_ns = BEGAN + (hour + 1) * HOUR_NS
-        book.add_rows(GPU0, rows_of({end_ns: 1.0}), TimeSpan(end_ns - HOUR_NS, end_ns), 3600)
-    first = BEGAN // HOUR_NS
-    kept = [book.at(GPU0, first + hour).cost for hour in (0, 1, HISTORY_HOURS, 3 * HISTORY_HOURS)]
-    assert kept == [0, 0, 0, 1.0]
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 200), st.floats(0, 10)), min_size=1, max_size=60),
     st.sampled_from([0, 900 * S, 1800 * S]),
@@ -165,25 +161,6 @@ def test_any_rows_keep_their_cost_and_are_covered_once(steps, phase_ns, pieces):
     assert all(book.at(GPU0, hour).covered_s <= 3600.0 for hour in hours)
 
 
-def test_final_hours_survive_a_restart():
-    rows = {BEGAN + second * S: 0.01 for second in range(10, 3 * 3600 + 1, 10)}
-    book = booked(rows, TimeSpan(BEGAN, BEGAN + 3 * HOUR_NS))
-    book.final_ns = BEGAN + 2 * HOUR_NS
-    again = SpendBook.from_document(json.loads(json.dumps(book.to_document())))
-    assert again.final_ns == book.final_ns
-    assert again.payers == (GPU0,)
-    costs = [again.at(GPU0, 490_000 + hour).cost for hour in range(3)]
-    assert costs == pytest.approx([3.60, 3.60, 0])
-
-
-@pytest.mark.parametrize(
-    "series", [[["", "g", "USD", 1, [1.0], []]], [["", "g", "USD", 1, ["x"], [1.0]]], [["g"]], 7]
-)
-def test_damaged_document_is_rejected(series):
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        SpendBook.from_document({"phase_ns": 0, "final_ns": 0, "series": series})
-
-
 def allocated(cost, end_ns):
     return Point(
         "allocation", {"device": "gpu0", "service": "s", "currency": "USD"}, {"cost": cost}, end_ns
@@ -201,7 +178,8 @@ def test_row_that_ends_on_the_hour_is_of_the_hour_before(tmp_path):
 
         def sums():
             found = [TimeSpan(*(BEGAN + hour * HOUR_NS for hour in span)) for span in spans]
-            return [next(summed(reader, "allocation", "cost", span))[1] for span in found]
+            rows = [ended_values(reader, "allocation", ("cost",), span)["cost"] for span in found]
+            return [sum(one.values) for (one,) in rows]
 
         raw = sums()
         kept_ns = BEGAN + 30 * HOUR_NS
@@ -223,7 +201,7 @@ def test_wall_clock_set_back_loses_no_cost_of_a_service(tmp_path):
                 clock.move(300)
                 total += window
                 store.append([allocated(float(window), clock.time_ns())])
-                read_spend(book, reader, clock.time_ns(), Usual(10))
+                book.read(reader, clock.time_ns(), 10.0)
                 if window == 200:
                     clock.step(step_s)
         store.close()

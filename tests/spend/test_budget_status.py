@@ -1,11 +1,11 @@
 """Budget status by hand-computed examples, and when its conditions are reported."""
 
-import json
 from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from costprobe.adapters.store.read import SeriesValues
 from costprobe.core.periods import HOUR_NS, TimeSpan, hour_phase_ns
 from costprobe.spend.budget import (
     BudgetWatch,
@@ -14,9 +14,11 @@ from costprobe.spend.budget import (
     forecast_words,
     hours_before,
     period_words,
+    restored_watches,
+    watches_document,
 )
 from costprobe.spend.forecast import Forecast
-from costprobe.spend.query import CostRow, Payer, SpendBook, hours_of
+from costprobe.spend.query import Payer, SpendBook
 from costprobe.spend.settings import BudgetConfig
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +35,13 @@ def budget(**keys):
     return BudgetConfig.model_validate({"name": "b", "amount": 100, "period": "month", **keys})
 
 
+def rows_of(times_ns, cost):
+    rows = SeriesValues({}, [], [])
+    for end_ns in times_ns:
+        rows.add(end_ns, cost)
+    return [rows]
+
+
 def book_of(zone="UTC", at_ns=0, **payers):
     """Return a book with one row a minute; each payer has (cost per hour, from, to)."""
     book = SpendBook(hour_phase_ns(zone, at_ns))
@@ -41,7 +50,7 @@ def book_of(zone="UTC", at_ns=0, **payers):
         for per_hour, since, until in parts:
             since_ns, until_ns = ns(since, zone), ns(until, zone)
             times = range(since_ns + MINUTE, until_ns + 1, MINUTE)
-            rows = [CostRow(end_ns, per_hour / 60) for end_ns in times]
+            rows = rows_of(times, per_hour / 60)
             book.add_rows(payer, rows, TimeSpan(since_ns, until_ns), 60)
     return book
 
@@ -49,12 +58,10 @@ def book_of(zone="UTC", at_ns=0, **payers):
 def test_budget_status_of_a_quarter_and_a_year():
     """One per hour since the new year; the book keeps what the longest period needs."""
     budgets = [budget(period=period) for period in ("quarter", "year")]
-    book = SpendBook(0, hours_of(budgets))
+    book = SpendBook()
     start_ns, now_ns = ns("2028-01-01T00:00"), ns("2028-12-30T00:00")
-    rows = [CostRow(end_ns, 1.0) for end_ns in range(start_ns, now_ns + 1, HOUR_NS)][1:]
+    rows = rows_of(range(start_ns + HOUR_NS, now_ns + 1, HOUR_NS), 1.0)
     book.add_rows(Payer("", "gpu0", "USD"), rows, TimeSpan(start_ns, now_ns), 3600)
-    restored = SpendBook.from_document(book.to_document() | {"final_ns": now_ns})
-    assert restored.hours == book.hours
     expected = {"quarter": (90, 92, "Q4 2028"), "year": (364, 366, "2028")}
     for each in budgets:
         status = budget_status(each, book, now_ns)
@@ -184,7 +191,7 @@ def look(spent, expected, amount=100, at="2026-03-10T00:00", **keys):
 
 def taken(watch, *looks):
     """Return the names of the conditions that each evaluation reported."""
-    return [[event.metric for event in watch.take(status)[1]] for status in looks]
+    return [[event.metric for event in watch.take(status)] for status in looks]
 
 
 def test_exceeded_budget_is_reported_once_a_period():
@@ -195,7 +202,8 @@ def test_exceeded_budget_is_reported_once_a_period():
         [],
         [],
     ]
-    assert watch.take(look(99, 99))[0].is_exceeded
+    watch.take(look(99, 99))
+    assert watch.exceeded
     april = look(101, None, at="2026-04-10T00:00")
     assert taken(watch, look(3, 50, at="2026-04-09T00:00"), april) == [[], ["budget_exceeded"]]
 
@@ -205,27 +213,27 @@ def test_fluctuating_forecast_is_reported_once():
     looks = [look(10, expected) for expected in (101, 99, 101, 102, 97, 101, 94, 101, 120)]
     assert taken(watch, *looks) == [[], [], [], ["budget_forecast"], [], [], [], [], []]
     watch = BudgetWatch()
-    raised = [watch.take(status)[0].is_forecast for status in looks]
+    raised = [(watch.take(status), watch.is_forecast)[1] for status in looks]
     assert raised == [False, False, False, True, True, True, False, False, False]
 
 
 def test_reported_conditions_survive_a_restart():
     watch = BudgetWatch()
     watch.take(look(101, 200))
-    again = BudgetWatch.restore(json.loads(json.dumps(watch.document())))
+    budgets = [budget()]
+    stored = watches_document(budgets, {"b": watch})
+    again = restored_watches(budgets, stored)["b"]
     assert taken(again, look(102, 200)) == [[]]
-    for damaged in (
-        {},
-        {**watch.document(), "forecast": "maybe"},
-        {**watch.document(), "above": "x"},
-    ):
-        with pytest.raises((KeyError, TypeError, ValueError)):
-            BudgetWatch.restore(damaged)
+    assert restored_watches([budget(amount=101)], stored)["b"] == BudgetWatch()
+    for damaged in ({"forecast": "maybe"}, {"above": "x"}, 7):
+        stored["b"]["watch"] = damaged
+        assert restored_watches(budgets, stored)["b"] == BudgetWatch()
 
 
 def test_event_and_row_have_the_figures_of_the_budget():
     status = look(101, None, device="gpu0")
-    flags, (event,) = BudgetWatch().take(status)
+    watch = BudgetWatch()
+    (event,) = watch.take(status)
     assert (event.severity, event.device, dict(event.subject)) == (
         "critical",
         "gpu0",
@@ -233,7 +241,7 @@ def test_event_and_row_have_the_figures_of_the_budget():
     )
     assert event.detail.startswith("budget b: $101 of $100 for March 2026 are spent with")
     assert (event.before, event.after) == ("$100", "$101")
-    row = budget_point(status, flags, {"host": "h"})
+    row = budget_point(status, watch, {"host": "h"})
     assert row.tags == {
         "host": "h",
         "budget": "b",

@@ -1,27 +1,17 @@
 """Budgets in the daemon: computed from the store, kept over restarts, reported when exceeded."""
 
-from threading import Event as Flag
-
 import pytest
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import Config
 from costprobe.core.schema import make_point
 from costprobe.spend.evaluate import BudgetTracker
-from costprobe.spend.query import Usual
 from fakes.clock import FakeClock
 
 S = 1_000_000_000
 HOUR_NS = 3600 * S
 NOON = 1_780_056_000 * S  # 29 May 2026, 12:00 UTC
 BUDGET = {"name": "team", "amount": 20, "period": "day"}
-
-
-class Hurried(Flag):
-    """An event whose waits return at once: the first reading pauses between its steps."""
-
-    def wait(self, _timeout=None):
-        return self.is_set()
 
 
 class Scene:
@@ -33,19 +23,17 @@ class Scene:
         self.store = Store.open(self.path, self.clock)
         self.ledger = MemoryLedger()
         self.events = []
-        self.stop = Hurried()
 
     def budgets(self, *tables):
         config = Config.model_validate({"budget": tables or (BUDGET,)})
         return BudgetTracker(
             config.budget,
-            Usual(config.telemetry.aggregate_s),
+            config.telemetry.aggregate_s,
             self.ledger,
             self.path,
             self.clock,
             {"host": "h"},
             on_event=self.events.append,
-            stop=self.stop,
         )
 
     def cost(self, since_ns, until_ns, per_hour, device="gpu0", step_s=60):
@@ -145,14 +133,10 @@ def test_exceeded_budget_is_reported_between_two_evaluations(scene):
     assert [event.metric for event in scene.events] == ["budget_exceeded"]
 
 
-def test_restart_reads_few_rows_and_repeats_no_event(scene):
+def test_restart_repeats_no_event(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
     scene.budgets().refresh()
     assert [event.metric for event in scene.events] == ["budget_exceeded"]
-    kept = scene.ledger.state("budget hours 0")
-    assert kept["final_ns"] == NOON - 2 * HOUR_NS
-    # Final hours are not read again: a row that arrives too late is not counted.
-    scene.cost(NOON - 6 * HOUR_NS, NOON - 5 * HOUR_NS, 1000.0)
     scene.live(1, 2.0)
     again = scene.budgets()
     again.refresh()
@@ -208,6 +192,15 @@ def test_several_budgets_in_several_time_zones(scene):
     assert spent == pytest.approx([18.0, 26.25, 12.0, 6.0])
 
 
+def test_budget_of_a_year_counts_every_hour_since_the_new_year(scene):
+    new_year_ns = NOON - (148 * 24 + 12) * HOUR_NS
+    scene.cost(new_year_ns, NOON, 1.0, step_s=3600)
+    budgets = scene.budgets({**BUDGET, "period": "year"}, {**BUDGET, "name": "day"})
+    budgets.refresh()
+    spent = [status["spent"] for status in budgets.status()]
+    assert spent == pytest.approx([148 * 24 + 12, 12])
+
+
 def test_gap_is_reported_and_not_extrapolated(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON - 6 * HOUR_NS, 1.0)
     scene.cost(NOON - 3 * HOUR_NS, NOON, 1.0)
@@ -219,18 +212,9 @@ def test_gap_is_reported_and_not_extrapolated(scene):
     assert status["missing"] == ["gpu0: no cost data for 3.0 h of the period"]
 
 
-def test_damaged_documents_are_discarded_and_rows_read_again(scene):
+def test_damaged_state_is_discarded(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
-    scene.ledger.put_state("budget hours 0", {"phase_ns": 0, "final_ns": 1, "series": [[]]})
     scene.ledger.put_state("budgets", {"team": {"budget": None, "watch": 3}})
     budgets = scene.budgets()
     budgets.refresh()
     assert budgets.status()[0]["spent"] == pytest.approx(12.0)
-
-
-def test_stop_interrupts_the_first_reading(scene):
-    scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
-    scene.stop.set()
-    budgets = scene.budgets()
-    budgets.refresh()
-    assert budgets.status() == []

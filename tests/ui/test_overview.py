@@ -7,9 +7,8 @@ from costprobe.configuration import Config
 from costprobe.core.money import price_scale, unit_price
 from costprobe.core.records import Event
 from costprobe.core.schema import event_point, make_point
-from costprobe.spend.evaluate import budget_overviews
-from costprobe.spend.now import day_allocations, host_budgets, paid_currencies
-from costprobe.spend.query import Usual
+from costprobe.spend.evaluate import SpendBooks
+from costprobe.spend.now import day_allocations, host_months
 from costprobe.ui.host_overview import overview
 from fakes.clock import FakeClock
 
@@ -121,9 +120,8 @@ def look(tmp_path):
 
 def months_of(reader, config):
     """The spend of the month of each currency, as the page computes it."""
-    budgets = host_budgets(config.budget, paid_currencies(reader))
-    usual = Usual(config.telemetry.aggregate_s)
-    return budget_overviews(config.budget, usual, reader, budgets, NOW, books={})
+    books = SpendBooks(config.budget, config.telemetry.aggregate_s)
+    return host_months(books, config.budget, reader, NOW)[1]
 
 
 def test_spend_per_hour_idle_share_power_and_month_against_budget(look):

@@ -31,7 +31,7 @@ def by_time(
     """Yield rows of measurements of the same time together, oldest first."""
     rows = heapq.merge(
         # Detectors learn from samples only, not from rolled-up medians.
-        *(reader.points(name, since_ns, until_ns, coarsest_s=0) for name in measurements),
+        *(reader.points(name, since_ns, until_ns, with_hours=False) for name in measurements),
         key=attrgetter("time_ns"),
     )
     for _, together in groupby(rows, key=attrgetter("time_ns")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from functools import partial
 from typing import Final, Protocol
 
@@ -62,8 +61,3 @@ def whole_ms(time_ns: int) -> int:
 
 class JobError(Exception):
     """A job could not do its work; the text states why, and is shown by `costprobe status`."""
-
-
-def stagger_offset_s(host: str, stagger_s: float) -> float:
-    """Return a host's fixed share of a stagger, so that hosts of a fleet spread out over it."""
-    return stagger_s * (zlib.crc32(host.encode()) / 2**32)

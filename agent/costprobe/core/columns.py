@@ -76,16 +76,16 @@ class RowColumns:
         Args:
             times_ns: Their times in UTC ns.
             ends_ns: Their ends in UTC ns.
-            found: Their values by field; one value where all are the same.
+            found: Their values by field.
         """
-        before, count = len(self), len(times_ns)
+        before = len(self)
         self.times_ns.extend(times_ns)
         self.ends_ns.extend(ends_ns)
         for name, values in found.items():
             column = self.columns.setdefault(name, [])
             # Earlier rows lack the field.
             column.extend(repeat(None, before - len(column)))
-            column.extend(values if len(values) == count else repeat(values[0], count))
+            column.extend(values)
 
     def column(self, name: str) -> Sequence[FieldValue | None]:
         """Return the values of a field, one for each row."""
@@ -201,4 +201,6 @@ def _usual_step_ns(ends: Sequence[RowEnd], usual_s: float) -> int:
         return int(statistics.median(raw))
     if len(rolled) > 1:
         return rolled[len(rolled) // _FULL_ONE_IN]
-    return max(1, int(usual_s * NS_PER_S))
+    # The rows in the only rolled-up one show it as well.
+    known = [row.step_ns for row in ends if row.step_ns >= NS_PER_MS]
+    return known[0] if known else max(1, int(usual_s * NS_PER_S))

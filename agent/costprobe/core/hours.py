@@ -1,19 +1,21 @@
-"""The load of a device by the hour, from rows of its telemetry or a stored summary of them.
+"""The load of a device by the hour, from rows of its telemetry or as it is stored with an hour row.
 
 The rows are aggregated without keeping them.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from costprobe.core.columns import RowEnd, row_spans
+from costprobe.core.columns import RowEnd, as_number, row_spans
 from costprobe.core.periods import HOUR_NS, HOURS_A_WEEK
-from costprobe.core.records import DEVICE_KINDS, NS_PER_S, TOGETHER, Device
+from costprobe.core.records import DEVICE_KINDS, NS_PER_S, TOGETHER, Device, FieldValue
 
 MINUTE_NS = 60 * NS_PER_S
 MINUTES = 60
@@ -25,14 +27,13 @@ PROBE_AFTER_NS = 15 * NS_PER_S
 LEAST_MINUTES = 30
 _PCT = 100
 _NO_MINUTES = array("f", [0.0] * MINUTES)
-# Of each row of a device: those of `Interval`, in its order.
-LOAD_FIELDS: Final = ("util_pct", "power_w", "mem_used_bytes")
-# Those of them whose highest value is wanted of an aggregated row.
-LOAD_HIGHEST: Final = ("mem_used_bytes",)
+# Of each row of a device: those of `Interval`, in its order; the most memory is that of an hour row.
+LOAD_FIELDS: Final = ("util_pct", "power_w", "mem_used_bytes", "mem_used_bytes_max")
 # Rows this far outside a span define where the rows at its edges begin, and hold their rest.
 EDGE_NS: Final = 600 * NS_PER_S
-# Minutes are kept as floats of 32 bits, which these digits identify.
-_FLOAT_DIGITS: Final = 9
+# Bits of minutes, four sums, most memory (NaN if unknown), seconds of each minute.
+_PACKED: Final = struct.Struct(f"<Q5d{MINUTES}f")
+PACKED_BYTES: Final = _PACKED.size
 Row = tuple[RowEnd, Sequence[float | None]]
 
 
@@ -263,33 +264,48 @@ def add_rows(
         history.add(interval, within)
 
 
-def hour_document(history: DeviceHistory, hour_ns: int) -> list[Any]:
-    """Return an hour of a history that has no other one, as JSON.
+def load_values(fields: Mapping[str, FieldValue]) -> Sequence[float | None]:
+    """Return what an `Interval` holds of a row of a device."""
+    *values, used_bytes, most_bytes = (as_number(fields.get(name)) for name in LOAD_FIELDS)
+    return *values, used_bytes if most_bytes is None else most_bytes
+
+
+def packed_hour(history: DeviceHistory, hour_ns: int) -> bytes:
+    """Return an hour of a history that has no other one, as it is stored.
 
     Args:
         history: The history of the hour.
         hour_ns: Start of the hour in UTC ns.
     """
     hour = history.hours.get(hour_ns // HOUR_NS, Hour())
-    return [
-        hour.minutes,
-        hour.util_pct_s,
-        hour.util_s,
-        hour.energy_j,
-        hour.power_s,
-        [float(f"{busy_s:.{_FLOAT_DIGITS}g}") for busy_s in hour.busy_s_by_minute],
-        history.mem_used_bytes_max,
-    ]
+    return packed_document(
+        (
+            hour.minutes,
+            hour.util_pct_s,
+            hour.util_s,
+            hour.energy_j,
+            hour.power_s,
+            hour.busy_s_by_minute,
+            history.mem_used_bytes_max,
+        )
+    )
 
 
-def add_document(history: DeviceHistory, hour_ns: int, document: Sequence[Any]) -> None:
-    """Add an hour that `hour_document` returned.
+def packed_document(document: Sequence[Any]) -> bytes:
+    """Return the values of an hour as it is stored; older versions stored them as JSON."""
+    *sums, busy_s, most_bytes = document
+    return _PACKED.pack(*sums, math.nan if most_bytes is None else most_bytes, *busy_s)
+
+
+def add_packed(history: DeviceHistory, hour_ns: int, packed: bytes) -> None:
+    """Add an hour that `packed_hour` returned.
 
     Args:
         history: The history.
         hour_ns: Start of the hour in UTC ns.
-        document: The hour.
+        packed: The hour; PACKED_BYTES.
     """
-    minutes, util_pct_s, util_s, energy_j, power_s, busy_s, mem_used_bytes_max = document
+    minutes, util_pct_s, util_s, energy_j, power_s, most_bytes, *busy_s = _PACKED.unpack(packed)
     hour = Hour(minutes, util_pct_s, util_s, energy_j, power_s, array("f", busy_s))
-    history.add_hour(hour_ns // HOUR_NS, hour, mem_used_bytes_max)
+    known_bytes = None if math.isnan(most_bytes) else most_bytes
+    history.add_hour(hour_ns // HOUR_NS, hour, known_bytes)

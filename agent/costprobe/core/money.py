@@ -41,6 +41,7 @@ _AMOUNTS: Final = frozenset(
 )
 # Parts are multiples of this share of a currency's unit, or of the amount's last digit if finer.
 FINEST_EXPONENT = -15
+_FINEST: Final = Decimal((0, (1,), FINEST_EXPONENT))
 # Adds without rounding, whatever the decimal context of the thread is.
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
@@ -145,16 +146,17 @@ def field_text(measurement: str, field: str, value: float, currency: str) -> str
     return f"{value:,.6g}"
 
 
-def exact(amount: float | Decimal | Fraction) -> Decimal:
+def exact(amount: float | Decimal) -> Decimal:
     """Return an amount as a decimal; a float by its shortest representation."""
-    if isinstance(amount, Decimal):
-        return amount
-    if isinstance(amount, Fraction):
-        return _units(round(amount * 10**-FINEST_EXPONENT), FINEST_EXPONENT)
-    return Decimal(repr(float(amount)))
+    return amount if isinstance(amount, Decimal) else Decimal(repr(float(amount)))
 
 
-def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
+def rounded(amount: Decimal) -> Decimal:
+    """Return an amount as a multiple of the finest part."""
+    return amount.quantize(_FINEST, context=_EXACT)
+
+
+def divided(amount: Decimal, weights: Sequence[float | Fraction]) -> list[Decimal]:
     """Divide an amount by weights; the parts add up to it exactly.
 
     The remainder of rounding is added to the parts with the largest rounding error, in order.
@@ -166,12 +168,13 @@ def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
     Raises:
         ValueError: The amount or the weights are invalid.
     """
-    total = sum(weights, Fraction(0))
-    if not amount.is_finite() or total <= 0 or min(weights) < 0:
+    ratios = [Fraction(weight) for weight in weights]
+    total = sum(ratios, Fraction(0))
+    if not amount.is_finite() or total <= 0 or min(ratios) < 0:
         raise ValueError("the amount must be finite, and weights not negative, nor all 0")
     exponent = min(FINEST_EXPONENT, int(amount.as_tuple().exponent))
     units = int(Fraction(amount) / Fraction(10) ** exponent)
-    shares = [units * weight / total for weight in weights]
+    shares = [units * ratio / total for ratio in ratios]
     parts = [math.floor(share) for share in shares]
     by_error = sorted(range(len(parts)), key=lambda i: (parts[i] - shares[i], i))
     for i in by_error[: units - sum(parts)]:

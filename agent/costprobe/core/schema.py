@@ -18,6 +18,7 @@ The fields that comparisons, savings and reports read are listed: hours of them 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -421,7 +422,6 @@ COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
         ),
     ),
 }
-COUNTED: Final = frozenset({*COUNTERS, "probe"})
 
 
 class StoredSample(NamedTuple):
@@ -441,7 +441,7 @@ class StoredSample(NamedTuple):
 def increments(
     measurement: str, tags: Mapping[str, str], fields: Mapping[str, FieldValue]
 ) -> Iterator[StoredSample]:
-    """Return what a row adds to counters; a negative value adds nothing.
+    """Return what a row adds to counters; a negative value, NaN or an infinity adds nothing.
 
     Args:
         measurement: Series family of the row.
@@ -460,7 +460,7 @@ def increments(
     for counter in COUNTERS.get(measurement, ()):
         value = values.get(counter.field)
         # A cost in an unknown currency is no amount of money.
-        if isinstance(value, bool | str | None) or value < 0:
+        if isinstance(value, bool | str | None) or not 0 <= value < math.inf:
             continue
         if counter.is_money and _MONEY_TAG not in tags:
             continue
@@ -481,7 +481,7 @@ def _derived(measurement: str, fields: Mapping[str, FieldValue]) -> Mapping[str,
 
 def _latency(tags: Mapping[str, str], fields: Mapping[str, FieldValue]) -> Iterator[StoredSample]:
     latency_ms = fields.get("latency_p50_ms")
-    if not isinstance(latency_ms, float) or latency_ms < 0:
+    if not isinstance(latency_ms, float) or not 0 <= latency_ms < math.inf:
         return
     latency_s = Decimal(repr(latency_ms)).scaleb(-3)
     for bound_s in BUCKETS_S:

@@ -18,20 +18,18 @@ from costprobe.adapters.host.host_name import host_tag, host_tags
 from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.http.access import learn_secrets
 from costprobe.adapters.http.errors import DeliveryError
-from costprobe.adapters.store.database import StoreError
-from costprobe.adapters.store.ledger import StoreLedger
-from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, Retention, quarantined
+from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, Retention
 from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.alerts.watching import IncidentStore, WatchedSections, Watching
 from costprobe.configuration import Config
 from costprobe.core.clock import Clock
-from costprobe.core.clock_step import ClockMonitor, ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
 from costprobe.daemon.control import AlertingRequests, ControlServer
 from costprobe.daemon.control_protocol import control_path
-from costprobe.daemon.main import ReloadError, Service, job_liveness, open_store, reloaded
+from costprobe.daemon.main import Service, job_liveness
 from costprobe.daemon.parts import EMPTY_STATUS
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.delivery.alertmanager import AlertmanagerConfig
@@ -46,44 +44,53 @@ _LEASE = "lease"
 _WITHDRAWN_MAX = 1000
 
 
-class FleetWatcher:
-    """Watches a fleet from `start` until `close`.
+class FleetWatcher(Service):
+    """Watches a fleet until it is stopped; a reload replaces its parts.
 
     With a sink, several watchers of one fleet agree by a lease in its database who notifies. All of them
     evaluate; a passive one keeps its notices until the active one, which evaluates the same rows, has lived an
     interval longer.
 
     Args:
-        config: The configuration, with [fleet] and the path of a store of its own.
+        config: The configuration, in which `watch_problem` finds nothing.
+        config_path: Its file.
         clock: The host's clocks.
         notifier: Sends notifications to systemd.
-
-    Attributes:
-        steps: Detects steps of the clock.
-        config_fault: Why a new configuration was rejected; None if none was.
 
     Raises:
         StoreError: The store cannot be opened, or another process uses it.
     """
 
-    def __init__(self, config: Config, clock: Clock, notifier: SystemdNotifier) -> None:
-        fleet, store_path = config.fleet, config.store.path
-        if fleet is None or store_path is None:
-            raise ValueError("no [fleet], or no path of a store")
-        learn_secrets(config, os.environ)
-        self._config = config
+    def __init__(
+        self, config: Config, config_path: Path, clock: Clock, notifier: SystemdNotifier
+    ) -> None:
+        if config.store.path is None:
+            raise ValueError("no path of a store")
+        super().__init__(config, config_path, config.store.path, clock, notifier)
+        self._incidents = IncidentStore(self._store, is_resumed=True)
+        self._retention = Retention(self._store, self._ledger, clock)
+        # No part is replaced while an evaluation writes to the store.
+        self._storing = Lock()
+        requests = AlertingRequests(lambda: self)
+        self._control = ControlServer(
+            control_path(self.store_path, os.environ), requests.handlers(), self._stop
+        )
+        self._build(config)
+
+    def _build(self, config: Config) -> None:
+        """Make the parts of a configuration; what they continue is in the store."""
+        fleet = config.fleet
+        if fleet is None:
+            raise ValueError("no [fleet]")
+        learn_secrets(config)
         self._every_s = fleet.watched.every_s
-        self._clock = clock
-        self.steps = ClockMonitor(clock)
-        self.config_fault: str | None = None
-        self._stop = Flag()
-        self._store, _ = open_store(store_path, clock)
-        self.store_path = store_path
-        ledger = StoreLedger(self._store)
-        self._reader = fleet_reader(fleet, clock)
-        self._watch = FleetWatch(fleet, self._reader, config.host.labels, self._stop.is_set)
+        self._ending = Flag()
+        self._reader = fleet_reader(fleet, self._clock)
+        self._watch = FleetWatch(fleet, self._reader, config.host.labels, self._ending.is_set)
         name = host_tag(config.host)
-        self._lease = Lease(config.sink[0], name, self._every_s, clock) if config.sink else None
+        self._lease = (
+            Lease(config.sink[0], name, self._every_s, self._clock) if config.sink else None
+        )
         self._restore()
         sections = WatchedSections(
             rules=config.rule,
@@ -96,53 +103,51 @@ class FleetWatcher:
         self.watching = Watching(
             sections,
             self._store,
-            ledger,
-            clock,
+            self._ledger,
+            self._clock,
             config.host.labels,
-            self.steps,
-            incidents=IncidentStore(self._store, is_resumed=True),
+            self._steps,
+            incidents=self._incidents,
         )
         self.notifying = self._notifiers()
         self._is_notifying = False
-        # The store is not closed while an evaluation writes to it.
-        self._storing = Lock()
-        self._retention = Retention(self._store, ledger, clock)
-        self._schedule = Schedule(2, clock, self.steps.is_stepped)
-        self._control = ControlServer(
-            control_path(store_path, os.environ),
-            AlertingRequests(lambda: self).handlers(),
-            self._stop,
-        )
-        self._notifier = notifier
-
-    def open(self) -> None:
-        """Open the control socket."""
-        self._control.open()
-
-    def start(self) -> None:
-        """Start the evaluations."""
+        self._schedule = Schedule(2, self._clock, self._steps.is_stepped)
         # Other watchers evaluate at the same multiples of the interval.
         at_once = self._lease is None
         self._schedule.add("fleet", self._every_s, self.evaluate, at_once=at_once)
         self._schedule.add("retention", RETENTION_EVERY_S, self._retain)
-        self.steps.subscribe(self._clock_was_stepped)
-        self._schedule.start()
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Run until `request_stop`.
+
+        Args:
+            on_ready: Called once, before the first evaluation.
+        """
+        try:
+            self._control.open()
+            on_ready()
+            self._steps.subscribe(self._clock_was_stepped)
+            self._schedule.start()
+            self._serve()
+        finally:
+            self._notifier.stopping()
+            self.close()
 
     def evaluate(self) -> None:
         """Run the checks, evaluate the rules, and deliver or keep the notices."""
         every_ns = int(self._every_s * NS_PER_S)
         now_ns = self._clock.time_ns() // every_ns * every_ns
-        points = self._watch.evaluate(now_ns, at_once=self._lease is None)
-        if not self._stop.is_set():
+        points = self._watch.evaluate(now_ns)
+        if not self._ending.is_set():
             self._renew(now_ns)
         with self._storing:
-            if self._stop.is_set():
+            if self._ending.is_set():
                 return
             self.watching.take(points)
             self.watching.tick([*self._watch.faults(), *self._own_faults()])
             self._deliver()
             self._store.put_state(STATE, {**self._watch.document(), "is_active": self._is_active()})
-        self._notifier.status(self.summary())
+        self._notifier.status(self._summary())
 
     def _renew(self, now_ns: int) -> None:
         if self._lease is None:
@@ -197,27 +202,21 @@ class FleetWatcher:
             **EMPTY_STATUS,
             "sensor": {"state": "stopped"},
             "notifiers": self.notifying.status() if self._is_notifying else {},
-            "store": {
-                "path": str(self.store_path),
-                "fault": self.watching.status()["fault"],
-                "replaced": [str(path) for path in quarantined(self.store_path)],
-            },
-            "config_fault": self.config_fault,
+            "store": {**self._store_status(), "fault": self.watching.status()["fault"]},
+            "config_fault": self._config_fault,
         }
         disk = None
         with suppress(OSError):
             disk = disk_of(self.store_path)
         return present_faults(status, disk)
 
-    def summary(self) -> str:
-        """Return one line for `systemctl status`."""
+    def _summary(self) -> str:
         role = "active" if self._is_active() else "passive: another watcher notifies"
         hosts = f"{counted(self._watch.hosts.hosts, 'host')}, {self._watch.hosts.silent:,} silent"
         failing = f"; no complete answer: {', '.join(self._watch.failing)}"
         return f"{role}; {hosts}{failing if self._watch.failing else ''}"
 
-    def liveness(self) -> dict[str, bool]:
-        """Return whether each part with a thread of its own is alive."""
+    def _liveness(self) -> dict[str, bool]:
         return {
             "control socket": self._control.is_alive(),
             **self.notifying.liveness(),
@@ -233,15 +232,23 @@ class FleetWatcher:
                 self._lease.is_held = stored.get("is_active") is True
 
     def _retain(self) -> None:
-        self._retention.apply(self._config.store, self._config.telemetry.aggregate_s)
+        self._retention.apply(self._config.store.outbox_retention_s)
 
     def _clock_was_stepped(self, _: ClockStep) -> None:
         self._schedule.realign()
 
-    def close(self) -> None:
-        """Stop all parts; queued notices are delivered after the next start."""
-        self._stop.set()
-        self._control.close()
+    def _problem(self, config: Config) -> str:
+        return watch_problem(config)
+
+    def _replace(self, config: Config) -> None:
+        self._end()
+        self._config = config
+        self._build(config)
+        self._schedule.start()
+
+    def _end(self) -> None:
+        """Stop the parts of the configuration; queued notices are delivered by the next ones."""
+        self._ending.set()
         self._schedule.stop()
         with self._storing:
             self.watching.close()
@@ -249,10 +256,13 @@ class FleetWatcher:
         self._reader.close()
         if self._lease is not None:
             self._lease.close()
-        try:
-            self._store.close()
-        except StoreError as error:
-            logger.error("%s", error)  # noqa: TRY400 - no traceback: the text has the cause
+
+    def close(self) -> None:
+        """Stop all parts; queued notices are delivered after the next start."""
+        self._stop.set()
+        self._control.close()
+        self._end()
+        self._close_store()
 
 
 def _lasting(notifiers: Sequence[NotifierConfig], every_s: float) -> list[NotifierConfig]:
@@ -280,73 +290,3 @@ def watch_problem(config: Config) -> str:
             " [fleet]"
         )
     return ""
-
-
-class FleetService(Service):
-    """Runs a watcher until it is stopped; a reload replaces it by one of the new configuration.
-
-    Args:
-        config: The configuration, in which `watch_problem` finds nothing.
-        config_path: Its file.
-        clock: The host's clocks.
-        notifier: Sends notifications to systemd.
-
-    Raises:
-        StoreError: The store cannot be opened, or another process uses it.
-    """
-
-    def __init__(
-        self, config: Config, config_path: Path, clock: Clock, notifier: SystemdNotifier
-    ) -> None:
-        super().__init__(notifier)
-        self._config = config
-        self._config_path = config_path
-        self._clock = clock
-        self._watcher = FleetWatcher(config, clock, notifier)
-
-    def run(self, on_ready: Callable[[], None]) -> None:
-        """Run until `request_stop`.
-
-        Args:
-            on_ready: Called once, before the first evaluation.
-        """
-        try:
-            self._watcher.open()
-            on_ready()
-            self._watcher.start()
-            self._serve(self._clock)
-        finally:
-            self._notifier.stopping()
-            self._watcher.close()
-
-    def _tick(self) -> ClockMonitor:
-        self._watcher.steps.check()
-        return self._watcher.steps
-
-    def _summary(self) -> str:
-        return self._watcher.summary()
-
-    def _liveness(self) -> dict[str, bool]:
-        return self._watcher.liveness()
-
-    def _reload_config(self) -> None:
-        config, problem = self._config, ""
-        try:
-            config = reloaded(self._config_path, self._config)
-        except ReloadError as error:
-            problem = str(error)
-        else:
-            if missing := watch_problem(config):
-                problem = f"{self._config_path}: {missing}"
-        if problem:
-            self._watcher.config_fault = problem
-            for line in problem.splitlines():
-                logger.error("not reloaded, the old configuration stays in force: %s", line)
-            return
-        self._config = config
-        # What the new one continues is in the store.
-        self._watcher.close()
-        self._watcher = FleetWatcher(config, self._clock, self._notifier)
-        self._watcher.open()
-        self._watcher.start()
-        logger.info("%s: reloaded", self._config_path)

@@ -46,15 +46,16 @@ class ReloadError(Exception):
     """The configuration file cannot replace the configuration in force; the text gives the reason."""
 
 
-def reloaded(path: Path, current: Config) -> Config:
+def reloaded(path: Path, current: Config, problem_of: Callable[[Config], str]) -> Config:
     """Return the current configuration of the file.
 
     Args:
         path: The configuration file.
         current: The configuration in force.
+        problem_of: Returns what a valid configuration lacks for this process; empty for nothing.
 
     Raises:
-        ReloadError: The file is not valid, or changes a key that needs a restart.
+        ReloadError: The file is not valid, lacks something, or changes a key that needs a restart.
     """
     try:
         config = load(path)
@@ -62,6 +63,8 @@ def reloaded(path: Path, current: Config) -> Config:
         raise ReloadError(str(error)) from error
     if config.store.path != current.store.path:
         raise ReloadError(f"{path}: store.path: needs a restart of the service")
+    if problem := problem_of(config):
+        raise ReloadError(f"{path}: {problem}")
     return config
 
 
@@ -198,13 +201,35 @@ class Service(ABC):
     """A process that measures or watches until it is stopped, and reloads its configuration file.
 
     Args:
+        config: The configuration.
+        config_path: Its file; None in demo mode, which cannot be reloaded.
+        store_path: The store.
+        clock: The host's clocks.
         notifier: Sends notifications to systemd.
+
+    Raises:
+        StoreError: The store cannot be opened, or another process uses it.
     """
 
-    def __init__(self, notifier: SystemdNotifier) -> None:
+    def __init__(
+        self,
+        config: Config,
+        config_path: Path | None,
+        store_path: Path,
+        clock: Clock,
+        notifier: SystemdNotifier,
+    ) -> None:
+        self._config = config
+        self._config_path = config_path
+        self._config_fault: str | None = None
+        self.store_path = store_path
+        self._clock = clock
+        self._steps = ClockMonitor(clock)
         self._notifier = notifier
         self._watchdog = Watchdog(notifier, self._liveness)
         self._stop, self._reload, self._woken = SignalFlag(), SignalFlag(), SignalWakeUp()
+        self._store, self._damage = open_store(store_path, clock)
+        self._ledger = StoreLedger(self._store)
 
     @property
     def wake_fd(self) -> int:
@@ -230,14 +255,52 @@ class Service(ABC):
         """Return one line for `systemctl status`."""
 
     @abstractmethod
+    def _replace(self, config: Config) -> None:
+        """Replace the configuration in force by a valid one."""
+
+    def _problem(self, config: Config) -> str:  # noqa: ARG002 - for those that override it
+        """Return what a valid configuration lacks for this process; empty for nothing."""
+        return ""
+
+    def _tick(self) -> None:
+        """Do what is due between two jobs."""
+        self._steps.check()
+
     def _reload_config(self) -> None:
         """Reload the configuration file, or report why it is rejected."""
+        if self._config_path is None:
+            logger.warning("there is no configuration file to reload")
+            return
+        try:
+            config = reloaded(self._config_path, self._config, self._problem)
+        except ReloadError as error:
+            self._config_fault = str(error)
+            for line in self._config_fault.splitlines():
+                logger.error("not reloaded, the old configuration stays in force: %s", line)  # noqa: TRY400 - the text is the operator's
+            self._refused(self._config_fault)
+            return
+        self._config_fault = None
+        self._replace(config)
+        logger.info("%s: reloaded", self._config_path)
 
-    @abstractmethod
-    def _tick(self) -> ClockMonitor:
-        """Do what is due between two jobs; return what detects steps of the clock."""
+    def _refused(self, reason: str) -> None:  # noqa: B027 - a fault of `status` in every process
+        """Store that a configuration was rejected, for the reason in `reason`."""
 
-    def _serve(self, clock: Clock) -> None:
+    def _store_status(self) -> dict[str, Any]:
+        """Return the section `store` of the status document."""
+        return {
+            "path": str(self.store_path),
+            "fault": self._ledger.fault,
+            "replaced": [str(path) for path in quarantined(self.store_path)],
+        }
+
+    def _close_store(self) -> None:
+        try:
+            self._store.close()
+        except StoreError as error:
+            logger.error("%s", error)  # noqa: TRY400 - no traceback: the text has the cause
+
+    def _serve(self) -> None:
         """Wait for signals, and do what is due, until a stop is requested."""
         self._notifier.ready(self._summary())
         tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
@@ -248,12 +311,12 @@ class Service(ABC):
                 self._notifier.reloading()
                 self._reload_config()
                 self._notifier.ready(self._summary())
-            steps = self._tick()
+            self._tick()
             # Jobs start at whole multiples: waking with them wakes the host once.
-            wait_s = tick_s - clock.time_ns() / NS_PER_S % tick_s
-            steps.expect(wait_s)
+            wait_s = tick_s - self._clock.time_ns() / NS_PER_S % tick_s
+            self._steps.expect(wait_s)
             self._woken.wait(wait_s)
-            steps.woke()
+            self._steps.woke()
 
 
 class Daemon(Service):
@@ -277,13 +340,7 @@ class Daemon(Service):
         listeners: Listeners,
         notifier: SystemdNotifier,
     ) -> None:
-        super().__init__(notifier)
-        self._config = config
-        self._config_path = config_path
-        self._config_fault: str | None = None
-        self._store_path = store_path
-        self._clock = clock
-        self._steps = ClockMonitor(clock)
+        super().__init__(config, config_path, store_path, clock, notifier)
         self._listeners = Listeners(
             listeners.on_progress,
             lambda report: self._notify_and_store_status(listeners.on_report, report),
@@ -291,8 +348,6 @@ class Daemon(Service):
         )
         # Of CLOCK_BOOTTIME, which no step of the wall clock changes.
         self._started_ns = clock.boottime_ns()
-        self._store, damage = open_store(store_path, clock)
-        self._ledger = StoreLedger(self._store)
         self._incidents = IncidentStore(self._store)
         self._announcement = Announcement(
             store_path, clock.monotonic_ns(), service_users([SERVICE_ACCOUNT]), os.environ
@@ -310,7 +365,7 @@ class Daemon(Service):
             self._listeners,
             InstanceDetector(),
         )
-        self._current = CurrentRuntime(shared, self._status, [damage] if damage else ())
+        self._current = CurrentRuntime(shared, self._status, [self._damage] if self._damage else ())
         self._unstored_points = 0
         requests = ControlRequests(lambda: self._current.runtime, self._current.status)
         self._control = ControlServer(
@@ -335,7 +390,7 @@ class Daemon(Service):
     def stop_summary(self) -> str:
         """Return one sentence on where the measurements are, after `run`."""
         if not self._unstored_points:
-            return f"stopped; the measurements stay in {self._store_path}"
+            return f"stopped; the measurements stay in {self.store_path}"
         lost = counted(self._unstored_points, "point")
         reason = self._ledger.fault or "the store is not writable"
         return f"stopped; {lost} could not be stored and are lost: {reason}"
@@ -359,17 +414,16 @@ class Daemon(Service):
             self._current.build(self._config, self._watch)
             on_ready(self)
             self._current.start()
-            self._serve(self._clock)
+            self._serve()
         finally:
             self._close()
 
-    def _tick(self) -> ClockMonitor:
+    def _tick(self) -> None:
         if self._watch.changed():
             self._current.rebuild(self._config, self._watch)
         self._steps.check()
         for gap in self._steps.gaps():
             self._on_event(gap_event(gap))
-        return self._steps
 
     def _liveness(self) -> dict[str, bool]:
         """Return whether each part with a thread or process of its own is alive."""
@@ -390,25 +444,15 @@ class Daemon(Service):
         devices = counted(len(self._watch.devices), "device")
         return f"measuring {devices} with {counted(len(self._config.probe), 'probe')}"
 
-    def _reload_config(self) -> None:
-        if self._config_path is None:
-            logger.warning("there is no configuration file to reload")
-            return
-        before = self._config
-        try:
-            config = reloaded(self._config_path, before)
-        except ReloadError as error:
-            self._config_fault = str(error)
-            for line in self._config_fault.splitlines():
-                logger.error("not reloaded, the old configuration stays in force: %s", line)  # noqa: TRY400 - the text is the operator's
-            self._on_event(refusal_event(self._config_fault, self._clock.time_ns()))
-            return
-        self._config, self._config_fault = config, None
+    def _replace(self, config: Config) -> None:
+        before, self._config = self._config, config
         if needs_new_sensor(before, config):
             self._watch.replace(self._sensor_settings(config))
         self._http.serve(config.http)
-        self._current.rebuild(self._config, self._watch)
-        logger.info("%s: reloaded", self._config_path)
+        self._current.rebuild(config, self._watch)
+
+    def _refused(self, reason: str) -> None:
+        self._on_event(refusal_event(reason, self._clock.time_ns()))
 
     def _sensor_settings(self, config: Config) -> SensorSettings:
         return replace(config.sensor_settings, knows_gpu=bool(kept_boards(self._ledger)))
@@ -436,11 +480,7 @@ class Daemon(Service):
                 for device in self._watch.devices
             ],
             "sensor": self._watch.sensor.status(),
-            "store": {
-                "path": str(self._store_path),
-                "fault": self._ledger.fault,
-                "replaced": [str(path) for path in quarantined(self._store_path)],
-            },
+            "store": self._store_status(),
             "control": self._control.status(),
             "http": self._http.status(),
         }
@@ -457,7 +497,4 @@ class Daemon(Service):
         self._current.close()
         self._ledger.flush()
         self._unstored_points = self._ledger.unstored_points + self._incidents.waiting_points
-        try:
-            self._store.close()
-        except StoreError as error:
-            logger.error("%s", error)  # noqa: TRY400 - no traceback: the text has the cause
+        self._close_store()

@@ -8,13 +8,12 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from costprobe.adapters.http.access import Secret, credentials_folder
+from costprobe.adapters.http.access import Secret
 from costprobe.adapters.http.errors import Misconfigured, TokenBucket
 from costprobe.adapters.http.responses import JSON, PageResponse, PostRequest, json_error
 from costprobe.adapters.http.settings import HttpConfig
@@ -40,12 +39,12 @@ class AnnotationEndpoint:
     """Checks the token and the rate of requests, and passes annotations on; thread-safe.
 
     Args:
-        token: Where the bearer token is; it is read for each request, because it may be rotated.
+        token: Where the bearer token is; None to refuse all. It is read for each request, because it may be rotated.
         annotate: Stores an annotation.
         clock: Its monotonic time limits the rate.
     """
 
-    def __init__(self, token: Secret, annotate: Annotate, clock: Clock) -> None:
+    def __init__(self, token: Secret | None, annotate: Annotate, clock: Clock) -> None:
         self._token = token
         self._annotate = annotate
         self._clock = clock
@@ -67,8 +66,8 @@ class AnnotationEndpoint:
         return PageResponse(201, JSON, json.dumps(stored).encode() + b"\n")
 
     def _refusal(self, request: PostRequest) -> PageResponse | None:
-        if not self._token.is_given:
-            return json_error(403, "annotations need http.token_file or http.token_credential")
+        if self._token is None:
+            return json_error(403, "annotations need http.token")
         try:
             token = self._token.read_ascii()
         except Misconfigured as error:
@@ -76,7 +75,7 @@ class AnnotationEndpoint:
         expected = f"Bearer {token}".encode()
         given = request.authorization.encode("latin-1", "replace")
         if not hmac.compare_digest(given, expected):
-            words = "send the header Authorization: Bearer and the token of http.token_file"
+            words = "send the header Authorization: Bearer and the token that http.token names"
             return json_error(401, words, ("WWW-Authenticate", "Bearer"))
         with self._lock:
             wait_s = self._bucket.wait_s(self._now_s(), 1)
@@ -163,10 +162,7 @@ class HttpPages:
             "/healthz": self.health,
             "/metrics": lambda: PageResponse(GOOD, CONTENT_TYPE, metrics.text()),
         }
-        token = Secret(
-            "token", config.token_file, config.token_credential, credentials_folder(os.environ)
-        )
-        annotations = AnnotationEndpoint(token, self._sources.annotate, self._clock)
+        annotations = AnnotationEndpoint(config.token, self._sources.annotate, self._clock)
         server = HttpServer(
             pages,
             accepted={

@@ -11,7 +11,6 @@ operation.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -42,7 +41,7 @@ from costprobe.daemon.device_watch import DeviceWatch, HostBoards
 from costprobe.delivery.delivery import Notifying, SinkDelivery
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.readings import Accounts
-from costprobe.devices.use import ProbeRuns, longest_gap_s
+from costprobe.devices.use import DeviceWindows, ProbeRuns, longest_gap_s
 from costprobe.drift.annotations import Annotations
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
@@ -50,7 +49,8 @@ from costprobe.pricing.prices import RETRY_S, Feeds, HostPricing, RememberedPric
 from costprobe.probing.jobs import StoredHistory
 from costprobe.probing.rows import terms_document
 from costprobe.probing.run import Listeners
-from costprobe.serving.surroundings import (
+from costprobe.serving.device_costs import (
+    Claimant,
     Surroundings,
     allocate_rest,
     begin_allocation,
@@ -58,7 +58,6 @@ from costprobe.serving.surroundings import (
 
 if TYPE_CHECKING:
     from costprobe.probing.jobs import HostProbes
-    from costprobe.serving.device_costs import Claimant
     from costprobe.serving.service import Serving
     from costprobe.spend.evaluate import BudgetTracker
 
@@ -163,7 +162,7 @@ class Runtime:
         *,
         before: DeviceCharges | None = None,
     ) -> None:
-        learn_secrets(config, os.environ)
+        learn_secrets(config)
         self._parts = parts
         self._history = StoredHistory(parts.store.path, parts.clock)
         self._stop = Flag()
@@ -253,17 +252,15 @@ class Runtime:
         if not config.budget:
             return None
         from costprobe.spend.evaluate import BudgetTracker  # noqa: PLC0415 - only a daemon with budgets
-        from costprobe.spend.query import Usual  # noqa: PLC0415 - as above
 
         return BudgetTracker(
             config.budget,
-            Usual(config.telemetry.aggregate_s),
+            config.telemetry.aggregate_s,
             self._parts.ledger,
             self._parts.store.path,
             self._parts.clock,
             self.tags,
             on_event=self._take_event,
-            stop=self._stop,
         )
 
     def _host_probes(
@@ -287,7 +284,7 @@ class Runtime:
             config.probing,
             config.probe,
             devices,
-            parts.sensor,
+            DeviceWindows(parts.sensor, parts.clock),
             accounts,
             parts.ledger,
             clock=parts.clock,
@@ -301,7 +298,7 @@ class Runtime:
     def _add_jobs(self) -> None:
         """Schedule the configuration's probes, budgets, services and feeds."""
         if self._probes is not None:
-            self._probes.schedule_on(self.schedule, self.tags["host"], self._history)
+            self._probes.schedule_on(self.schedule, self._history)
         if self._budgets is not None:
             self.schedule.add(
                 "budgets", BUDGETS_EVERY_S, self._budgets.refresh_if_due, at_once=True
@@ -468,13 +465,10 @@ def agent_point(runtime: Runtime, store: Store, child_restarts: int, time_ns: in
         child_restarts: Restarts of the sensor child.
         time_ns: UTC in ns.
     """
-    delivered = runtime.delivery.totals()
     fields: dict[str, FieldValue | None] = {
         "rss_bytes": rss_bytes(),
         "cpu_s": cpu_s(),
-        "outbox_points": delivered.outbox_points,
-        "outbox_lag_s": delivered.outbox_lag_s,
-        "sent_points": delivered.sent_points,
+        **runtime.delivery.totals(),
         "dropped_points": store.dropped_points(),
         "late_jobs": runtime.schedule.late_jobs,
         "child_restarts": child_restarts,
@@ -706,4 +700,4 @@ class CurrentRuntime:
             self.store_status()
 
     def _retain(self, config: Config) -> None:
-        self._retention.apply(config.store, config.telemetry.aggregate_s)
+        self._retention.apply(config.store.outbox_retention_s)

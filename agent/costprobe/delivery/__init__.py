@@ -6,6 +6,6 @@ Reads: rows behind each sink's cursor, and each notifier's queue, in the store; 
 Writes: requests, and what was acknowledged or rejected, in the store.
 
 Open `contract` first: `Sink` and `Notifier`. `kinds` has both tables. `loop` has the worker of a
-sink: live rows and the backlog alongside them, requests in flight, bisection of a rejected batch,
-back-off; `notices` that of a notifier. A kind neither retries nor buffers.
+sink or a notifier: live rows and the backlog alongside them, requests in flight, bisection of a
+rejected batch, back-off. A kind neither retries nor buffers.
 """

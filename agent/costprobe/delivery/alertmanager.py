@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from costprobe.adapters.http.access import (
     CaFile,
     Destination,
-    FurtherHeaders,
+    ExchangeLimits,
     WithHeaders,
     WithPassword,
     WithToken,
     basic,
     bearer,
+    secret_problems,
 )
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
-from costprobe.core.config.fields import IS_URL, Duration, key, url_matching
+from costprobe.core.config.fields import IS_URL, Duration, key
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import (
@@ -46,6 +45,8 @@ _INVALID = re.compile(r"[^a-zA-Z0-9_]")
 class AlertmanagerConfig(WithHeaders, WithToken, WithPassword, NotifierConfig):
     """A Prometheus Alertmanager; firing alerts are resent so that they do not expire there."""
 
+    removed: ClassVar = {"generator_url": "the link of an alert is that of alerting.public_url"}
+
     kind: Literal["alertmanager"] = Field(
         description="Kind of notifier.", examples=["alertmanager"]
     )
@@ -61,25 +62,13 @@ class AlertmanagerConfig(WithHeaders, WithToken, WithPassword, NotifierConfig):
             "four times that."
         ),
     )
-    generator_url: (
-        Annotated[str, url_matching(r"https?://\S+", "an http:// or https:// URL")] | None
-    ) = Field(
-        None,
-        description=(
-            "Link that Alertmanager shows with each alert; by default the page with"
-            " `alerting.public_url`."
-        ),
-        examples=["http://gpu-01:9102/"],
-    )
 
     @model_validator(mode="after")
     def _one_identity(self) -> AlertmanagerConfig:
-        has_password = self.password_file is not None or self.password_credential is not None
+        has_password = self.password is not None
         if has_password != (self.user is not None):
-            raise ValueError(
-                "user and password_file or password_credential go together; add what is missing"
-            )
-        if has_password and (self.token_file is not None or self.token_credential is not None):
+            raise ValueError("user and password go together; add what is missing")
+        if has_password and self.token is not None:
             raise ValueError("give a password or a token, one of them")
         return self
 
@@ -89,19 +78,17 @@ class Alertmanager(Notifier):
 
     Args:
         config: Its section of the configuration.
-        credentials: Where systemd stored this process's credentials; None without any.
     """
 
     alerts_per_send = 100
 
-    def __init__(self, config: AlertmanagerConfig, credentials: Path | None) -> None:
+    def __init__(self, config: AlertmanagerConfig) -> None:
         self.resend_every_s = config.resend_every_s
         self._config = config
-        self._password = config.password(credentials)
-        self._token = config.token(credentials)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s)
-        self._headers = FurtherHeaders(config, credentials)
-        self._client = HttpClient(limits, ca_file=config.ca_file, further_headers=self._headers)
+        self._client = HttpClient(
+            limits, ca_file=config.ca_file, further_headers=config.sent_headers
+        )
 
     def send(self, alerts: Sequence[Alert], time_ns: int) -> None:
         """Send alerts in one request; see `Notifier.send`.
@@ -114,14 +101,11 @@ class Alertmanager(Notifier):
         ]
         if not documents:
             return
-        if self._config.generator_url is not None:
-            documents = [{**d, "generatorURL": self._config.generator_url} for d in documents]
         self._post(json.dumps(documents, separators=(",", ":")).encode(), time_ns)
 
     def problems(self) -> list[str]:
         """Return the problems that can be detected without sending."""
-        secrets = (self._password, self._token, self._headers.key)
-        problems = [problem for secret in secrets for problem in secret.problems()]
+        problems = secret_problems(self._config)
         for check in (self._client.check_certificates, self._destination):
             try:
                 check()
@@ -131,14 +115,13 @@ class Alertmanager(Notifier):
 
     def _post(self, body: bytes, time_ns: int) -> None:
         destination = self._destination()
-        user = self._config.user
-        headers, secrets = bearer(self._token) if user is None else basic(user, self._password)
+        user, password = self._config.user, self._config.password
+        headers = bearer(self._config.token) if user is None else basic(user, password)
         headers["Content-Type"] = "application/json"
         response = self._client.request("POST", destination, headers, body)
         raise_for_status(
             response,
             now_s=time_ns / NS_PER_S,
-            secrets=(*secrets, *destination.secrets),
             is_tls=destination.is_tls,
             name=destination.name,
         )

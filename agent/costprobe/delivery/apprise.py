@@ -11,16 +11,15 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from costprobe.adapters.host.processes import child_environment
-from costprobe.adapters.http.access import Secret
+from costprobe.adapters.http.access import SecretUrl, is_secret_place, one_form
 from costprobe.adapters.http.errors import DeliveryError, Misconfigured, RetryLater
-from costprobe.core.config.fields import Duration, Name, key
+from costprobe.core.config.fields import Duration, key
 from costprobe.core.incident import Alert
 from costprobe.core.outside import bounded_object
 from costprobe.delivery.contract import Notifier, NotifierConfig, text_of, title_of
@@ -39,25 +38,20 @@ class AppriseConfig(NotifierConfig):
     The kinds "slack", "teams", "discord", "pagerduty" and "email" are this one.
     """
 
+    removed: ClassVar = one_form("url")
+
     kind: Literal["apprise"] = Field(description="Kind of notifier.", examples=["apprise"])
-    url_file: Path | None = Field(
-        None,
-        description="File with the Apprise URL, or with the webhook of Slack, Teams or Discord.",
-        examples=["/etc/costprobe/apprise.url"],
-    )
-    url_credential: Name | None = Field(
-        None, description="Name of the systemd credential with that URL.", examples=["apprise-url"]
+    url: SecretUrl = Field(
+        description=(
+            "Location of the Apprise URL, or of the webhook of Slack, Teams or Discord, which are"
+            " secrets."
+        ),
+        examples=["file:/etc/costprobe/apprise.url"],
     )
     timeout_s: Duration = key("timeout", 30.0, description="Timeout of one message.")
 
-    @model_validator(mode="after")
-    def _one_url(self) -> AppriseConfig:
-        if (self.url_file is None) == (self.url_credential is None):
-            raise ValueError("give url_file or url_credential: an Apprise URL contains secrets")
-        return self
 
-
-# What url_file holds, by the kinds that are Apprise's; it reads the webhooks of chats as they are.
+# What url names, by the kinds that are Apprise's; it reads the webhooks of chats as they are.
 CHATS: Final = {
     "slack": "the incoming webhook, https://hooks.slack.com/services/...",
     "teams": "the webhook of a workflow, https://....logic.azure.com:443/workflows/...",
@@ -76,10 +70,9 @@ def as_apprise(table: Any) -> Any:  # noqa: ANN401 - untyped until it is validat
     kind = str(table.get("kind")).lower() if isinstance(table, dict) else ""
     if kind not in CHATS:
         return table
-    if not {"url_file", "url_credential"} & set(table) or "url" in table:
+    if not is_secret_place(table.get("url")):
         raise ValueError(
-            f'write url_file = "/etc/costprobe/{kind}.url", without url: a file of mode 0600 with'
-            f" {CHATS[kind]}"
+            f'write url = "file:/etc/costprobe/{kind}.url": a file of mode 0600 with {CHATS[kind]}'
         )
     return {**table, "kind": "apprise"}
 
@@ -89,17 +82,15 @@ class Apprise(Notifier):
 
     Args:
         config: Its section of the configuration.
-        credentials: Where systemd stored this process's credentials; None without any.
         python: The interpreter and its options; our own by default.
     """
 
     def __init__(
         self,
         config: AppriseConfig,
-        credentials: Path | None,
         python: Sequence[str] = (sys.executable,),
     ) -> None:
-        self._url = Secret("URL", config.url_file, config.url_credential, credentials)
+        self._url = config.url
         self._timeout_s = config.timeout_s
         self._command = (*python, "-P", "-m", "costprobe.delivery.apprise_child")
         self._lock = Lock()
@@ -114,7 +105,7 @@ class Apprise(Notifier):
     def problems(self) -> list[str]:
         """Return the problems that can be detected without sending."""
         problems = self._url.problems()
-        if problems or (self._url.credential is not None and self._url.folder is None):
+        if problems or not self._url.is_readable:
             return problems
         try:
             self._run_child({"url": self._url.read(), "timeout_s": self._timeout_s})

@@ -127,7 +127,12 @@ class Sink(ABC):
 
 
 class NotifierConfig(Section):
-    """Options of all notifiers: which alerts they receive, how often, and for how long."""
+    """Options of all notifiers: which alerts they receive, and how often."""
+
+    removed: ClassVar = {
+        "keep": "a message is retried for a day",
+        "rate_per_minute": "at most 30 messages a minute are sent on average",
+    }
 
     name: Name = Field(
         description="Name of the notifier in rules and commands.", examples=["pager"]
@@ -151,25 +156,13 @@ class NotifierConfig(Section):
         examples=["4h"],
     )
     timeout_s: Duration = key("timeout", 10.0, description="Timeout of one attempt.")
-    rate_per_minute: int = Field(
-        30,
-        ge=1,
-        le=6000,
-        description="Most messages a minute on average; as many may be sent at once.",
-    )
-    keep_s: Duration = key(
-        "keep",
-        86400.0,
-        description="How long a message is retried before it is dropped and counted.",
-    )
 
 
 class Notifier(ABC):
     """One way to send alerts to people or to a paging service.
 
-    It is constructed from its configuration section and the folder of systemd's credentials (None
-    without one), without reading or connecting to anything. One thread at a time calls `send`; its
-    worker retries, paces and records, so `send` is one attempt.
+    It is constructed from its configuration section, without reading or connecting to anything. One
+    thread at a time calls `send`; its worker retries, paces and records, so `send` is one attempt.
 
     Attributes:
         alerts_per_send: Maximum number of alerts of one `send`.

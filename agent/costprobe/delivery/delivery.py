@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from threading import Event as Flag
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.http.errors import DeliveryError
-from costprobe.adapters.store.cursors import Rejections, SinkOutbox
+from costprobe.adapters.store.cursors import Rejections
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
 from costprobe.core.incident import Alert, Notice, Symptom
 from costprobe.core.records import NS_PER_S, Event
-from costprobe.delivery.contract import Notifier, NotifierConfig, SinkConfig
+from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import build_notifier, build_sink
+from costprobe.delivery.loop import FlushSchedule, NotifierWorker, SinkWorker, Worker
 
-if TYPE_CHECKING:  # a daemon without a sink or notifier does without the memory
-    from costprobe.delivery.loop import OutboxWorker
-    from costprobe.delivery.notices import DeliveryWorker
-
-logger = logging.getLogger(__name__)
 JOIN_S = 1.0
 # Rejected points are a fault for this long after the last one.
 REJECTED_FAULT_NS = 3600 * NS_PER_S
@@ -63,9 +56,7 @@ class _WorkerThreads:
         stop: Ends the threads.
     """
 
-    def __init__(
-        self, kind: str, workers: Mapping[str, OutboxWorker | DeliveryWorker], stop: Flag
-    ) -> None:
+    def __init__(self, kind: str, workers: Mapping[str, Worker], stop: Flag) -> None:
         self._named = workers
         self._stop = stop
         self._threads = [
@@ -79,7 +70,7 @@ class _WorkerThreads:
             thread.start()
 
     def wake(self) -> None:
-        """End the workers' waits: there are new rows or notices."""
+        """End the workers' waits: there are new notices."""
         for worker in self._named.values():
             worker.wake()
 
@@ -126,27 +117,19 @@ class Notifying(_WorkerThreads):
         for stored in store.notifiers():
             if stored.notifier not in self._configs:
                 store.forget_notifier(stored.notifier)
-        self._notifiers = {name: _build(config) for name, config in self._configs.items()}
         self._workers = {
-            name: self._worker(config, stop, lambda name=name: firing_for(name))  # type: ignore[misc]
+            name: NotifierWorker(
+                store,
+                name,
+                build_notifier(config),
+                clock=clock,
+                stop=stop,
+                rng=random.Random(),  # noqa: S311 - spreads retries, protects nothing
+                firing=partial(firing_for, name),
+            )
             for name, config in self._configs.items()
         }
         super().__init__("notifier", self._workers, stop)
-
-    def _worker(
-        self, config: NotifierConfig, stop: Flag, firing: Callable[[], Sequence[Alert]]
-    ) -> DeliveryWorker:
-        from costprobe.delivery.notices import DeliveryWorker  # noqa: PLC0415 - takes memory
-
-        return DeliveryWorker(
-            self._store,
-            self._notifiers[config.name],
-            config,
-            clock=self._clock,
-            stop=stop,
-            rng=random.Random(),  # noqa: S311 - spreads retries, protects nothing
-            firing=firing,
-        )
 
     def send_unstored(self, notices: Sequence[Notice]) -> None:
         """Deliver notices that could not be stored."""
@@ -158,8 +141,8 @@ class Notifying(_WorkerThreads):
     def stop(self) -> None:
         """End the threads and what they wait for; queued notices are delivered after the next start."""
         self._stop.set()
-        for notifier in self._notifiers.values():
-            notifier.close()
+        for worker in self._workers.values():
+            worker.close()
         super().stop()
 
     def status(self) -> dict[str, Any]:
@@ -213,7 +196,7 @@ def send_tests(
 
 def _send_test(config: NotifierConfig, alert: Alert) -> str:
     # A new instance, because only the worker's thread may use that of the worker.
-    notifier = _build(config)
+    notifier = build_notifier(config)
     try:
         notifier.send([alert], alert.since_ns)
     except DeliveryError as error:
@@ -223,25 +206,6 @@ def _send_test(config: NotifierConfig, alert: Alert) -> str:
     finally:
         notifier.close()
     return ""
-
-
-def _build(config: NotifierConfig) -> Notifier:
-    return build_notifier(config, credentials_folder(os.environ))
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryTotals:
-    """Delivery totals over all sinks.
-
-    Attributes:
-        outbox_points: Points that the sink with the largest backlog has not acknowledged.
-        outbox_lag_s: Age of the oldest of them in s.
-        sent_points: Points that were acknowledged, over all sinks.
-    """
-
-    outbox_points: int
-    outbox_lag_s: float
-    sent_points: int
 
 
 class SinkDelivery(_WorkerThreads):
@@ -260,19 +224,24 @@ class SinkDelivery(_WorkerThreads):
     ) -> None:
         self._store = store
         self._clock = clock
-        self._workers: dict[str, OutboxWorker] = {}
-        self._rejections: dict[str, Rejections] = {}
         configured = {sink.name for sink in sinks}
         for stored in store.sinks():
             if stored.sink not in configured:
                 store.forget_sink(stored.sink)
+        rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
+        self._workers: dict[str, SinkWorker] = {}
         for sink in sinks:
             store.register_sink(sink.name)
-            rejections = store.rejections(sink.name)
-            if rejections is not None:
-                self._rejections[sink.name] = rejections
-            outbox = store.outbox_of(sink.name)
-            self._workers[sink.name] = worker_of(sink, outbox, clock, stop, host)
+            self._workers[sink.name] = SinkWorker(
+                sink,
+                store.outbox_of(sink.name),
+                build_sink(sink, clock),
+                stop,
+                clock,
+                rng=rng,
+                schedule=FlushSchedule(host, sink.name, sink.flush_every_s, rng, clock),
+            )
+        self._rejections = {name: store.rejections(name) for name in self._workers}
         super().__init__("sink", self._workers, stop)
 
     def retry(self, sink: str | None) -> list[str]:
@@ -289,12 +258,11 @@ class SinkDelivery(_WorkerThreads):
     def new_rejections(self) -> list[Event]:
         """Read the rejections of each sink; return an event if they begin again after an hour."""
         events: list[Event] = []
-        for name in self._workers:
-            before = self._rejections.get(name)
+        for name, before in self._rejections.items():
             try:
                 now = self._store.rejections(name)
             except StoreError:
-                return events  # the store reports its own fault
+                break  # the store reports its own fault
             if now is None or now == before:
                 continue
             self._rejections[name] = now
@@ -310,22 +278,25 @@ class SinkDelivery(_WorkerThreads):
         }
 
     def _recent_rejections(self, sink: str) -> dict[str, Any] | None:
-        rejections = self._rejections.get(sink)
+        rejections = self._rejections[sink]
         if rejections is None or self._clock.time_ns() - rejections.last_ns > REJECTED_FAULT_NS:
             return None
         return rejections._asdict()
 
-    def totals(self) -> DeliveryTotals:
-        """Return the totals for the `agent` series."""
+    def totals(self) -> dict[str, float]:
+        """Return the totals for the `agent` series, by field.
+
+        The outbox is that of the sink with the largest backlog, and its lag the age of the oldest row
+        that any sink has not acknowledged.
+        """
         backlogs = [self._store.backlog(name) for name in self._workers]
-        oldest_ns = min((b.oldest_time_ns for b in backlogs if b.oldest_time_ns), default=None)
         now_ns = self._clock.time_ns()
-        lag_s = 0.0 if oldest_ns is None else max(0.0, (now_ns - oldest_ns) / NS_PER_S)
-        return DeliveryTotals(
-            outbox_points=max((backlog.points for backlog in backlogs), default=0),
-            outbox_lag_s=lag_s,
-            sent_points=sum(worker.status()["sent_points"] for worker in self._workers.values()),
-        )
+        oldest_ns = min((b.oldest_time_ns for b in backlogs if b.oldest_time_ns), default=now_ns)
+        return {
+            "outbox_points": max((backlog.points for backlog in backlogs), default=0),
+            "outbox_lag_s": max(0.0, (now_ns - oldest_ns) / NS_PER_S),
+            "sent_points": sum(worker.status()["sent_points"] for worker in self._workers.values()),
+        }
 
 
 def _rejection_event(sink: str, rejections: Rejections) -> Event:
@@ -336,25 +307,4 @@ def _rejection_event(sink: str, rejections: Rejections) -> Event:
         time_ns=rejections.last_ns,
         detail=f"{rejections.reason}; see `costprobe sink rejected {sink}`",
         cause="rows_rejected",
-    )
-
-
-def worker_of(
-    sink: SinkConfig, outbox: SinkOutbox, clock: Clock, stop: Flag, host: str
-) -> OutboxWorker:
-    """Return the delivery worker of a sink.
-
-    Args:
-        sink: The sink's configuration.
-        outbox: The rows that it has not acknowledged.
-        clock: The host's clocks.
-        stop: Ends the worker.
-        host: Name of this host, from which its flush schedule follows.
-    """
-    from costprobe.delivery.loop import FlushSchedule, OutboxWorker  # noqa: PLC0415 - takes memory
-
-    rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
-    schedule = FlushSchedule(host, sink.name, sink.flush_every_s, rng, clock)
-    return OutboxWorker(
-        sink, outbox, build_sink(sink, clock), stop, clock, rng=rng, schedule=schedule
     )

@@ -12,12 +12,10 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlencode
 
@@ -26,11 +24,11 @@ from pydantic import Field
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import (
     Destination,
-    FurtherHeaders,
+    ExchangeLimits,
+    Token,
     WithPassword,
     WithToken,
     basic,
-    credentials_folder,
     is_loopback,
 )
 from costprobe.adapters.http.client import HttpClient
@@ -46,9 +44,7 @@ from costprobe.adapters.http.errors import (
     raise_for_status,
     server_message,
 )
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.clock import Clock
-from costprobe.core.config.fields import Name
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import HttpSinkConfig, Sink
 
@@ -83,18 +79,8 @@ def http_client(config: HttpSinkConfig) -> HttpClient:
         ca_file=config.ca_file,
         proxy=config.proxy,
         keep=2,
-        further_headers=FurtherHeaders(config, credentials_folder(os.environ)),
+        further_headers=config.sent_headers,
     )
-
-
-def is_compressed(config: HttpSinkConfig) -> bool:
-    """Return whether bodies are compressed; they are not for a server on this host."""
-    return config.proxy is not None or not is_loopback(config.url)
-
-
-def compress(points: bytes) -> bytes:
-    """Compress the body of a request."""
-    return gzip.compress(points, GZIP_LEVEL)
 
 
 class HttpSink(Sink):
@@ -107,14 +93,15 @@ class HttpSink(Sink):
     """
 
     def __init__(self, config: HttpSinkConfig, clock: Clock, url: str) -> None:
-        self._is_compressed = is_compressed(config)
+        # For a server on this host, compression costs more than copying.
+        self._is_compressed = config.proxy is not None or not is_loopback(config.url)
         self._clock = clock
         self._url = url
         self._http = http_client(config)
 
     def encode(self, points: bytes) -> bytes:
         """Return the body of a request."""
-        return compress(points) if self._is_compressed else points
+        return gzip.compress(points, GZIP_LEVEL) if self._is_compressed else points
 
     def _request(
         self, headers: Mapping[str, str], content_type: str, body: bytes
@@ -132,9 +119,7 @@ class HttpSink(Sink):
         self._http.close()
 
 
-def _check_response(
-    response: HttpResponse, now_s: float, secrets: Sequence[str], *, is_tls: bool, is_write: bool
-) -> None:
+def _check_response(response: HttpResponse, now_s: float, *, is_tls: bool, is_write: bool) -> None:
     """Check the response to a request; the errors are those of `Sink.post`.
 
     A partial write has the server's count of rejected points; InfluxDB 2.0 answers it with 500. All
@@ -148,14 +133,14 @@ def _check_response(
         lines = document.get("data")
         lines = lines if isinstance(lines, list) else []
         if partial or lines:
-            reason = f"HTTP {response.status}: {server_message(response.body, secrets)}"
+            reason = f"HTTP {response.status}: {server_message(response.body)}"
             if lines and isinstance(lines[0], dict):
                 reason += f": {outside_text(str(lines[0].get('error_message')), MAX_MESSAGE_CHARS)}"
             dropped = int(partial[1]) if partial else len(lines)
             raise Rejected(reason + response.via, dropped=dropped)
-    raise_for_status(response, now_s=now_s, secrets=secrets, hints=HINTS, is_tls=is_tls)
+    raise_for_status(response, now_s=now_s, hints=HINTS, is_tls=is_tls)
     if is_write and response.status != _NO_CONTENT and response.body.strip():
-        message = server_message(response.body, secrets)
+        message = server_message(response.body)
         raise Misconfigured(
             f"HTTP {response.status}: {message}; not the response of a database: check url"
             f"{response.via}"
@@ -172,15 +157,18 @@ class InfluxClient:
         config: How to reach the server.
         org: Organization of writes.
         clock: For a Retry-After date.
+        http: Sends the requests; None for a client of its own.
 
     Attributes:
         library: The `InfluxDBClient`, for its APIs of buckets, authorizations, tasks and queries.
         models: The package with the classes of their requests.
     """
 
-    def __init__(self, config: HttpSinkConfig, org: str, clock: Clock) -> None:
+    def __init__(
+        self, config: HttpSinkConfig, org: str, clock: Clock, http: HttpClient | None = None
+    ) -> None:
         self.models = _load_library()
-        self._transport = _Transport(config, clock)
+        self._transport = _Transport(http or http_client(config), clock)
         self.library = self.models.InfluxDBClient(url=config.url.rstrip("/"), token="", org=org)
         self.library.api_client.rest_client.pool_manager = self._transport
         write_api = importlib.import_module("influxdb_client.client.write_api")
@@ -194,7 +182,6 @@ class InfluxClient:
             headers["Authorization"] = f"Token {token}"
         else:
             headers.pop("Authorization", None)
-        self._transport.secrets = (token,) if token else ()
 
     def write(self, bucket: str, body: bytes, *, is_compressed: bool) -> None:
         """Write line protocol, times in ns.
@@ -221,15 +208,13 @@ class _Transport:
     """Replaces the urllib3 pool in influxdb-client.
 
     Attributes:
-        secrets: Secrets of the requests, which no message may contain.
         writes_gzip: Whether the bodies of writes are compressed. The library would compress at
             level 9, and in the thread that waits for the server.
     """
 
-    def __init__(self, config: HttpSinkConfig, clock: Clock) -> None:
-        self._http = http_client(config)
+    def __init__(self, http: HttpClient, clock: Clock) -> None:
+        self._http = http
         self._clock = clock
-        self.secrets: Sequence[str] = ()
         self.writes_gzip = False
 
     def request(
@@ -253,7 +238,7 @@ class _Transport:
         response = self._http.request(method, destination, passed_headers, content)
         now_s = self._clock.time_ns() / NS_PER_S
         is_tls = destination.is_tls
-        _check_response(response, now_s, self.secrets, is_tls=is_tls, is_write=is_write)
+        _check_response(response, now_s, is_tls=is_tls, is_write=is_write)
         is_object = is_write or _QUERY_PATH in url or json_object(response.body) is not None
         if _API_PATH in url and not is_object:
             size = f" of at most {len(response.body)} bytes" if response.is_truncated else ""
@@ -309,7 +294,6 @@ class InfluxV1(HttpSink):
 
     def __init__(self, config: InfluxV1Config, clock: Clock) -> None:
         self._config = config
-        self._password = config.password(credentials_folder(os.environ))
         query = {"db": config.database, "precision": "ns"}
         if config.retention_policy:
             query["rp"] = config.retention_policy
@@ -328,7 +312,7 @@ class InfluxV1(HttpSink):
 
     def _write(self, body: bytes) -> Mapping[str, str]:
         user = self._config.user
-        headers, secrets = ({}, []) if user is None else basic(user, self._password)
+        headers = {} if user is None else basic(user, self._config.password)
         response, now_s, is_tls = self._request(headers, "text/plain; charset=utf-8", body)
         if _NO_SUCH_POLICY in response.body:
             # InfluxDB responds with 500, but a retry cannot succeed.
@@ -337,7 +321,7 @@ class InfluxV1(HttpSink):
                 f"HTTP {response.status}: no retention policy {policy}; create it, or remove"
                 " retention_policy"
             )
-        _check_response(response, now_s, secrets, is_tls=is_tls, is_write=True)
+        _check_response(response, now_s, is_tls=is_tls, is_write=True)
         return response.headers
 
 
@@ -350,19 +334,14 @@ class InfluxV2Config(WithToken, HttpSinkConfig):
     )
     org: str = Field("", description="Organization.", examples=["ml"])
     bucket: str = Field(description="Bucket, or database of 3.x.", examples=["costprobe"])
-    token_file: Path | None = Field(
+    token: Token | None = Field(
         None,
-        description="File with a token that may write.",
-        examples=["/etc/costprobe/influxdb.token"],
-    )
-    token_credential: Name | None = Field(
-        None,
-        description="Name of the systemd credential with that token.",
-        examples=["influxdb-token"],
+        description="Location of a token that may write.",
+        examples=["file:/etc/costprobe/influxdb.token"],
     )
 
 
-class InfluxV2(Sink):
+class InfluxV2(HttpSink):
     """Writes to one bucket, through influxdb-client's write API.
 
     Args:
@@ -371,18 +350,14 @@ class InfluxV2(Sink):
     """
 
     def __init__(self, config: InfluxV2Config, clock: Clock) -> None:
+        super().__init__(config, clock, config.url)
         self._config = config
-        self._is_compressed = is_compressed(config)
-        self._token = config.token(credentials_folder(os.environ))
-        self._client = InfluxClient(config, config.org, clock)
-
-    def encode(self, points: bytes) -> bytes:
-        """Return the body of a request for points in line protocol."""
-        return compress(points) if self._is_compressed else points
+        self._client = InfluxClient(config, config.org, clock, self._http)
 
     def post(self, body: bytes) -> None:
         """Write what `encode` returned; raises as `Sink.post` does."""
-        self._client.use_token(self._token.read_ascii() if self._token.is_given else "")
+        token = self._config.token
+        self._client.use_token("" if token is None else token.read_ascii())
         self._client.write(self._config.bucket, body, is_compressed=self._is_compressed)
 
     def check(self) -> str:
@@ -396,10 +371,6 @@ class InfluxV2(Sink):
                 error.reason + self._claimed_version(), unauthorized=error.unauthorized
             ) from None
         return f"bucket {self._config.bucket} accepts writes{self._claimed_version()}"
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
 
     def _claimed_version(self) -> str:
         version = None

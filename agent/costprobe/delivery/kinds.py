@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
@@ -24,11 +23,11 @@ class NotifierKind(NamedTuple):
 
     Attributes:
         config: Its configuration section, whose `kind` is the name in the table.
-        build: Constructs the notifier from that section and the folder of systemd's credentials.
+        build: Constructs the notifier from that section.
     """
 
     config: type[NotifierConfig]
-    build: Callable[[Any, Path | None], Notifier]
+    build: Callable[[Any], Notifier]
 
 
 NOTIFIERS: Mapping[str, NotifierKind] = {
@@ -38,29 +37,20 @@ NOTIFIERS: Mapping[str, NotifierKind] = {
 }
 
 
-def build_notifier(config: NotifierConfig, credentials: Path | None) -> Notifier:
-    """Construct the notifier of a section, without reading or connecting to anything.
-
-    Args:
-        config: The section.
-        credentials: Where systemd stored this process's credentials ($CREDENTIALS_DIRECTORY); None
-            without any.
-    """
-    return NOTIFIERS[config.kind].build(config, credentials)
+def build_notifier(config: NotifierConfig) -> Notifier:
+    """Construct the notifier of a section, without reading or connecting to anything."""
+    return NOTIFIERS[config.kind].build(config)
 
 
-def check_notifier(config: NotifierConfig, credentials: Path | None = None) -> list[str]:
+def check_notifier(config: NotifierConfig) -> list[str]:
     """Check a notifier's secrets, certificates and URL without sending.
 
-    Args:
-        config: Its section.
-        credentials: As for `build_notifier`; without them credentials are not checked, because
-            only the service has them.
+    Systemd's credentials are checked in the service alone, which has them.
 
     Returns:
         A sentence for each problem, without secrets.
     """
-    notifier = build_notifier(config, credentials)
+    notifier = build_notifier(config)
     try:
         return notifier.problems()
     finally:

@@ -7,7 +7,6 @@ nothing. Metrics have no texts: these fields, and rows with nothing else, such a
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -20,7 +19,6 @@ from pydantic import Field, model_validator
 from costprobe.adapters.http.access import (
     WithToken,
     bearer,
-    credentials_folder,
 )
 from costprobe.adapters.http.errors import (
     Hints,
@@ -124,7 +122,7 @@ class Otlp(HttpSink):
 
     def __init__(self, config: OtlpConfig, clock: Clock) -> None:
         super().__init__(config, clock, f"{config.url.rstrip('/')}/v1/metrics")
-        self._token = config.token(credentials_folder(os.environ))
+        self._token = config.token
         self._messages = _messages()
 
     def encode(self, points: bytes) -> bytes:
@@ -143,10 +141,10 @@ class Otlp(HttpSink):
 
     def post(self, body: bytes) -> None:
         """Send what `encode` returned; raises as `Sink.post` does."""
-        headers, secrets = bearer(self._token)
+        headers = bearer(self._token)
         response, now_s, is_tls = self._request(headers, _PROTOBUF, body)
-        raise_for_status(response, now_s=now_s, secrets=secrets, hints=_HINTS, is_tls=is_tls)
-        _check_accepted(response, secrets)
+        raise_for_status(response, now_s=now_s, hints=_HINTS, is_tls=is_tls)
+        _check_accepted(response)
 
     def check(self) -> str:
         """Send a request without metrics, which the server checks for its token and path."""
@@ -227,7 +225,7 @@ def _messages() -> Any:  # noqa: ANN401 - a generated module
     return import_module("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
 
 
-def _check_accepted(response: HttpResponse, secrets: list[str]) -> None:
+def _check_accepted(response: HttpResponse) -> None:
     """Check an ExportMetricsServiceResponse.
 
     Raises:
@@ -242,7 +240,7 @@ def _check_accepted(response: HttpResponse, secrets: list[str]) -> None:
         try:
             answer = _messages().ExportMetricsServiceResponse.FromString(response.body)
         except DecodeError:
-            raise _no_receiver(response, secrets) from None
+            raise _no_receiver(response) from None
         rejected = answer.partial_success.rejected_data_points
         reason = answer.partial_success.error_message
     elif document is not None and document.keys() <= {_PARTIAL_SUCCESS}:
@@ -252,11 +250,11 @@ def _check_accepted(response: HttpResponse, secrets: list[str]) -> None:
             rejected = partial.get("rejectedDataPoints") not in (None, 0, "0")
             reason = str(partial.get("errorMessage") or "")
     elif response.body.strip():
-        raise _no_receiver(response, secrets)
+        raise _no_receiver(response)
     if rejected:
-        raise Rejected(f"partly rejected: {server_message(reason.encode(), secrets)}")
+        raise Rejected(f"partly rejected: {server_message(reason.encode())}")
 
 
-def _no_receiver(response: HttpResponse, secrets: list[str]) -> Misconfigured:
-    message = server_message(response.body, secrets)
+def _no_receiver(response: HttpResponse) -> Misconfigured:
+    message = server_message(response.body)
     return Misconfigured(f"not the response of an OTLP receiver: {message}; check url")

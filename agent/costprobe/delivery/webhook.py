@@ -7,25 +7,28 @@ import hmac
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from costprobe.adapters.http.access import (
     CaFile,
     Destination,
+    ExchangeLimits,
     Headers,
-    Secret,
+    Key,
+    SecretUrl,
     WithToken,
     bearer,
     check_header_names,
+    is_secret_place,
+    one_form,
+    secret_problems,
 )
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
-from costprobe.core.config.fields import IS_URL, Name
+from costprobe.core.config.fields import IS_URL
 from costprobe.core.incident import Alert, Symptom
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.apprise import CHATS
@@ -50,45 +53,40 @@ def _not_of_a_chat(url: str) -> str:
     for suffix, kind in _CHAT_HOSTS.items():
         if f".{host}".endswith(f".{suffix}"):
             raise ValueError(
-                f'{suffix} does not accept this JSON; write kind = "{kind}" and url_file ='
-                f' "/etc/costprobe/{kind}.url", a file with {CHATS[kind]}'
+                f'{suffix} does not accept this JSON; write kind = "{kind}" and url ='
+                f' "file:/etc/costprobe/{kind}.url", a file with {CHATS[kind]}'
             )
     return url
+
+
+_Url = Annotated[
+    Annotated[str, IS_URL, AfterValidator(_not_of_a_chat), Tag("[shown]")]
+    | Annotated[SecretUrl, Tag("[secret]")],
+    Discriminator(lambda value: "[secret]" if is_secret_place(value) else "[shown]"),
+]
 
 
 class WebhookConfig(WithToken, NotifierConfig):
     """Any URL that accepts JSON; signed with HMAC-SHA256 if a key is given."""
 
+    removed: ClassVar = one_form("url", "key")
+
     kind: Literal["webhook"] = Field(description="Kind of notifier.", examples=["webhook"])
-    url: Annotated[str, IS_URL, AfterValidator(_not_of_a_chat)] | None = Field(
+    url: _Url = Field(
+        description="URL, or the location of one that is a secret.",
+        examples=["https://hooks.example.com/costprobe", "file:/etc/costprobe/webhook.url"],
+    )
+    key: Key | None = Field(
         None,
-        description="URL, if it is not a secret.",
-        examples=["https://hooks.example.com/costprobe"],
-    )
-    url_file: Path | None = Field(
-        None, description="File with the URL.", examples=["/etc/costprobe/webhook.url"]
-    )
-    url_credential: Name | None = Field(
-        None,
-        description="Name of the systemd credential with the URL.",
-        examples=["webhook-url"],
-    )
-    key_file: Path | None = Field(
-        None,
-        description="File with the key that signs messages.",
-        examples=["/etc/costprobe/webhook.key"],
-    )
-    key_credential: Name | None = Field(
-        None, description="Name of the systemd credential with that key.", examples=["webhook-key"]
+        description="Location of the key that signs messages.",
+        examples=["file:/etc/costprobe/webhook.key"],
     )
     ca_file: CaFile = None
     headers: Headers = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one_url(self) -> WebhookConfig:
+    def _headers_are_further_ones(self) -> WebhookConfig:
         check_header_names({name.lower(): f"headers.{name}" for name in self.headers})
-        if sum(x is not None for x in (self.url, self.url_file, self.url_credential)) != 1:
-            raise ValueError("give url, or url_file or url_credential if the URL is secret")
         return self
 
 
@@ -97,14 +95,10 @@ class Webhook(Notifier):
 
     Args:
         config: Its section of the configuration.
-        credentials: Where systemd stored this process's credentials; None without any.
     """
 
-    def __init__(self, config: WebhookConfig, credentials: Path | None) -> None:
+    def __init__(self, config: WebhookConfig) -> None:
         self._config = config
-        self._url = Secret("URL", config.url_file, config.url_credential, credentials)
-        self._key = Secret("key", config.key_file, config.key_credential, credentials)
-        self._token = config.token(credentials)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s)
         self._client = HttpClient(
             limits, ca_file=config.ca_file, further_headers=lambda: config.headers
@@ -118,12 +112,12 @@ class Webhook(Notifier):
 
     def problems(self) -> list[str]:
         """Return the problems that can be detected without sending."""
-        secrets = (self._url, self._key, self._token)
-        problems = [problem for secret in secrets for problem in secret.problems()]
+        problems = secret_problems(self._config)
+        url = self._config.url
         try:
             self._client.check_certificates()
             # A secret that cannot be read is reported as a problem, or is available only to the service.
-            if self._config.url is not None or (self._url.file is not None and not problems):
+            if isinstance(url, str) or (url.is_readable and not problems):
                 self._destination()
         except Misconfigured as error:
             problems.append(error.reason)
@@ -131,31 +125,30 @@ class Webhook(Notifier):
 
     def _post(self, alert: Alert, time_ns: int) -> None:
         body = json.dumps(to_document(alert, time_ns), separators=(",", ":")).encode()
-        headers, secrets = bearer(self._token)
-        headers |= {
+        headers = bearer(self._config.token) | {
             "Content-Type": "application/json",
             "Idempotency-Key": idempotency_key(alert),
         }
-        if self._key.is_given:
-            headers["X-Costprobe-Signature"] = signature(self._key.read(), body, time_ns)
+        if self._config.key is not None:
+            headers["X-Costprobe-Signature"] = signature(self._config.key.read(), body, time_ns)
         destination = self._destination()
         response = self._client.request("POST", destination, headers, body)
         raise_for_status(
             response,
             now_s=time_ns / NS_PER_S,
-            secrets=(*secrets, *destination.secrets),
             is_tls=destination.is_tls,
             name=destination.name,
         )
 
     def _destination(self) -> Destination:
-        if self._config.url is not None:
-            return Destination.parse(self._config.url)
-        destination = Destination.parse(self._url.read(), self._url.where)
+        url = self._config.url
+        if isinstance(url, str):
+            return Destination.parse(url)
+        destination = Destination.parse(url.read(), url.where)
         try:
             _not_of_a_chat(destination.url)
         except ValueError as error:
-            raise Misconfigured(f"{self._url.where}: {error}") from None
+            raise Misconfigured(f"{url.where}: {error}") from None
         return destination
 
 

@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from fractions import Fraction
 from functools import partial
 from itertools import islice, pairwise
 from threading import Lock
 from typing import NamedTuple
 
-from costprobe.core.money import exact, total_of
+from costprobe.core.money import divided, exact, rounded, total_of
 from costprobe.core.records import (
     NS_PER_S,
     Device,
@@ -76,14 +75,21 @@ class Charge:
         first, last = max(self.start_ns, start_ns), min(self.end_ns, end_ns)
         if (first, last) == (self.start_ns, self.end_ns):
             return self
-        share = Fraction(max(0, last - first), max(1, self.end_ns - self.start_ns))
-        return Charge(
-            first,
-            max(first, last),
-            self.terms,
-            None if self.hardware is None else exact(Fraction(self.hardware) * share),
-            None if self.electricity is None else exact(Fraction(self.electricity) * share),
+        last = max(first, last)
+        hardware, electricity = (
+            None if amount is None else self._part(amount, first, last)
+            for amount in (self.hardware, self.electricity)
         )
+        return Charge(first, last, self.terms, hardware, electricity)
+
+    def _part(self, amount: Decimal, first: int, last: int) -> Decimal:
+        """Return the part of an amount between two instants; parts that follow each other add up to it."""
+        if first >= last:
+            return Decimal(0)
+        until_last, until_first = (
+            divided(amount, [at - self.start_ns, self.end_ns - at])[0] for at in (last, first)
+        )
+        return total_of([until_last, -until_first])
 
 
 def charges_of(
@@ -112,7 +118,7 @@ def charges_of(
 
 
 def _hardware(terms: Terms, length_ns: int) -> Decimal:
-    return exact(Fraction(terms.rate.per_hour) * length_ns / (int(HOUR_S) * NS_PER_S))
+    return rounded(terms.rate.per_hour * length_ns / (int(HOUR_S) * NS_PER_S))
 
 
 def _electricity(
@@ -123,7 +129,7 @@ def _electricity(
     drawn_j = energy_j(start_ns, end_ns)
     if drawn_j is None:
         return None
-    return exact(Fraction(exact(terms.electricity_per_j)) * Fraction(exact(drawn_j)))
+    return rounded(exact(terms.electricity_per_j) * exact(drawn_j))
 
 
 def _spans(

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from costprobe.adapters.sensors.messages import SensorSettings
 from costprobe.core.config.fields import Duration, Section, key
 
+SAMPLES_A_ROW: Final = 10
 # A row holds one mean of each reading: a longer row could not be assigned to an hour.
-LONGEST_AGGREGATE_S = 300.0
+LONGEST_AGGREGATE_S: Final = 300.0
 
 
 class TelemetryConfig(Section):
     """Sampling of the devices' sensors."""
 
+    removed: ClassVar = {
+        "aggregate": "a row of device covers ten samples, at most 5 minutes",
+        "deadline": "a driver call may last 5 s; after it the sensor process is restarted",
+    }
+
     every_s: Duration = key(
-        "every", 1.0, description="Time between two samples of a sensor.", examples=["1s"]
-    )
-    aggregate_s: Duration = key(
-        "aggregate", 10.0, description="Time that one row of `device` covers; at most 5 minutes."
-    )
-    deadline_s: Duration = key(
-        "deadline",
-        5.0,
-        description="Longest driver call; after it the sensor process is restarted.",
+        "every",
+        1.0,
+        description="Time between two samples of a sensor; a row of `device` covers ten,"
+        " at most 5 minutes.",
+        examples=["1s"],
     )
     gpus: bool = Field(True, description="Whether GPUs are read.")
     cpu: bool | Literal["auto"] = Field(
@@ -44,12 +46,10 @@ class TelemetryConfig(Section):
         examples=[180],
     )
 
-    @field_validator("aggregate_s")
-    @classmethod
-    def _is_short(cls, aggregate_s: float) -> float:
-        if aggregate_s > LONGEST_AGGREGATE_S:
-            raise ValueError('a row of device covers at most 5 minutes; write aggregate = "5m"')
-        return aggregate_s
+    @property
+    def aggregate_s(self) -> float:
+        """Time that one row of `device` covers, in s."""
+        return min(SAMPLES_A_ROW * self.every_s, LONGEST_AGGREGATE_S)
 
     def sensor_settings(self, *, processes: bool) -> SensorSettings:
         """Return the section as the sensor child receives it.
@@ -57,4 +57,4 @@ class TelemetryConfig(Section):
         Args:
             processes: Whether to read how busy each process keeps a device.
         """
-        return SensorSettings(**dict(self), processes=processes)
+        return SensorSettings(**dict(self), aggregate_s=self.aggregate_s, processes=processes)

@@ -1,5 +1,7 @@
 """Energy and busy time of each device between two recent instants, and the times of its probes.
 
+The energy of a probe's window is computed from the readings of a watched device, by the most
+accurate method for them; that of a service's window from the rows of the device.
 Energies of several devices or intervals are summed as one. The times in which probes of models
 used each device give the cost of probing.
 
@@ -20,15 +22,35 @@ import math
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice
+from itertools import combinations, islice, pairwise
 from math import fsum
-from threading import Lock
-from typing import Final
+from threading import Condition, Lock
+from typing import Final, Literal
 
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
-from costprobe.adapters.sensors.energy import BASE_REL_ERR, BOARD_REL_ERR, COUNTER_STEP_S, IdlePower
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeResult
+from costprobe.adapters.sensors.energy import (
+    BASE_REL_ERR,
+    BOARD_REL_ERR,
+    COUNTER_STEP_S,
+    POWER_LAG_S,
+    IdlePower,
+    mean_power_w,
+    mean_rel_err,
+)
+from costprobe.adapters.sensors.messages import (
+    UNKNOWN,
+    Absent,
+    Activity,
+    ActivityLog,
+    EnergyReading,
+    Message,
+    Shares,
+    WatchedReadings,
+)
+from costprobe.adapters.sensors.supervisor import SensorSupervisor
+from costprobe.core.clock import Clock
 from costprobe.core.records import (
     NS_PER_S,
     Device,
@@ -36,7 +58,6 @@ from costprobe.core.records import (
     EnergyMethod,
     EnergyScope,
     Point,
-    ProbeResult,
     Reading,
 )
 
@@ -71,6 +92,280 @@ def energy_sum(energies: Sequence[Energy]) -> Energy:
     )
 
 
+ANSWER_TIMEOUT_S: Final = 5.0
+# Longer than the time between two samples, which end what is asked for.
+SPARE_WATCH_NS: Final = 3 * NS_PER_S
+MIN_WINDOW_S: Final = 5.0
+
+# Readings this long before the window still count: power rises within some tens of ms (Yang et al.
+# 2023), and the counter lags by its step.
+RISE_S: Final = 0.25
+# Readings must span this share of the window, and miss at most this share of it.
+MIN_SPAN_SHARE: Final = 0.5
+MAX_GAP_SHARE: Final = 0.5
+MIN_POWERS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyWindow:
+    """A steady-state window, in CLOCK_MONOTONIC ns.
+
+    Attributes:
+        start_ns: Start of the window whose energy is requested.
+        end_ns: End of the window.
+        steady_start_ns: Start of the time in which the load was the same as in the window.
+        steady_end_ns: End of that time.
+    """
+
+    start_ns: int
+    end_ns: int
+    steady_start_ns: int
+    steady_end_ns: int
+
+    @property
+    def length_s(self) -> float:
+        """Length of the window in s."""
+        return (self.end_ns - self.start_ns) / NS_PER_S
+
+
+def from_counter(
+    readings: Iterable[EnergyReading],
+    window: SteadyWindow,
+    idle_power_w: float | None = None,
+) -> Energy | Absent:
+    """Energy by a running total: mean power between two readings, times the window's length.
+
+    The readings are the outermost of the steady time after its rise, so that the power between
+    them is the window's and the counter's step has the least weight. Uncertainty: the step over the
+    time between the readings, plus the sensor's own.
+
+    Args:
+        readings: In order of time.
+        window: The window.
+        idle_power_w: Power of the idle device in W, copied to the result.
+    """
+    since_ns = min(
+        window.start_ns, max(window.steady_start_ns, window.start_ns - int(RISE_S * NS_PER_S))
+    )
+    steady = [r for r in readings if since_ns <= r.t_ns <= window.steady_end_ns]
+    if not steady:
+        return Absent("the energy counter was not read in the window")
+    first, last = steady[0], steady[-1]
+    span_s = (last.t_ns - first.t_ns) / NS_PER_S
+    if span_s < MIN_SPAN_SHARE * window.length_s:
+        return Absent(f"the energy counter's readings span {span_s:.2f} s of the window")
+    if any(after.energy_j < before.energy_j for before, after in pairwise(steady)):
+        return Absent("the energy counter was reset in the window")
+    used_j = last.energy_j - first.energy_j
+    if used_j <= 0:
+        return Absent("the energy counter did not advance in the window")
+    method = last.method
+    rel_err = COUNTER_STEP_S[method] / span_s + BASE_REL_ERR[method]
+    return Energy(used_j / span_s * window.length_s, method, rel_err, idle_power_w)
+
+
+def from_powers(
+    powers: Iterable[tuple[int, float]],
+    window: SteadyWindow,
+    method: Literal["samples", "poll"],
+    idle_power_w: float | None = None,
+) -> Energy | Absent:
+    """Energy by readings of power: their mean by the trapezoidal rule, times the window's length.
+
+    The readings are those of the steady time that average none of the time before it; readings
+    after the window count as well.
+    Uncertainty: the longest gap between readings over the window, plus the board's own, plus the
+    half width of a 95 % interval of the mean.
+
+    Args:
+        powers: (CLOCK_MONOTONIC ns, W) in order of time.
+        window: The window.
+        method: Source of the readings.
+        idle_power_w: Power of the idle device in W, copied to the result.
+    """
+    since_ns = window.steady_start_ns + int(POWER_LAG_S * NS_PER_S)
+    steady = [(t, w) for t, w in powers if since_ns <= t <= window.steady_end_ns]
+    if len(steady) < MIN_POWERS:
+        return Absent(f"power was polled {len(steady)} times in the window")
+    span_s = (steady[-1][0] - steady[0][0]) / NS_PER_S
+    longest_s = max((t1 - t0) / NS_PER_S for (t0, _), (t1, _) in pairwise(steady))
+    gap_share = longest_s / window.length_s
+    if span_s < MIN_SPAN_SHARE * window.length_s or gap_share > MAX_GAP_SHARE:
+        return Absent(f"power was polled over {span_s:.1f} s with a gap of {longest_s:.1f} s")
+    mean_w = mean_power_w(steady)
+    if mean_w <= 0:
+        return Absent("the polled power was zero")
+    noise = mean_rel_err([w for _, w in steady])
+    return Energy(mean_w * window.length_s, method, gap_share + BOARD_REL_ERR + noise, idle_power_w)
+
+
+def window_energy(readings: WatchedReadings, window: SteadyWindow) -> Energy | Absent:
+    """Energy in a window: by the counter, by buffered samples, by polls, else absent.
+
+    A counter that disagrees with the power is not corrected, because either may be wrong: its
+    energy is marked as suspect, and its uncertainty grows by the disagreement.
+
+    Args:
+        readings: Of the device, while it was watched.
+        window: At least 5 s long.
+    """
+    if window.length_s < MIN_WINDOW_S:
+        return Absent(f"the window lasted {window.length_s:.2f} s, and needs {MIN_WINDOW_S:g}")
+    idle_w = readings.idle_power_w
+    by_counter = from_counter(readings.counter, window, idle_w)
+    found = by_counter
+    if isinstance(by_counter, Energy):
+        rel_err = by_counter.rel_err + (readings.disagreement if readings.suspect else 0.0)
+        found = replace(by_counter, rel_err=rel_err, suspect=readings.suspect)
+    if isinstance(found, Absent):
+        found = from_powers(readings.buffered, window, "samples", idle_w)
+    if isinstance(found, Absent):
+        found = from_powers(readings.powers, window, "poll", idle_w)
+    if isinstance(found, Absent):
+        reasons = [by_counter.reason] if readings.counter and isinstance(by_counter, Absent) else []
+        return Absent("; ".join([*reasons, found.reason]))
+    is_suspect = any(
+        window.steady_start_ns <= t_ns <= window.steady_end_ns for t_ns in readings.suspect_ns
+    )
+    return replace(found, scope=readings.scope, suspect=True if is_suspect else found.suspect)
+
+
+class DeviceWindows:
+    """Energy and conditions of the devices in windows that are watched.
+
+    Args:
+        sensor: The sensor child's supervisor.
+        clock: CLOCK_MONOTONIC.
+    """
+
+    def __init__(self, sensor: SensorSupervisor, clock: Clock) -> None:
+        self._sensor = sensor
+        self._clock = clock
+        self._readings: dict[str, WatchedReadings] = {}
+        self._marked_ns: dict[str, int] = {}
+        self._watched_until_ns: dict[str, int] = {}
+        self._arrived = Condition()
+        sensor.stream_to(self.take)
+
+    def take(self, message: Message) -> None:
+        """Take the readings of a message of the child.
+
+        Raises:
+            KeyError, TypeError: It is no such message.
+        """
+        device = str(message["device"])
+        with self._arrived:
+            if message["is_first"] or device not in self._readings:
+                self._readings[device] = WatchedReadings()
+            self._readings[device].add(message)
+            self._arrived.notify_all()
+
+    def watch(self, device: str, until_ns: int) -> bool:
+        """Read every metric of a device at every sample, until a CLOCK_MONOTONIC ns.
+
+        Returns:
+            False if the sensor child cannot be reached.
+        """
+        self._watched_until_ns[device] = until_ns
+        return self._sensor.watch(device, until_ns)
+
+    def mark(self, device: str) -> bool:
+        """Read the energy of a device now, at an edge of a window; return False if that fails."""
+        self._marked_ns[device] = self._clock.monotonic_ns()
+        return self._sensor.mark(device)
+
+    def energy(
+        self,
+        device: str,
+        start_ns: int,
+        end_ns: int,
+        steady_start_ns: int,
+        steady_end_ns: int,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Energy | Absent:
+        """Return the energy of a device in a window that was watched, or why it is unknown.
+
+        Args:
+            device: Its name.
+            start_ns: CLOCK_MONOTONIC ns of the window's start.
+            end_ns: CLOCK_MONOTONIC ns of its end.
+            steady_start_ns: Start of the time in which the load was the window's.
+            steady_end_ns: End of that time.
+            timeout_s: How long to wait for the readings after the window.
+        """
+        if not self._is_reached(device, end_ns):
+            return Absent("the sensor process is not running")
+        window = SteadyWindow(start_ns, end_ns, steady_start_ns, steady_end_ns)
+        with self._arrived:
+            return window_energy(self._read_to(device, end_ns, timeout_s), window)
+
+    def activity(
+        self,
+        device: str,
+        start_ns: int,
+        end_ns: int,
+        own_pids: Collection[int],
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Activity:
+        """Return a device's conditions in a window: other processes, throttling, clock, memory.
+
+        Args:
+            device: Its name.
+            start_ns: CLOCK_MONOTONIC ns of the window's start.
+            end_ns: CLOCK_MONOTONIC ns of its end.
+            own_pids: Processes that belong to the measurement.
+            timeout_s: How long to wait for the readings after the window.
+        """
+        if not self._is_reached(device, end_ns):
+            return UNKNOWN
+        with self._arrived:
+            readings = self._read_to(device, end_ns, timeout_s)
+            log = ActivityLog(int(self._sensor.every_s * NS_PER_S))
+            log.add(*readings.samples)
+            shares = util_by_pid_pct(readings.shares, start_ns, end_ns)
+            return log.between(start_ns, end_ns, own_pids, shares)
+
+    def _is_reached(self, device: str, end_ns: int) -> bool:
+        """Have the child send what it read up to an instant; return False if it cannot be reached."""
+        until_ns = max(end_ns, self._clock.monotonic_ns()) + SPARE_WATCH_NS
+        until_ns = max(until_ns, self._watched_until_ns.get(device, 0))
+        return self._sensor.watch(device, until_ns)
+
+    def _read_to(self, device: str, end_ns: int, timeout_s: float) -> WatchedReadings:
+        """Wait for the readings up to an instant, and of the last edge; return those there are."""
+
+        def is_complete() -> bool:
+            readings = self._readings.get(device, WatchedReadings())
+            seen_ns = readings.samples[-1].t_ns if readings.samples else 0
+            is_read = seen_ns >= end_ns and readings.edge_ns >= self._marked_ns.get(device, 0)
+            return is_read or not self._sensor.is_available(device)
+
+        self._arrived.wait_for(is_complete, timeout_s)
+        return self._readings.get(device, WatchedReadings())
+
+
+def util_by_pid_pct(
+    shares: Iterable[Shares], start_ns: int, end_ns: int
+) -> dict[int, float] | None:
+    """Return the share of a window in which each process kept the device busy, in percent.
+
+    None where a part of it is unknown.
+    """
+    parts = [
+        (min(share.end_ns, end_ns) - max(share.start_ns, start_ns), share.util_pct)
+        for share in shares
+        if share.start_ns < end_ns and share.end_ns > start_ns
+    ]
+    by_pid: dict[int, float] = {}
+    total_ns = sum(length_ns for length_ns, _ in parts)
+    for length_ns, util_pct in parts:
+        if util_pct is None:
+            return None
+        for pid, pct in util_pct:
+            by_pid[pid] = by_pid.get(pid, 0.0) + pct * length_ns / total_ns
+    return by_pid if parts else None
+
+
 # A gap of at most this length between readings, in s, is bridged at the rate of adjacent readings.
 GAP_S: Final = 3.0
 MAX_READINGS: Final = 50_000
@@ -88,12 +383,19 @@ def longest_gap_s(every_s: float) -> float:
     return max(GAP_S, GAP_PERIODS * every_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Interval:
-    """The summed fields of a reading; None if unknown."""
+    """The summed fields of a reading; None if unknown.
+
+    Attributes:
+        since_ns: Start of what it stands for, with half of each adjacent short gap.
+        until_ns: The end of that.
+    """
 
     start_ns: int
     end_ns: int
+    since_ns: int
+    until_ns: int
     energy_j: float | None
     busy_s: float | None
     by_pid_s: dict[int, float] | None
@@ -132,6 +434,8 @@ class DeviceLog:
         interval = _Interval(
             reading.start_ns,
             reading.end_ns,
+            reading.start_ns - self._gap_ns,
+            reading.end_ns + self._gap_ns,
             _number(energy_j),
             None if (pct := _number(util_pct)) is None else pct / PCT * length_s,
             None if reading.busy_by_pid_s is None else dict(reading.busy_by_pid_s),
@@ -144,6 +448,9 @@ class DeviceLog:
                 readings and interval.start_ns < readings[-1].end_ns
             ):
                 return
+            last = readings[-1] if readings else None
+            if last is not None and interval.start_ns - last.end_ns <= self._gap_ns:
+                last.until_ns = interval.since_ns = (last.end_ns + interval.start_ns) // 2
             readings.append(interval)
             while readings[0].end_ns < interval.end_ns - self._keep_ns:
                 readings.popleft()
@@ -229,43 +536,18 @@ class DeviceLog:
         """Return the readings of a window, each with its weight; None if one is missing."""
         if end_ns <= start_ns:
             return []
-        with self._lock:
-            readings = self._readings.get(device, deque())
-            first = bisect_right(
-                readings, start_ns - self._gap_ns, key=lambda interval: interval.end_ns
-            )
-            near = [
-                interval
-                for interval in islice(readings, first, None)
-                if interval.start_ns < end_ns + self._gap_ns
-            ]
         parts: list[tuple[_Interval, float]] = []
         covered_ns = 0
-        for interval, (since_ns, until_ns) in zip(near, _extents(near, self._gap_ns), strict=True):
-            inside_ns = min(until_ns, end_ns) - max(since_ns, start_ns)
-            if inside_ns > 0:
+        with self._lock:
+            readings = self._readings.get(device, deque())
+            first = bisect_right(readings, start_ns, key=lambda interval: interval.until_ns)
+            for interval in islice(readings, first, None):
+                inside_ns = min(interval.until_ns, end_ns) - max(interval.since_ns, start_ns)
+                if inside_ns <= 0:
+                    break
                 parts.append((interval, inside_ns / (interval.end_ns - interval.start_ns)))
                 covered_ns += inside_ns
         return parts if covered_ns == end_ns - start_ns else None
-
-
-def _extents(near: list[_Interval], gap_ns: int) -> Iterable[tuple[int, int]]:
-    """Yield the extent of each reading, including half of each adjacent short gap."""
-    for i, interval in enumerate(near):
-        since_ns, until_ns = interval.start_ns - gap_ns, interval.end_ns + gap_ns
-        if i > 0:
-            since_ns = _ends_at_gap_ns(near[i - 1].end_ns, interval.start_ns, gap_ns)[1]
-        if i + 1 < len(near):
-            until_ns = _ends_at_gap_ns(interval.end_ns, near[i + 1].start_ns, gap_ns)[0]
-        yield since_ns, until_ns
-
-
-def _ends_at_gap_ns(before_ns: int, after_ns: int, gap_ns: int) -> tuple[int, int]:
-    """Return where the readings around a gap end and begin: a short gap is divided between them."""
-    if after_ns - before_ns > gap_ns:
-        return before_ns, after_ns
-    middle_ns = (before_ns + after_ns) // 2
-    return middle_ns, middle_ns
 
 
 def _number(value: object) -> float | None:
@@ -303,7 +585,7 @@ class ProbeRuns:
         with self._lock:
             self._open[device] = now_ns
 
-    def end(self, device: str, now_ns: int, outcome: ProbeOutcome | ProbeFault | None) -> None:
+    def end(self, device: str, now_ns: int, outcome: ProbeResult | ProbeFault | None) -> None:
         """Record the end of a run.
 
         A run starts an interpreter and loads a model before it uses the device: the device was
@@ -318,9 +600,9 @@ class ProbeRuns:
         with self._lock:
             start_ns = self._open.pop(device, now_ns)
             run = ProbeRun(start_ns, now_ns)
-            if isinstance(outcome, ProbeOutcome):
+            if isinstance(outcome, ProbeResult):
                 end_ns = min(now_ns, max(outcome.steady_end_ns, start_ns))
-                busy_ns = int(outcome.result.busy_s * NS_PER_S)
+                busy_ns = int(outcome.busy_s * NS_PER_S)
                 run = ProbeRun(max(start_ns, end_ns - busy_ns), end_ns, outcome.pids)
             self._runs.setdefault(device, deque(maxlen=MAX_RUNS)).append(run)
 

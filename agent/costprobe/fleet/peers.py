@@ -81,6 +81,8 @@ class Deviation:
         log_excess: Logarithm of its value over what its peers would have in its place.
         error: Standard deviation of that for a healthy one.
         degrees: Degrees of freedom of its distribution.
+        metric: What is compared.
+        peers: What the peers share.
     """
 
     host: str
@@ -88,6 +90,8 @@ class Deviation:
     log_excess: float
     error: float
     degrees: float
+    metric: FleetMetric = "time"
+    peers: tuple[str, ...] = ()
 
     @property
     def score(self) -> float:
@@ -110,21 +114,6 @@ class LabelLevel:
     value: str
     log_excess: float
     hosts: int
-
-
-@dataclass(frozen=True, slots=True)
-class PeerGroup:
-    """The deviations within a group of peers.
-
-    Attributes:
-        gpus: Of each GPU.
-        hosts: Of each host with several GPUs, in a group of at least LEAST_PEERS hosts.
-        levels: Levels of the labels, which the deviations do not contain.
-    """
-
-    gpus: tuple[Deviation, ...]
-    hosts: tuple[Deviation, ...] = ()
-    levels: tuple[LabelLevel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,21 +202,6 @@ class Outlier:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerTest:
-    """The deviation of a GPU, or of all GPUs of a host, from its peers.
-
-    Attributes:
-        metric: What is compared.
-        peers: What the peers share.
-        deviation: The deviation.
-    """
-
-    metric: FleetMetric
-    peers: tuple[str, ...]
-    deviation: Deviation
-
-
-@dataclass(frozen=True, slots=True)
 class FleetOutliers:
     """The outliers of a fleet.
 
@@ -246,7 +220,7 @@ class FleetOutliers:
     untested: int
     levels: tuple[tuple[tuple[str, ...], LabelLevel], ...] = ()
     updated: int = 0
-    tests: tuple[PeerTest, ...] = ()
+    tests: tuple[Deviation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,17 +256,18 @@ def outliers_of(
     groups: dict[tuple[str, ...], list[GpuLevel]] = defaultdict(list)
     for gpu in gpus:
         groups[gpu.peers].append(gpu)
-    tests: list[PeerTest] = []
+    tests: list[Deviation] = []
     levels = []
     tested: set[tuple[str, str]] = set()
     for peers, members in groups.items():
         for metric in _METRICS:
             found = deviations_of(_values(members, metric, without))
             if found is not None:
-                tests += [PeerTest(metric, peers, one) for one in (*found.gpus, *found.hosts)]
-                tested |= {(one.host, one.device) for one in found.gpus}
-                levels += [(peers, level) for level in found.levels if metric == "time"]
-    chosen = [tests[n] for n in discoveries([test.deviation for test in tests])]
+                deviations, of_labels = found
+                tests += [replace(one, metric=metric, peers=peers) for one in deviations]
+                tested |= {(one.host, one.device) for one in deviations if one.device}
+                levels += [(peers, level) for level in of_labels if metric == "time"]
+    chosen = [tests[n] for n in discoveries(tests)]
     outliers = _joined(_outliers(chosen, len(tests), groups, with_details))
     every = {(gpu.host, gpu.device) for gpu in gpus}
     return FleetOutliers(
@@ -320,17 +295,16 @@ def _values(
 
 
 def _outliers(
-    chosen: Sequence[PeerTest],
+    chosen: Sequence[Deviation],
     tested: int,
     groups: Mapping[tuple[str, ...], Sequence[GpuLevel]],
     with_details: Callable[[Sequence[GpuLevel]], Sequence[GpuLevel]],
 ) -> list[Outlier]:
     """Return an outlier for each GPU or host and group of peers."""
     found: dict[tuple[tuple[str, ...], str, str], dict[FleetMetric, Excess]] = defaultdict(dict)
-    for test in chosen:
-        one = test.deviation
+    for one in chosen:
         excess = interval_of(one, len(chosen), tested)
-        found[test.peers, one.host, one.device][test.metric] = excess
+        found[one.peers, one.host, one.device][one.metric] = excess
     outlying = {(host, device) for _, host, device in found}
     asked = {peers for peers, _, _ in found}
     healthy = {peers: _healthy(groups[peers], outlying) for peers in asked}
@@ -486,41 +460,47 @@ def gpu_excesses(found: FleetOutliers) -> Mapping[tuple[str, str], GpuExcess]:
     Args:
         found: The outliers, with all tests.
     """
-    own: dict[tuple[str, str], dict[FleetMetric, float]] = defaultdict(dict)
-    for test in found.tests:
-        one = test.deviation
-        of_gpu = own[one.host, one.device]
-        if one.device and abs(one.log_excess) >= abs(of_gpu.get(test.metric, 0.0)):
-            of_gpu[test.metric] = one.log_excess
-    of_host: dict[str, dict[FleetMetric, float]] = defaultdict(dict)
-    listed = set()
-    for outlier in found.outliers:
-        listed.add((outlier.host, outlier.device))
-        for metric in ("time", "energy"):
-            excess = outlier.time if metric == "time" else outlier.energy
-            if excess is None:
-                continue
-            if outlier.device:
-                own[outlier.host, outlier.device][metric] = math.log1p(excess.mean)
-            else:
-                of_host[outlier.host][metric] = math.log1p(excess.mean)
+    own: dict[tuple[str, str, FleetMetric], float] = {}
+    for one in found.tests:
+        key = (one.host, one.device, one.metric)
+        if abs(one.log_excess) >= abs(own.get(key, 0.0)):
+            own[key] = one.log_excess
+    listed: dict[tuple[str, str, FleetMetric], float] = {
+        (outlier.host, outlier.device, metric): math.log1p(excess.mean)
+        for outlier in found.outliers
+        for metric, excess in zip(_METRICS, (outlier.time, outlier.energy), strict=True)
+        if excess is not None
+    }
+    outlying = {(outlier.host, outlier.device) for outlier in found.outliers}
 
-    def share(key: tuple[str, str], metric: FleetMetric) -> float | None:
-        value = own[key].get(metric)
-        return None if value is None else math.expm1(value + of_host[key[0]].get(metric, 0.0))
+    def share(host: str, device: str, metric: FleetMetric) -> float | None:
+        value = listed.get((host, device, metric), own.get((host, device, metric)))
+        of_host = listed.get((host, "", metric), 0.0)
+        return None if value is None else math.expm1(value + of_host)
 
     return {
-        key: GpuExcess(share(key, "time"), share(key, "energy"), bool({key, (key[0], "")} & listed))
-        for key in list(own)
-        if key[1]
+        (host, device): GpuExcess(
+            share(host, device, "time"),
+            share(host, device, "energy"),
+            bool({(host, device), (host, "")} & outlying),
+        )
+        for host, device, _ in own
+        if device
     }
 
 
-def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
-    """Return the deviations of GPUs from each other; None if they are too few.
+def deviations_of(
+    values: Sequence[PeerValue],
+) -> tuple[list[Deviation], list[LabelLevel]] | None:
+    """Return the deviations of GPUs from each other, and levels of labels, which they do not contain.
+
+    After the GPUs come the hosts with several of them, in a group of at least LEAST_PEERS hosts.
 
     Args:
         values: One value of each GPU.
+
+    Returns:
+        None if they are too few.
     """
     if len(values) < LEAST_PEERS:
         return None
@@ -553,7 +533,7 @@ def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
         if is_many and len(found) > 1
         for own in (_median_variance(variance, len(found)),)
     ]
-    return PeerGroup(_with_degrees(gpus), _with_degrees(several), tuple(levels))
+    return _with_degrees(gpus) + _with_degrees(several), levels
 
 
 def _of_gpus(
@@ -573,11 +553,11 @@ def _of_gpus(
         yield value - level, math.sqrt(variance + unknown)
 
 
-def _with_degrees(found: Sequence[tuple[str, str, float, float]]) -> tuple[Deviation, ...]:
+def _with_degrees(found: Sequence[tuple[str, str, float, float]]) -> list[Deviation]:
     degrees = min(
         tail_degrees([excess / error for *_, excess, error in found]), max(1.0, len(found) - 1.0)
     )
-    return tuple(Deviation(*one, degrees) for one in found)
+    return [Deviation(*one, degrees) for one in found]
 
 
 def _median_variance(variance: float, count: int) -> float:

@@ -97,7 +97,7 @@ def _by_host_and_model(answers: FleetAnswers) -> tuple[DeviceSums, DeviceSums]:
     of_hosts = Question("device", "cost", "count", "count", by=("host",))
     devices = started(answers.groups, of_hosts)
     sums = device_sums(answers, ("host", "model"))
-    return sums.over(0, devices=devices.result()), sums.over(1)
+    return sums.over(0)._replace(devices=devices.result()), sums.over(1)
 
 
 def idle_cost(spend: FleetSpend) -> float:

@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from costprobe.adapters.databases.question import WEIGHTED, GroupValue, Question
+from costprobe.adapters.databases.question import WEIGHTED, Question
 from costprobe.core.records import NS_PER_S, SOFTWARE_TAGS
 from costprobe.core.units import HOUR_S
 from costprobe.fleet.answers import FleetAnswers, FleetPeriod, Group, started, wait_for
 from costprobe.fleet.peers import ExcessCost
-from costprobe.fleet.updates import ChangeEffect, FactorSeries, change_effect, monthly_change
+from costprobe.fleet.updates import ChangeEffect, HostSeries, change_effect, monthly_change
 from costprobe.unit_costs.change import CostFactors
 
 # A probe on a host.
@@ -98,50 +98,49 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         max(0, min(changed_in) - 2 * WINDOW_BUCKETS - 2),
         min(buckets, max(changed_in) + WINDOW_BUCKETS + 2),
     )
-    of_hosts = started(_kinds, answers, within)
+    of_hosts = started(kinds_of_hosts, answers, within)
     used = started(_busy_cost_per_h, answers)
     of_probes = started(_factors, answers, around)
     wait_for(of_hosts, used, of_probes)
     kinds, use = of_hosts.result(), used.result()
     factors, priced = of_probes.result()
-    moves: dict[Series, list[tuple[int, str, str, str]]] = {}
-    for series in factors:
-        found = [
-            (bucket, tag, before, after)
-            for tag, values in software.items()
-            for bucket, before, after in _moves_of(values.get(series, []))
+    # Each change of a series: what changed, from and to, and its bucket.
+    moves: dict[Series, list[tuple[Group, int]]] = {
+        series: [
+            ((tag, before, after), bucket)
+            for tag, values in (
+                *((tag, values.get(series, [])) for tag, values in software.items()),
+                (key, hosts.get(series[0], [])),
+            )
+            for bucket, before, after in _moves_of(values)
         ]
-        if hosts:
-            own = _moves_of(hosts.get(series[0], []))
-            found += [(bucket, key, before, after) for bucket, before, after in own]
-        moves[series] = found
-    pairs = Counter(
-        pair
-        for series, found in moves.items()
-        for pair in {(before, after) for _, tag, before, after in found if tag == key}
+        for series in factors
+    }
+    numbers = Counter(
+        move for found in moves.values() for move in {what for what, _ in found if what[0] == key}
     )
     changes = []
-    for before, after in sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:CHANGES_MAX]:
-        wanted = (key, before, after)
+    for wanted in sorted(numbers, key=lambda what: (-numbers[what], what))[:CHANGES_MAX]:
+        _, before, after = wanted
         changed = {
-            series: min(bucket for bucket, *what in found if tuple(what) == wanted)
+            series: min(bucket for what, bucket in found if what == wanted)
             for series, found in moves.items()
-            if any(tuple(what) == wanted for _, *what in found)
+            if any(what == wanted for what, _ in found)
         }
         listed = [
-            FactorSeries(
+            HostSeries(
                 series[0],
                 (series[1], *kinds.get(series[0], ())),
                 values,
                 changed.get(series),
-                frozenset(bucket for bucket, *_ in moves[series] if bucket != changed.get(series)),
+                frozenset(bucket for _, bucket in moves[series] if bucket != changed.get(series)),
                 is_priced=series in priced,
             )
             for series, values in factors.items()
         ]
         beside: dict[str, set[str]] = defaultdict(set)
         for series, at in changed.items():
-            for bucket, tag, old, new in moves[series]:
+            for (tag, old, new), bucket in moves[series]:
                 if bucket == at and tag != key:
                     beside[f"{tag} {old} → {new}"].add(series[0])
         effect = change_effect(listed, min(WINDOW_BUCKETS, buckets))
@@ -149,7 +148,7 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         kept = {
             series[0]
             for series in changed
-            if [new for _, tag, _, new in moves[series] if tag == key][-1] == after
+            if [new for (tag, _, new), _ in moves[series] if tag == key][-1] == after
         }
         changes.append(
             FleetChange(
@@ -208,19 +207,17 @@ def _timed_each(
     answers: FleetAnswers, *questions: Question
 ) -> list[Iterator[tuple[Group, int, float]]]:
     """Return the group, the bucket and the value of each row, for each question."""
-    every_s = answers.period.bucket_s
-    asked = (dataclasses.replace(question, every_s=every_s) for question in questions)
-    return [_in_buckets(answers.period, rows) for rows in answers.rows_of_each(*asked)]
-
-
-def _in_buckets(
-    period: FleetPeriod, rows: Iterable[GroupValue]
-) -> Iterator[tuple[Group, int, float]]:
-    step_ns, buckets = period.bucket_s * NS_PER_S, period.buckets
-    for group, value, end_ns in rows:
-        bucket = (end_ns - period.start_ns) // step_ns - 1
-        if 0 <= bucket < buckets:
-            yield group, bucket, value
+    period = answers.period
+    step_ns = period.bucket_s * NS_PER_S
+    asked = (dataclasses.replace(question, every_s=period.bucket_s) for question in questions)
+    return [
+        (
+            (group, bucket, value)
+            for group, value, end_ns in rows
+            if 0 <= (bucket := (end_ns - period.start_ns) // step_ns - 1) < period.buckets
+        )
+        for rows in answers.rows_of_each(*asked)
+    ]
 
 
 def _settled(values: Buckets) -> Buckets:
@@ -247,8 +244,8 @@ def _moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
         last = value
 
 
-def _kinds(answers: FleetAnswers, within: str) -> dict[str, Group]:
-    """Return what hosts that are compared have in common: GPU models, and the value of a label."""
+def kinds_of_hosts(answers: FleetAnswers, within: str = "") -> dict[str, Group]:
+    """Return what hosts that are compared have in common: GPU models, each with the value of a label."""
     by = ("host", "model", *((within,) if within else ()))
     found: dict[str, set[Group]] = defaultdict(set)
     for host, *rest in answers.groups(Question("device", "util_pct", "max", "max", by=by)):
@@ -289,14 +286,12 @@ def _factors(
     """
     by = ("host", "probe")
     period = answers.period
-    buckets = period.buckets
     asked = answers.over(
         period._replace(
             start_ns=_bucket_end_ns(period, around.start - 1),
             end_ns=_bucket_end_ns(period, around.stop - 1),
         )
     )
-    names = ("rate", "energy", "hardware", "electricity")
     rows = _timed_each(
         asked,
         Question("probe", "throughput_per_s", "median", "median", by=by),
@@ -304,23 +299,19 @@ def _factors(
         _paid("cost_hardware", by),
         _paid("cost_energy", by),
     )
-    found: dict[str, dict[Series, list[float | None]]] = {}
-    for name, timed_rows in zip(names, rows, strict=True):
-        found[name] = defaultdict(lambda: [None] * buckets)
+    unknown: list[float | None] = [None] * period.buckets
+    found: list[dict[Series, list[float | None]]] = []
+    for timed_rows in rows:
+        found.append(defaultdict(unknown.copy))
         for (host, probe), bucket, value in timed_rows:
-            found[name][host, probe][around.start + bucket] = value
-    unknown: list[float | None] = [None] * buckets
+            found[-1][host, probe][around.start + bucket] = value
+    rates, energy, hardware, electricity = found
     factors = {}
-    for series, rates in found["rate"].items():
-        hardware = found["hardware"].get(series)
-        energy, electricity = (
-            found[name].get(series, unknown) for name in ("energy", "electricity")
-        )
-        factors[series] = [
-            _factor(*one)
-            for one in zip(rates, energy, hardware or [0.0] * buckets, electricity, strict=True)
-        ]
-    return factors, frozenset(found["hardware"])
+    for series, own in rates.items():
+        paid = hardware.get(series, [0.0] * period.buckets)
+        drawn = energy.get(series, unknown), electricity.get(series, unknown)
+        factors[series] = [_factor(*one) for one in zip(own, paid, *drawn, strict=True)]
+    return factors, frozenset(hardware)
 
 
 def _paid(field: str, by: Group) -> Question:
@@ -328,7 +319,7 @@ def _paid(field: str, by: Group) -> Question:
 
 
 def _factor(
-    rate: float | None, energy_j: float | None, hardware: float | None, electricity: float | None
+    rate: float | None, hardware: float | None, energy_j: float | None, electricity: float | None
 ) -> CostFactors | None:
     if not rate or hardware is None:
         return None

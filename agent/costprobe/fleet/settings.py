@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
@@ -24,6 +25,13 @@ class FleetBudgetConfig(PlannedSpend):
 class FleetWatchConfig(Section):
     """What `costprobe fleet watch` checks, and how often."""
 
+    removed: ClassVar = {
+        "analyze_every": "budgets, outliers and drift are checked once an hour",
+        "drift_window": "the cost of six hours is compared",
+        "forget_after": "a host without a row for seven days no longer belongs to the fleet",
+        "outliers_period": "GPUs are compared over seven days",
+    }
+
     every_s: Duration = key(
         "every",
         300.0,
@@ -33,25 +41,7 @@ class FleetWatchConfig(Section):
             " watcher another one takes over."
         ),
     )
-    analyze_every_s: Duration = key(
-        "analyze_every",
-        3600.0,
-        ge=1,
-        description="Time between two checks of budgets, outliers and drift.",
-    )
-    forget_after_s: Duration = key(
-        "forget_after",
-        7 * 86400.0,
-        ge=3600,
-        description="A host without a row for so long no longer belongs to the fleet.",
-    )
     outliers: bool = Field(True, description="Whether to look for outliers among the GPUs.")
-    outliers_period_s: Duration = key(
-        "outliers_period",
-        7 * 86400.0,
-        ge=3600,
-        description="Time over which GPUs are compared.",
-    )
     within: tuple[Name, ...] = Field(
         (),
         max_length=8,
@@ -65,13 +55,6 @@ class FleetWatchConfig(Section):
             " the fleet."
         ),
         examples=["5%"],
-    )
-    drift_window_s: Duration = key(
-        "drift_window",
-        6 * 3600.0,
-        ge=300,
-        le=86400,
-        description="Time whose cost is compared with that of the same time of day before.",
     )
     budget: tuple[FleetBudgetConfig, ...] = Field(
         (),

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from costprobe.adapters.databases.question import PAIRED, WEIGHTED, Question
 from costprobe.core.periods import HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, natural
-from costprobe.core.schema import Part
 from costprobe.core.units import HOUR_S, MONTH_H
-from costprobe.fleet.answers import FleetAnswers, Group
+from costprobe.fleet.answers import FleetAnswers, started
 from costprobe.spend.forecast import HourRate, PeriodSpend, remaining_hours, robust_forecast
+from costprobe.spend.query import Group, cost_by, share_of
 from costprobe.spend.settings import HISTORY_HOURS
 
 # Largest rounding error of a sum, as a share of it, of a share, and of a number of devices.
@@ -30,10 +30,7 @@ STEP_S: Final = 3600
 _LEAST_SHARE: Final = 0.5
 _AROUND_HOURS: Final = 12
 
-_SERVING: Final = {"basis": "serving"}
 _WHOLE: Final = {"basis": "serving", "served_model": ""}
-# Parts of an allocation that are of no service.
-_REMAINDERS: Final[tuple[Part, ...]] = ("probing", "unallocated")
 
 
 class CurrencyCost(NamedTuple):
@@ -101,30 +98,13 @@ class DeviceSums(NamedTuple):
             for group, costs in _by_currency(self.cost, idle).items()
         ]
 
-    def over(
-        self,
-        *kept: int,
-        covered: Mapping[Group, float] | None = None,
-        devices: Mapping[Group, float] | None = None,
-    ) -> DeviceSums:
-        """Return the sums over all tags but some, and the currency.
+    def over(self, *kept: int) -> DeviceSums:
+        """Return the sums over all tags but those at some positions, and the currency.
 
-        Args:
-            kept: Positions of the tags that are kept; none for the total.
-            covered: The covered intervals of the new groups; None if no device is in several of the old ones.
-            devices: The number of devices of the new groups; likewise.
+        A device that is in several groups counts in each of them.
         """
-        money = (*kept, -1)
-        return DeviceSums(
-            cost=_added(self.cost, money),
-            used=_added(self.used, money),
-            known=_added(self.known, money),
-            energy_j=_added(self.energy_j, kept),
-            carbon_g=_added(self.carbon_g, kept),
-            carbon_energy_j=_added(self.carbon_energy_j, kept),
-            covered=_added(self.covered, kept) if covered is None else covered,
-            devices=_added(self.devices, kept) if devices is None else devices,
-        )
+        money = (_added(one, (*kept, -1)) for one in self[:3])
+        return DeviceSums(*money, *(_added(one, kept) for one in self[3:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +172,15 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
     Raises:
         DeliveryError: The database did not answer.
     """
-    if by and by not in _DIVIDED:
+    if by and by not in ("service", "tenant", "model"):
         tags = _device_tags(by)
         sums = device_sums(answers, tags)
-        # A device belongs to one host, but it may have had two models, or two values of a label.
-        present = [None, None] if "host" in tags else answers.each(*presence(()))
-        total = only(sums.over(covered=present[0], devices=present[1]).spend(answers))
+        of_all = sums.over()
+        if "host" not in tags:
+            # A device belongs to one host, but it may have had two models, or two values of a label.
+            covered, devices = answers.each(*presence(()))
+            of_all = of_all._replace(covered=covered, devices=devices)
+        total = only(of_all.spend(answers))
         parts = sums.spend(answers)
         if any(part.group != ("",) for part in parts):
             return SpendByKey(total, largest_first(parts), None)
@@ -216,8 +199,33 @@ def spend_parts(answers: FleetAnswers, by: str) -> list[FleetSpend]:
     Raises:
         DeliveryError: The database did not answer.
     """
-    divided = _DIVIDED.get(by)
-    return _of_services(answers, by) if divided is None else divided(answers)
+    divided = started(cost_by, answers.each, by)
+    facts: list[Mapping[Group, float]] = []
+    if by == "tenant":
+        rows = Question("tenant", "cost", "count", "count", by=(by,))
+        facts += answers.each(replace(rows, field="energy_j", over_time="sum", across="sum"), rows)
+    elif by != "model":
+        rows = Question("cost", "cost_total", "count", "count", by=(by,), where=_WHOLE)
+        energy = replace(rows, field="energy_j", over_time="sum", across="sum")
+        facts += answers.each(energy, rows, replace(rows, over_time="covered", across="sum"))
+    energies, series, covered = [*facts, {}, {}, {}][:3]
+    parts = divided.result()
+    amounts = {group: part.cost for group, part in parts.items()}
+    idle = {
+        group: min(1.0, max(0.0, part.idle / part.cost))
+        for group, part in parts.items()
+        if part.idle is not None and part.cost > 0
+    }
+    return [
+        FleetSpend(
+            group=group,
+            costs=costs,
+            energy_j=energies.get(group),
+            coverage=coverage_of(answers, covered.get(group), series.get(group)),
+            series=int(series.get(group, 0)),
+        )
+        for group, costs in _by_currency(amounts, idle).items()
+    ]
 
 
 def with_rest(total: FleetSpend, parts: list[FleetSpend]) -> SpendByKey:
@@ -289,9 +297,7 @@ def presence(tags: Group) -> tuple[Question, Question]:
 
 def coverage_of(answers: FleetAnswers, covered: float | None, series: float | None) -> float | None:
     """Return the covered share of the intervals of some series; None without series."""
-    if covered is None or not series:
-        return None
-    return min(1.0, covered / (series * answers.period.buckets))
+    return None if covered is None else share_of(covered, (series or 0.0) * answers.period.buckets)
 
 
 def _by_currency(
@@ -327,109 +333,6 @@ def _added(sums: Mapping[Group, float], kept: tuple[int, ...]) -> dict[Group, fl
     for group, value in sums.items():
         found[tuple([group[position] for position in kept])].append(value)
     return {group: math.fsum(values) for group, values in found.items()}
-
-
-def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend]:
-    """Return what services were allocated, by their names or by one of their labels."""
-    tags = (tag,)
-    allocated, energy, covered, counted = answers.each(
-        Question("allocation", "cost", "sum", by=(tag, "part", "currency"), present=tags),
-        Question("cost", "energy_j", "sum", by=tags, where=_WHOLE),
-        Question("cost", "cost_total", "covered", by=tags, where=_WHOLE),
-        Question("cost", "cost_total", "count", "count", by=tags, where=_WHOLE),
-    )
-    cost: dict[Group, float] = defaultdict(float)
-    idle: dict[Group, float] = defaultdict(float)
-    unknown = set()
-    for (name, part, currency), amount in allocated.items():
-        if part in _REMAINDERS:
-            continue
-        cost[name, currency] += amount
-        idle[name, currency] += amount if part == "idle" else 0.0
-        if part not in ("idle", "busy"):
-            unknown.add((name, currency))
-    shares = {
-        group: idle[group] / amount
-        for group, amount in cost.items()
-        if amount > 0 and group not in unknown
-    }
-    return [
-        FleetSpend(
-            group=group,
-            costs=costs,
-            energy_j=energy.get(group),
-            coverage=coverage_of(answers, covered.get(group), counted.get(group)),
-            series=int(counted.get(group, 0)),
-        )
-        for group, costs in _by_currency(cost, shares).items()
-    ]
-
-
-def _of_tenants(answers: FleetAnswers) -> list[FleetSpend]:
-    tags = ("tenant",)
-    cost, energy, counted = answers.each(
-        Question("tenant", "cost", "sum", by=("tenant", "currency")),
-        Question("tenant", "energy_j", "sum", by=tags),
-        Question("tenant", "cost", "count", "count", by=tags),
-    )
-    return [
-        FleetSpend(group, costs, energy_j=energy.get(group), series=int(counted.get(group, 0)))
-        for group, costs in _by_currency(cost, {}).items()
-    ]
-
-
-def _of_models(answers: FleetAnswers) -> list[FleetSpend]:
-    """Return the cost of models; a service of one model has its name, as has cost of no model."""
-    sums: dict[str, dict[Group, float]] = {}
-    fields = ("cost_total", "cost_idle")
-    found = answers.each(*(one for field in fields for one in served_sums(field)))
-    for field, by_model, whole in zip(fields, found[::2], found[1::2], strict=True):
-        amounts: dict[Group, float] = defaultdict(float)
-        left = dict(whole)
-        for (service, model, currency), amount in by_model.items():
-            amounts[model, currency] += amount
-            left[service, currency] = left.get((service, currency), 0.0) - amount
-        for (service, currency), amount in left.items():
-            if amount > _ROUNDING * whole.get((service, currency), 0.0):
-                amounts[service, currency] += amount
-        sums[field] = amounts
-    idle = {
-        group: min(1.0, max(0.0, sums["cost_idle"][group] / amount))
-        for group, amount in sums["cost_total"].items()
-        if amount > 0 and group in sums["cost_idle"]
-    }
-    return [
-        FleetSpend(group, costs) for group, costs in _by_currency(sums["cost_total"], idle).items()
-    ]
-
-
-# What is divided otherwise than the devices.
-_DIVIDED: Final[Mapping[str, Callable[[FleetAnswers], list[FleetSpend]]]] = {
-    "service": _of_services,
-    "tenant": _of_tenants,
-    "model": _of_models,
-}
-
-
-def served_sums(field: str, dimension: Group = ()) -> tuple[Question, Question]:
-    """Return the questions for a sum over models of services, and over the rows of whole services.
-
-    Args:
-        field: Of production's rows of `cost`.
-        dimension: Tags of the groups beside service, model and currency.
-    """
-    model = "served_model"
-    return (
-        Question(
-            "cost",
-            field,
-            "sum",
-            by=("service", model, "currency", *dimension),
-            where=_SERVING,
-            present=(model,),
-        ),
-        Question("cost", field, "sum", by=("service", "currency", *dimension), where=_WHOLE),
-    )
 
 
 def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> list[FleetForecast]:
@@ -470,7 +373,7 @@ def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> li
             FleetForecast(
                 currency,
                 spent=math.fsum(by_hour[end_ns] for end_ns in elapsed),
-                coverage=min(1.0, rows / most) if most > 0 else None,
+                coverage=share_of(rows, most),
                 remaining=robust_forecast(
                     history, remaining_hours(asked.end_ns, period.end_ns), timezone
                 ),
@@ -500,9 +403,12 @@ def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSa
         DeliveryError: The database did not answer.
     """
     money = (*_device_tags(by), "currency")
-    cost = answers.groups(Question("device", "cost", "sum", by=money))
-    devices = answers.groups(Question("device", "cost", "count", "count", by=money))
-    idle = _idle_shares(answers, money)
+    cost, devices, utilized = answers.each(
+        Question("device", "cost", "sum", by=money),
+        Question("device", "cost", "count", "count", by=money),
+        _utilization(money),
+    )
+    idle = _idle(*_parted(utilized))
     period = answers.period
     months = MONTH_H * HOUR_S * NS_PER_S / (period.end_ns - period.start_ns)
     found = []
@@ -523,16 +429,6 @@ def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSa
                 )
             )
     return sorted(found, key=lambda one: (-one.saving_per_month, natural(*one.group)))
-
-
-def _idle_shares(answers: FleetAnswers, money: Group) -> dict[Group, float]:
-    """Return 1 minus the utilization of devices, weighted by cost; raises as `FleetAnswers.groups`.
-
-    Args:
-        answers: The database, and the period.
-        money: Tags of the groups, with the currency.
-    """
-    return _idle(*_parted(answers.groups(_utilization(money))))
 
 
 def _spare_devices(devices: int, utilization: float, target: float) -> int:

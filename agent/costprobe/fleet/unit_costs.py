@@ -18,8 +18,9 @@ from costprobe.core.money import price_scale
 from costprobe.core.periods import DAY_NS, WEEK_NS
 from costprobe.core.records import SOFTWARE_TAGS, natural
 from costprobe.core.schema import SERVING_RATIOS
-from costprobe.fleet.answers import FleetAnswers, Group, hours_of, started, wait_for
-from costprobe.fleet.spend import served_sums, spend_parts
+from costprobe.fleet.answers import FleetAnswers, hours_of, started, wait_for
+from costprobe.fleet.spend import spend_parts
+from costprobe.spend.query import Group, served_sums
 
 _RATIOS: Final = (
     "cost_per_inference",
@@ -246,29 +247,17 @@ def _by_model(by_model: Mapping[Group, float], whole: Mapping[Group, float]) -> 
     return found
 
 
-def _counted(dimension: Group) -> tuple[Question, Question]:
-    """Return the questions for the hosts of whole services, and of models."""
-    tags = (
-        "service",
-        "served_model",
-        "currency",
-        "host",
-        *(tag for tag in dimension if tag != "host"),
-    )
-    where = {"basis": "serving"}
-    whole = Question(
-        "cost",
-        "cost_total",
-        "count",
-        "count",
-        by=tags,
-        where={**where, "served_model": ""},
-    )
-    return whole, dataclasses.replace(whole, where=where, present=("served_model",))
+def _counted(dimension: Group) -> list[Question]:
+    """Return the questions for the hosts of models, and of whole services."""
+    further = ("host", *(tag for tag in dimension if tag != "host"))
+    return [
+        dataclasses.replace(question, over_time="count", across="count")
+        for question in served_sums("cost_total", further)
+    ]
 
 
 def _counted_hosts(
-    counted: Iterable[Iterable[Group]], dimension: Group, hosts: Mapping[str, str]
+    counted: Sequence[Iterable[Group]], dimension: Group, hosts: Mapping[str, str]
 ) -> dict[Group, int]:
     """Return the number of hosts by (model, dimension, currency).
 
@@ -278,11 +267,10 @@ def _counted_hosts(
         hosts: GPU model by host; empty unless it is the further dimension.
     """
     found: dict[Group, set[str]] = defaultdict(set)
-    for groups in counted:
-        for service, model, currency, host, *rest in groups:
-            group = hosts.get(host, "") if hosts else rest[0] if rest else ""
-            is_host = dimension == ("host",) and not hosts
-            found[model or service, host if is_host else group, currency].add(host)
+    by_model, whole = counted
+    for name, currency, host, *rest in (*(group[1:] for group in by_model), *whole):
+        group = rest[0] if rest else host if dimension == ("host",) else ""
+        found[name, hosts.get(host, "") if hosts else group, currency].add(host)
     return {key: len(names) for key, names in found.items()}
 
 

@@ -24,8 +24,8 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from statistics import median
+from typing import Generic, TypeVar
 
 from costprobe.core.statistics import student_quantile
 from costprobe.core.units import MONTH_H
@@ -43,23 +43,29 @@ LEAST_KNOWN = 0.5
 _NO_PART = 1e-9
 
 
+Value = TypeVar("Value")
+
+
 @dataclass(frozen=True, slots=True)
-class HostSeries:
-    """A series of a host: one probe.
+class HostSeries(Generic[Value]):
+    """A series of a host over time: one probe.
 
     Attributes:
         host: The host, whose units are correlated.
         kind: Only units of one kind are compared: the probe, the GPU model, and perhaps a cooling row.
-        values: Logarithm for each bucket of time; None where unknown.
+        values: Logarithm, or cost factors, of each bucket of time; None where unknown. Without prices,
+            `price_per_s` is 0.
         adopted: Bucket in which the change fell; None if it did not change.
         others: Buckets with another change of software.
+        is_priced: Whether the prices are known.
     """
 
     host: str
     kind: Hashable
-    values: Sequence[float | None]
+    values: Sequence[Value | None]
     adopted: int | None = None
     others: frozenset[int] = frozenset()
+    is_priced: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +89,6 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class FactorSeries:
-    """The cost factors of a probe on a host over time.
-
-    Attributes:
-        host: The host.
-        kind: Only series of one kind are compared.
-        factors: Of each bucket; None where unknown. Without prices, `price_per_s` is 0.
-        adopted: Bucket in which the change fell; None if it did not change.
-        others: Buckets with another change of software.
-        is_priced: Whether the prices are known.
-    """
-
-    host: str
-    kind: Hashable
-    factors: Sequence[CostFactors | None]
-    adopted: int | None = None
-    others: frozenset[int] = frozenset()
-    is_priced: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class ChangeEffect:
     """The effect of a change; each is a logarithm of the ratio with over without it.
 
@@ -123,29 +108,31 @@ class ChangeEffect:
     before: Effect | None
 
 
-def change_effect(series: Sequence[FactorSeries], window: int) -> ChangeEffect | None:
+def change_effect(series: Sequence[HostSeries[CostFactors]], window: int) -> ChangeEffect | None:
     """Return what a change did; None if no host that changed can be counted.
 
     Args:
         series: All series of the fleet, changed or not, of equal length.
         window: Buckets before and after a change that are compared.
     """
-    times = [_unit(one, [_log_time(factors) for factors in one.factors]) for one in series]
+    times = [_unit(one, [math.log(f.time_s) if f else None for f in one.values]) for one in series]
     time = adoption_effect(times, window)
     if time is None:
         return None
-    energies = [_unit(one, [_log_energy(factors) for factors in one.factors]) for one in series]
-    priced = [(one, _parts(one.factors)) for one in series if one.is_priced]
+    energies = [
+        _unit(one, [math.log(f.energy_j) if f and f.energy_j > 0 else None for f in one.values])
+        for one in series
+    ]
+    priced = [(one, _parts(one.values)) for one in series if one.is_priced]
     costs = [
-        _unit(one, [None if found is None else math.fsum(found.values()) for found in parts])
+        _unit(one, [math.fsum(found.values()) if found else None for found in parts])
         for one, parts in priced
     ]
     names = dict.fromkeys(name for _, parts in priced for found in parts if found for name in found)
     effects: dict[Factor, Effect] = {}
     for name in names:
         units = [
-            _unit(one, [None if found is None else found[name] for found in parts])
-            for one, parts in priced
+            _unit(one, [found[name] if found else None for found in parts]) for one, parts in priced
         ]
         if any(abs(value) > _NO_PART for unit in units for value in unit.values if value):
             effect = adoption_effect(units, window)
@@ -160,16 +147,8 @@ def change_effect(series: Sequence[FactorSeries], window: int) -> ChangeEffect |
     )
 
 
-def _unit(one: FactorSeries, values: Sequence[float | None]) -> HostSeries:
+def _unit(one: HostSeries[CostFactors], values: Sequence[float | None]) -> HostSeries[float]:
     return HostSeries(one.host, one.kind, values, one.adopted, one.others)
-
-
-def _log_time(factors: CostFactors | None) -> float | None:
-    return None if factors is None else math.log(factors.time_s)
-
-
-def _log_energy(factors: CostFactors | None) -> float | None:
-    return math.log(factors.energy_j) if factors and factors.energy_j > 0 else None
 
 
 def _parts(factors: Sequence[CostFactors | None]) -> list[Mapping[Factor, float] | None]:
@@ -210,7 +189,9 @@ def monthly_change(busy_cost_per_h: float, effect: Effect, currency: str) -> Exc
     return ExcessCost(amount(effect.mean), amount(low), amount(high), currency)
 
 
-def adoption_effect(units: Sequence[HostSeries], window: int, shift: int = 0) -> Effect | None:
+def adoption_effect(
+    units: Sequence[HostSeries[float]], window: int, shift: int = 0
+) -> Effect | None:
     """Return the mean effect of a change over the hosts that took it; None without any that can be counted.
 
     Args:
@@ -253,24 +234,24 @@ class _Stratum:
     common: float
 
 
-def _strata(units: Sequence[HostSeries], window: int, shift: int) -> list[_Stratum]:
-    by_kind: dict[Hashable, list[tuple[HostSeries, _Sums]]] = defaultdict(list)
+def _strata(units: Sequence[HostSeries[float]], window: int, shift: int) -> list[_Stratum]:
+    by_kind: dict[Hashable, list[HostSeries[float]]] = defaultdict(list)
     for unit in units:
-        by_kind[unit.kind].append((unit, _Sums(unit.values)))
+        by_kind[unit.kind].append(unit)
     found = []
     for members in by_kind.values():
-        for bucket in {unit.adopted for unit, _ in members if unit.adopted is not None}:
+        for bucket in {unit.adopted for unit in members if unit.adopted is not None}:
             at = bucket - shift
             changed: list[tuple[str, float]] = []
             controls: list[tuple[str, float]] = []
-            for unit, sums in members:
+            for unit in members:
                 is_changed = unit.adopted == bucket
                 first = unit.adopted
                 if not is_changed and first is not None and first <= at + window:
                     continue
                 if unit.others and any(abs(other - at) <= window for other in unit.others):
                     continue
-                difference = sums.difference(at, window)
+                difference = _difference(unit.values, at, window)
                 if difference is not None:
                     (changed if is_changed else controls).append((unit.host, difference))
             if changed and len({host for host, _ in controls}) >= LEAST_CONTROLS:
@@ -279,28 +260,18 @@ def _strata(units: Sequence[HostSeries], window: int, shift: int) -> list[_Strat
     return found
 
 
-class _Sums:
-    """Sums of the known values of a series up to each bucket."""
-
-    def __init__(self, values: Sequence[float | None]) -> None:
-        self._sums = [0.0, *accumulate([value or 0.0 for value in values])]
-        self._counts = [0, *accumulate([value is not None for value in values])]
-        self._last = len(values)
-
-    def difference(self, at: int, window: int) -> float | None:
-        """Return the mean of the window after a bucket less that of the one before; None if unknown."""
-        if at < window or at + 1 >= self._last:
+def _difference(values: Sequence[float | None], at: int, window: int) -> float | None:
+    """Return the mean of the window after a bucket less that of the one before; None if too few are known."""
+    if at < window:
+        return None
+    least = max(1, math.ceil(LEAST_KNOWN * window))
+    means = []
+    for start in (at - window, at + 1):
+        known = [value for value in values[start : start + window] if value is not None]
+        if len(known) < least:
             return None
-        before, after = self._mean(at - window, window), self._mean(at + 1, window)
-        return None if before is None or after is None else after - before
-
-    def _mean(self, start: int, window: int) -> float | None:
-        """Return the mean of the known values of a window; None if too few are known."""
-        end = min(self._last, start + window)
-        count = self._counts[end] - self._counts[start]
-        if count < max(1, math.ceil(LEAST_KNOWN * window)):
-            return None
-        return (self._sums[end] - self._sums[start]) / count
+        means.append(math.fsum(known) / len(known))
+    return means[1] - means[0]
 
 
 def _half_width(strata: Sequence[_Stratum], weights: dict[str, float], mean: float) -> float:

@@ -15,9 +15,11 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter
 
 from costprobe.adapters.databases.question import Question
 from costprobe.adapters.databases.reader import FleetReader
@@ -37,10 +39,15 @@ from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet
 from costprobe.fleet.hosts import ALONE, silent_hosts
 from costprobe.fleet.outliers import fleet_outliers
 from costprobe.fleet.peers import Outlier, largest
-from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes
+from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes, kinds_of_hosts
 from costprobe.fleet.settings import FleetBudgetConfig, FleetSection, FleetWatchConfig
 from costprobe.fleet.spend import STEP_S, fleet_forecast
-from costprobe.spend.budget import BudgetStatus, BudgetWatch, budget_point
+from costprobe.spend.budget import (
+    BudgetStatus,
+    budget_point,
+    restored_watches,
+    watches_document,
+)
 from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
 logger = logging.getLogger(__name__)
@@ -59,6 +66,13 @@ _DAYS_BEFORE: Final = tuple(range(1, 8))
 # The same time of the same weekday: the work of services has a weekly pattern.
 _WEEKS_BEFORE: Final = (7, 14, 21)
 _BUCKET_S: Final = 300
+# Time between two checks of budgets, outliers and drift.
+ANALYZE_NS: Final = HOUR_NS
+# A host without a row for so long no longer belongs to the fleet.
+FORGET_NS: Final = 7 * DAY_NS
+# Time over which GPUs are compared, and whose cost is compared with that of the same time of day before.
+OUTLIERS_NS: Final = 7 * DAY_NS
+DRIFT_S: Final = 6 * 3600
 # Windows before the present one in which a cause is sought.
 _CAUSE_WINDOWS: Final = 4
 
@@ -94,6 +108,11 @@ class DriftKey(NamedTuple):
     workload: str
     model: str
     currency: str
+
+    @property
+    def subject(self) -> str:
+        """The key as one text."""
+        return " ".join(filter(None, self))
 
 
 class HostCost(NamedTuple):
@@ -192,15 +211,19 @@ class FleetCheck(ABC):
 
     Attributes:
         name: Of the check, in messages.
-        is_analysis: Whether it is asked at `analyze_every` instead of `every`.
+        is_analysis: Whether it is asked each ANALYZE_NS instead of `every`.
+        stored: Type of the state.
+        state: What the last complete answers showed.
     """
 
     name: str
     is_analysis: bool = True
+    stored: TypeAdapter[Any]
+    state: Any
 
     @abstractmethod
-    def evaluate(self, query: FleetQuery) -> None:
-        """Ask the database; the state changes only if all answers were complete.
+    def evaluate(self, query: FleetQuery) -> list[Point]:
+        """Ask the database, and return rows to store; the state changes only if all answers were complete.
 
         Raises:
             DeliveryError: The database did not answer.
@@ -211,20 +234,17 @@ class FleetCheck(ABC):
     def faults(self) -> list[Fault]:
         """Return what the last complete answers showed."""
 
-    def points(self) -> list[Point]:
-        """Return and remove the rows that the last evaluation computed."""
-        return []
-
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the state as JSON."""
-        return None
+        return self.stored.dump_python(self.state, mode="json")
 
-    def restore(self, document: Any) -> None:  # noqa: ANN401, B027 - any JSON value; optional
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Replace the state by one that `document` returned.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: It is damaged.
+            ValueError: It is damaged.
         """
+        self.state = self.stored.validate_python(document)
 
 
 class FleetWatch:
@@ -242,6 +262,7 @@ class FleetWatch:
     Attributes:
         hosts: The check for silent hosts.
         budgets: The check of budgets.
+        failing: Why checks have no answer, by name.
     """
 
     def __init__(
@@ -254,36 +275,33 @@ class FleetWatch:
         watch = config.watched
         self._reader = reader
         self._is_stopping = is_stopping
-        self._analyze_ns = int(watch.analyze_every_s * NS_PER_S)
         self.hosts = SilentHosts(config)
         self.budgets = FleetBudgets(watch.budget, tags)
         self._checks: list[FleetCheck] = [self.hosts, FleetDrift(watch)]
         self._checks += [NewOutliers(watch)] if watch.outliers else []
         self._checks += [self.budgets] if watch.budget else []
-        self._failing: dict[str, str] = {}
+        self.failing: dict[str, str] = {}
         self._analyzed: dict[str, int] = {}
 
     def query(self, now_ns: int) -> FleetQuery:
         """Return the database as of an evaluation at a UTC ns."""
         return FleetQuery(self._reader, now_ns)
 
-    def evaluate(self, now_ns: int, *, at_once: bool = False) -> list[Point]:
-        """Run the checks that are due; return the rows that they computed.
+    def evaluate(self, now_ns: int) -> list[Point]:
+        """Run the checks without an answer in this interval of ANALYZE_NS; return the rows that they computed.
 
         Args:
             now_ns: UTC in ns, the same of all watchers: a multiple of `every`.
-            at_once: Whether checks that were never run are due now, not at the next multiple of
-                `analyze_every`.
         """
-        query = self.query(now_ns)
+        query, interval = self.query(now_ns), now_ns // ANALYZE_NS
         points: list[Point] = []
         for check in self._checks:
             if self._is_stopping():
                 break
-            if check.is_analysis and not self._is_due(check.name, now_ns, at_once=at_once):
+            if check.is_analysis and self._analyzed.get(check.name) == interval:
                 continue
             try:
-                check.evaluate(query)
+                points += check.evaluate(query)
             except (DeliveryError, PartialAnswerError) as error:
                 self.fail(check.name, str(error))
             except Exception as error:
@@ -294,19 +312,18 @@ class FleetWatch:
                 self.fail(check.name, f"unexpected {type(error).__name__}")
             else:
                 self.succeed(check.name)
-                self._analyzed[check.name] = now_ns // self._analyze_ns
-                points += check.points()
+                self._analyzed[check.name] = interval
         return points
 
     def fail(self, name: str, reason: str) -> None:
         """Record that a check, or another question of the watcher, has no answer."""
-        if self._failing.get(name) != reason:
+        if self.failing.get(name) != reason:
             logger.warning("%s: no complete answer of the fleet's database: %s", name, reason)
-        self._failing[name] = reason
+        self.failing[name] = reason
 
     def succeed(self, name: str) -> None:
         """Record an answer."""
-        if self._failing.pop(name, None) is not None:
+        if self.failing.pop(name, None) is not None:
             logger.info("%s: the fleet's database answers again", name)
 
     def faults(self) -> list[Fault]:
@@ -320,13 +337,8 @@ class FleetWatch:
                 " stays",
                 "critical",
             )
-            for name, reason in self._failing.items()
+            for name, reason in self.failing.items()
         ]
-
-    @property
-    def failing(self) -> Mapping[str, str]:
-        """Why checks have no answer, by name."""
-        return self._failing
 
     def document(self) -> dict[str, Any]:
         """Return the state of all checks as JSON."""
@@ -343,20 +355,8 @@ class FleetWatch:
             if check.name in stored:
                 try:
                     check.restore(stored[check.name])
-                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                except ValueError as error:
                     logger.warning("%s: discarded a damaged state: %s", check.name, error)
-
-    def _is_due(self, name: str, now_ns: int, *, at_once: bool) -> bool:
-        """Return whether an interval of `analyze_every` began since the last answer, or it has none yet."""
-        last = self._analyzed.get(name)
-        number = now_ns // self._analyze_ns
-        if last is None:
-            if at_once or name in self._failing:
-                return True
-            # Not before the next multiple, when the other watchers ask, too.
-            self._analyzed[name] = number
-            return False
-        return number != last
 
 
 class SilentHosts(FleetCheck):
@@ -371,51 +371,53 @@ class SilentHosts(FleetCheck):
 
     name = "silent hosts"
     is_analysis = False
+    # The newest row of each host, and the silent ones.
+    stored = TypeAdapter(tuple[dict[str, int], dict[str, str]])
 
     def __init__(self, config: FleetSection) -> None:
-        self._config = config
-        self._newest: dict[str, int] = {}
-        self._silent: dict[str, str] = {}
+        self._after_ns = int(config.silent_after_s * NS_PER_S)
+        self.state: tuple[dict[str, int], dict[str, str]] = ({}, {})
 
     @property
     def hosts(self) -> int:
         """Number of hosts that belong to the fleet."""
-        return len(self._newest)
+        return len(self.state[0])
 
     @property
     def silent(self) -> int:
         """Number of silent hosts."""
-        return len(self._silent)
+        return len(self.state[1])
 
-    def evaluate(self, query: FleetQuery) -> None:
+    def evaluate(self, query: FleetQuery) -> list[Point]:
         """See `FleetCheck.evaluate`."""
         now_ns = query.now_ns
-        since_ns = now_ns - int(self._config.watched.forget_after_s * NS_PER_S)
+        since_ns = now_ns - FORGET_NS
         with query.over(since_ns, now_ns, 1) as answers:
             found = answers.groups(Question("agent", "rss_bytes", "newest", by=("host",)))
-        newest = dict(self._newest)
+        known, silent = self.state
+        newest = dict(known)
         for (host,), time_s in found.items():
             newest[host] = max(newest.get(host, 0), round(time_s * NS_PER_S))
         newest = {host: time_ns for host, time_ns in newest.items() if time_ns > since_ns}
         if not newest:
             raise PartialAnswerError("there is no row of any host; check that the hosts push to it")
-        after_ns = int(self._config.silent_after_s * NS_PER_S)
         last_ns = max(newest.values())
-        if len(newest) > 1 and last_ns <= now_ns - after_ns:
+        if len(newest) > 1 and last_ns <= now_ns - self._after_ns:
             raise PartialAnswerError(
                 f"no host has sent a row since {iso(last_ns)}; check that the database accepts rows"
             )
-        self._newest = newest
-        self._silent = silent_hosts(newest, self._silent, now_ns, after_ns)
+        self.state = newest, silent_hosts(newest, silent, now_ns, self._after_ns)
+        return []
 
     def faults(self) -> list[Fault]:
         """Return a fault for each silent host, and for each group of hosts."""
+        newest, silent = self.state
         groups: dict[str, list[str]] = defaultdict(list)
         faults = []
-        for host, group in sorted(self._silent.items(), key=lambda item: natural(item[0])):
+        for host, group in sorted(silent.items(), key=lambda item: natural(item[0])):
             groups[group].append(host)
         for host in groups.pop(ALONE, []):
-            text = f"{host} is silent: its newest row is of {iso(self._newest[host])}"
+            text = f"{host} is silent: its newest row is of {iso(newest[host])}"
             faults.append(Fault("host_silent", host, text, "warning", {"host": host}))
         for since, hosts in groups.items():
             named = ", ".join(hosts[:_NAMED_MAX])
@@ -427,14 +429,6 @@ class SilentHosts(FleetCheck):
                 Fault("host_silent", f"since {since}", text, "critical", labels, value=value)
             )
         return faults
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the newest row of each host, and the silent ones."""
-        return {"newest_ns": self._newest, "silent": self._silent}
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Replace the state."""
-        self._newest, self._silent = dict(document["newest_ns"]), dict(document["silent"])
 
 
 class FleetBudgets(FleetCheck):
@@ -450,44 +444,30 @@ class FleetBudgets(FleetCheck):
     def __init__(self, budgets: Sequence[FleetBudgetConfig], tags: Mapping[str, str]) -> None:
         self._budgets = budgets
         self._tags = dict(tags)
-        self._watches = {budget.name: BudgetWatch() for budget in budgets}
-        self._points: list[Point] = []
+        self.state = restored_watches(budgets, {})
         self.statuses: tuple[BudgetStatus, ...] = ()
 
-    def evaluate(self, query: FleetQuery) -> None:
-        """See `FleetCheck.evaluate`."""
-        statuses = tuple(_fleet_budget(query, budget) for budget in self._budgets)
-        self.statuses = statuses
-        for status in statuses:
-            flags, _ = self._watches[status.budget.name].take(status)
-            self._points.append(budget_point(status, flags, self._tags))
+    def evaluate(self, query: FleetQuery) -> list[Point]:
+        """See `FleetCheck.evaluate`; the rows are those of `budget`."""
+        self.statuses = tuple(_fleet_budget(query, budget) for budget in self._budgets)
+        points = []
+        for status in self.statuses:
+            watch = self.state[status.budget.name]
+            watch.take(status)
+            points.append(budget_point(status, watch, self._tags))
+        return points
 
     def faults(self) -> list[Fault]:
         """Return nothing: budgets have rules of their own."""
         return []
 
-    def points(self) -> list[Point]:
-        """Return and remove the rows of `budget`."""
-        points, self._points = self._points, []
-        return points
-
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the conditions of each budget."""
-        return {
-            budget.name: [_identity(budget), self._watches[budget.name].document()]
-            for budget in self._budgets
-        }
+        return watches_document(self._budgets, self.state)
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Replace the state of the budgets that are unchanged."""
-        for budget in self._budgets:
-            identity, watch = document.get(budget.name, (None, None))
-            if identity == _identity(budget):
-                self._watches[budget.name] = BudgetWatch.restore(watch)
-
-
-def _identity(budget: FleetBudgetConfig) -> dict[str, Any]:
-    return budget.model_dump(mode="json")
+        self.state = restored_watches(self._budgets, document)
 
 
 def _local_budget(budget: FleetBudgetConfig) -> BudgetConfig:
@@ -531,40 +511,33 @@ class FleetDrift(FleetCheck):
     """
 
     name = "drift"
+    # By the subject.
+    stored = TypeAdapter(dict[str, Fault])
 
     def __init__(self, config: FleetWatchConfig) -> None:
-        self._config = config
-        self._window_s = max(_BUCKET_S, int(config.drift_window_s) // _BUCKET_S * _BUCKET_S)
-        self._faults: dict[DriftKey, Fault] = {}
+        self._at_least = config.drift_at_least
+        self.state: dict[str, Fault] = {}
 
-    def evaluate(self, query: FleetQuery) -> None:
+    def evaluate(self, query: FleetQuery) -> list[Point]:
         """See `FleetCheck.evaluate`."""
         costs = [
             *self._host_costs(query, _probe_costs, _DAYS_BEFORE),
             *self._host_costs(query, _service_costs, _WEEKS_BEFORE),
         ]
-        drifts = common_drifts(costs, self._config.drift_at_least, self._faults)
         faults = {}
-        for drift in drifts:
-            before = self._faults.get(drift.key)
+        for drift in common_drifts(costs, self._at_least, self.state):
+            before = self.state.get(drift.key.subject)
             if before is not None and before.cause != UNKNOWN:
                 cause, detail = before.cause, before.detail
             else:
                 cause, detail = self._coincidence(query, drift)
-            faults[drift.key] = _drift_fault(drift, cause, detail, self._window_s)
-        self._faults = faults
+            faults[drift.key.subject] = _drift_fault(drift, cause, detail)
+        self.state = faults
+        return []
 
     def faults(self) -> list[Fault]:
         """Return a fault for each drift."""
-        return list(self._faults.values())
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the drifts."""
-        return [[key, asdict(fault)] for key, fault in self._faults.items()]
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Replace the state."""
-        self._faults = {DriftKey(*key): Fault(**fault) for key, fault in document}
+        return list(self.state.values())
 
     def _host_costs(
         self,
@@ -574,10 +547,10 @@ class FleetDrift(FleetCheck):
     ) -> list[HostCost]:
         """Return the present and the usual cost of each workload on each host."""
         end_ns = query.now_ns - ARRIVED_NS
-        window_ns = self._window_s * NS_PER_S
+        window_ns = DRIFT_S * NS_PER_S
         with query.over(end_ns - window_ns, end_ns) as answers:
             after = costs_of(answers)
-            models = _models(answers) if after else {}
+            models = kinds_of_hosts(answers) if after else {}
         if not after:
             return []
         before: dict[tuple[str, str, str], list[float]] = defaultdict(list)
@@ -588,18 +561,20 @@ class FleetDrift(FleetCheck):
             for series, cost in found.items():
                 before[series].append(cost)
         return [
-            HostCost(DriftKey(workload, models.get(host, ""), currency), host, usual, cost)
+            HostCost(
+                DriftKey(workload, ", ".join(models.get(host, ())), currency), host, usual, cost
+            )
             for (workload, host, currency), cost in after.items()
-            if cost > 0 and (usual := _usual(before.get((workload, host, currency)))) > 0
+            if cost > 0 and (usual := median(before.get((workload, host, currency), [0.0]))) > 0
         ]
 
     def _coincidence(self, query: FleetQuery, drift: CommonDrift) -> tuple[str, str]:
         """Return what changed on most of the hosts at the time, as a cause and a sentence."""
         end_ns = query.now_ns - ARRIVED_NS
-        window_ns = self._window_s * NS_PER_S
+        window_ns = DRIFT_S * NS_PER_S
         try:
             with query.over(end_ns - _CAUSE_WINDOWS * window_ns, end_ns) as answers:
-                answers.period = aligned(answers.period, self._window_s)
+                answers.period = aligned(answers.period, DRIFT_S)
                 for key in SOFTWARE_TAGS:
                     for change in fleet_changes(answers, key):
                         if 2 * change.hosts >= len(drift.hosts):
@@ -611,21 +586,21 @@ class FleetDrift(FleetCheck):
 
 
 def common_drifts(
-    costs: Sequence[HostCost], at_least: float, present: Collection[DriftKey] = ()
+    costs: Sequence[HostCost], at_least: float, present: Collection[str] = ()
 ) -> list[CommonDrift]:
     """Return the drifts of a fleet, by key.
 
     Args:
         costs: One for each host and key.
         at_least: Least change of a host, as a share.
-        present: Keys of drifts that have begun; they end below half of that change.
+        present: Subjects of drifts that have begun; they end below half of that change.
     """
     by_key: dict[DriftKey, list[HostCost]] = defaultdict(list)
     for cost in costs:
         by_key[cost.key].append(cost)
     drifts = []
     for key, members in sorted(by_key.items()):
-        least = math.log1p(at_least) * (CLEAR_SHARE if key in present else 1)
+        least = math.log1p(at_least) * (CLEAR_SHARE if key.subject in present else 1)
         changes = {one.host: math.log(one.after / one.before) for one in members}
         up = {host: change for host, change in changes.items() if change >= least}
         down = {host: change for host, change in changes.items() if change <= -least}
@@ -648,52 +623,34 @@ def _probe_costs(answers: FleetAnswers) -> _Costs:
 def _service_costs(answers: FleetAnswers) -> _Costs:
     where = {"basis": "serving", "served_model": ""}
     paid, counts = ("service", "host", "currency"), ("service", "host")
-    sums = {
-        field: answers.groups(Question("cost", field, "sum", by=paid, where=where))
-        for field in ("cost_total", "cost_idle")
-    }
-    if not sums["cost_total"]:
-        return {}
-    done = {
-        field: answers.groups(Question("cost", field, "sum", by=counts, where=where))
-        for field in ("tokens_out", "inferences")
-    }
+    total_of, idle_of, tokens_of, inferences_of = answers.each(
+        Question("cost", "cost_total", "sum", by=paid, where=where),
+        Question("cost", "cost_idle", "sum", by=paid, where=where),
+        Question("cost", "tokens_out", "sum", by=counts, where=where),
+        Question("cost", "inferences", "sum", by=counts, where=where),
+    )
     found = {}
-    for (service, host, currency), total in sums["cost_total"].items():
-        busy = total - sums["cost_idle"].get((service, host, currency), 0.0)
-        made = done["tokens_out"].get((service, host)) or done["inferences"].get((service, host))
+    for (service, host, currency), total in total_of.items():
+        busy = total - idle_of.get((service, host, currency), 0.0)
+        made = tokens_of.get((service, host)) or inferences_of.get((service, host))
         # Counts of /metrics have no currency.
         if currency and made and busy > 0:
             found[service, host, currency] = busy / made
     return found
 
 
-def _models(answers: FleetAnswers) -> dict[str, str]:
-    """Return the GPU models of each host."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for host, model in answers.groups(
-        Question("device", "util_pct", "max", "max", by=("host", "model"))
-    ):
-        found[host].add(model)
-    return {host: ", ".join(sorted(models)) for host, models in found.items()}
-
-
-def _usual(costs: list[float] | None) -> float:
-    return median(costs) if costs else 0.0
-
-
-def _drift_fault(drift: CommonDrift, cause: str, detail: str, window_s: float) -> Fault:
+def _drift_fault(drift: CommonDrift, cause: str, detail: str) -> Fault:
     key = drift.key
     on = f" on {key.model}" if key.model else ""
     text = (
         f"{key.workload}{on}: cost {drift.change * 100:+.1f} % on {len(drift.hosts):,} of"
-        f" {counted(drift.compared, 'host')} in the last {format_duration(window_s)}, compared with the"
+        f" {counted(drift.compared, 'host')} in the last {format_duration(DRIFT_S)}, compared with the"
         " same time before"
     )
     labels = {name: value for name, value in key._asdict().items() if value}
     return Fault(
         "fleet_drift",
-        " ".join(labels.values()),
+        key.subject,
         text,
         "warning",
         labels,
@@ -719,61 +676,8 @@ def _change_words(change: FleetChange) -> str:
     return "; ".join((words, *beside, effect))
 
 
-class NewOutliers(FleetCheck):
-    """Finds outliers among the GPUs, as `costprobe fleet outliers` does.
-
-    A GPU that cannot be tested, because its software or model changed or it has too few runs, stays listed for the
-    period.
-
-    Args:
-        config: The section [fleet.watch].
-    """
-
-    name = "outliers"
-
-    def __init__(self, config: FleetWatchConfig) -> None:
-        self._config = config
-        self._period_ns = int(config.outliers_period_s * NS_PER_S)
-        self._listed: dict[str, _Listed] = {}
-
-    def evaluate(self, query: FleetQuery) -> None:
-        """See `FleetCheck.evaluate`."""
-        now_ns = query.now_ns
-        end_ns = now_ns - ARRIVED_NS
-        with query.over(end_ns - self._period_ns, end_ns) as answers:
-            found = fleet_outliers(answers, self._config.within)
-        tested = {(test.deviation.host, test.deviation.device) for test in found.tests}
-        now = {_subject(one.host, one.device): one for one in found.outliers}
-        for subject, listed in list(self._listed.items()):
-            host, device = listed.fault.labels["host"], listed.fault.labels.get("device", "")
-            if (host, device) in tested:
-                listed.missed, listed.tested_ns = listed.missed + 1, now_ns
-            is_over = listed.missed >= CLEAR_ANSWERS
-            if subject not in now and (is_over or now_ns - listed.tested_ns > self._period_ns):
-                del self._listed[subject]
-        for subject, one in now.items():
-            self._listed[subject] = _Listed(_outlier_fault(one), 0, now_ns)
-
-    def faults(self) -> list[Fault]:
-        """Return a fault for each outlier."""
-        return [listed.fault for listed in self._listed.values()]
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the outliers."""
-        return [asdict(listed) for listed in self._listed.values()]
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Replace the state."""
-        self._listed = {
-            entry["fault"]["subject"]: _Listed(
-                Fault(**entry["fault"]), int(entry["missed"]), int(entry["tested_ns"])
-            )
-            for entry in document
-        }
-
-
 @dataclass(slots=True)
-class _Listed:
+class ListedOutlier:
     """An outlier.
 
     Attributes:
@@ -785,6 +689,48 @@ class _Listed:
     fault: Fault
     missed: int
     tested_ns: int
+
+
+class NewOutliers(FleetCheck):
+    """Finds outliers among the GPUs, as `costprobe fleet outliers` does.
+
+    A GPU that cannot be tested, because its software or model changed or it has too few runs, stays listed for the
+    period.
+
+    Args:
+        config: The section [fleet.watch].
+    """
+
+    name = "outliers"
+    # By the subject.
+    stored = TypeAdapter(dict[str, ListedOutlier])
+
+    def __init__(self, config: FleetWatchConfig) -> None:
+        self._within = config.within
+        self.state: dict[str, ListedOutlier] = {}
+
+    def evaluate(self, query: FleetQuery) -> list[Point]:
+        """See `FleetCheck.evaluate`."""
+        now_ns = query.now_ns
+        end_ns = now_ns - ARRIVED_NS
+        with query.over(end_ns - OUTLIERS_NS, end_ns) as answers:
+            found = fleet_outliers(answers, self._within)
+        tested = {(test.host, test.device) for test in found.tests}
+        now = {_subject(one.host, one.device): one for one in found.outliers}
+        for subject, listed in list(self.state.items()):
+            host, device = listed.fault.labels["host"], listed.fault.labels.get("device", "")
+            if (host, device) in tested:
+                listed.missed, listed.tested_ns = listed.missed + 1, now_ns
+            is_over = listed.missed >= CLEAR_ANSWERS
+            if subject not in now and (is_over or now_ns - listed.tested_ns > OUTLIERS_NS):
+                del self.state[subject]
+        for subject, one in now.items():
+            self.state[subject] = ListedOutlier(_outlier_fault(one), 0, now_ns)
+        return []
+
+    def faults(self) -> list[Fault]:
+        """Return a fault for each outlier."""
+        return [listed.fault for listed in self.state.values()]
 
 
 def _subject(host: str, device: str) -> str:

@@ -92,37 +92,28 @@ class AssumedPrices:
             )
         return self._by_model(catalogue, device, cloud)
 
-    def _offer(self, catalogue: Catalogue) -> Offer | None:
-        """Return the offer that is this host in its region, rented on demand; None if unknown."""
-        instance = self.instance
-        if instance is None or instance.market == "spot":
-            return None
-        offer = catalogue.offer(instance.cloud, instance.type, instance.region)
-        return offer if offer is not None and offer.on_demand_per_h is not None else None
-
     def _host_rate(self, catalogue: Catalogue, sharing: int) -> Rate | None:
         """Return the share of the instance's price; None if the catalogue lists it nowhere."""
-        if self.instance is None:
+        instance = self.instance
+        if instance is None:
             return None
-        offer = self._offer(catalogue)
-        if offer is not None:
-            return _listed(offer, self.instance, sharing)
-        offers = catalogue.offers_of(self.instance.cloud, self.instance.type)
-        here = catalogue.offer(self.instance.cloud, self.instance.type, self.instance.region)
-        if self.instance.market == "spot" and here is not None and here.spot_per_h is not None:
-            upper = here.on_demand_per_h or here.spot_per_h
-            bounds = (min(here.spot_per_h, upper), max(here.spot_per_h, upper))
+        is_spot = instance.market == "spot"
+        here = catalogue.offer(instance.cloud, instance.type, instance.region)
+        if here is not None and not is_spot and here.on_demand_per_h is not None:
+            return _listed(here, instance, sharing)
+        if here is not None and is_spot and here.spot_per_h is not None:
+            bounds = sorted((here.spot_per_h, here.on_demand_per_h or here.spot_per_h))
             words = "typical spot price of its region"
-            return _of_host(here, self.instance, sharing, (here.spot_per_h, *bounds), words)
+            return _of_host(here, instance, sharing, (here.spot_per_h, *bounds), words)
+        offers = catalogue.offers_of(instance.cloud, instance.type)
         prices = [offer.on_demand_per_h for offer in offers if offer.on_demand_per_h is not None]
         if not prices:
             return None
-        if self.instance.market == "spot":
+        words = f"no list price of its region; that of {counted(len(prices), 'other region')}"
+        if is_spot:
             words = "rented at spot prices, of which none is known; list price"
-        else:
-            words = f"no list price of its region; that of {counted(len(prices), 'other region')}"
         values = (median(prices), min(prices), max(prices))
-        return _of_host(offers[0], self.instance, sharing, values, words)
+        return _of_host(offers[0], instance, sharing, values, words)
 
     def _by_model(self, catalogue: Catalogue, device: Device, cloud: str) -> Rate:
         models = catalogue.gpus.models_of(device.model, device.memory_bytes)
@@ -161,7 +152,7 @@ def _of_host(
     offer: Offer,
     instance: Instance,
     sharing: int,
-    values: tuple[Decimal, Decimal, Decimal],
+    values: tuple[Decimal, ...],
     words: str,
 ) -> Rate:
     """Return a device's share of an assumed price of the host: the price, its least and largest."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from fractions import Fraction
-from typing import Any
+from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from costprobe.core.money import money
 from costprobe.core.periods import utc_day
@@ -15,10 +16,6 @@ from costprobe.core.units import KWH_J
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.electricity import ElectricityConfig, Intensity, metered_per_kwh
 from costprobe.pricing.plans import NO_SPOTS, Plan, Rate, Spots, device_rate
-
-# Amounts of a rate, which are stored as text.
-_AMOUNTS = ("per_hour", "low_per_hour", "high_per_hour")
-_ELECTRICITY = ("electricity_per_j", "electricity_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +41,20 @@ class Terms:
 
     def to_document(self) -> dict[str, Any]:
         """Return the terms as JSON, with exact prices as text."""
-        parts = [[name, str(amount)] for name, amount in self.rate.parts]
-        rate = {**asdict(self.rate), "parts": parts}
-        for key in _AMOUNTS:
-            rate[key] = None if rate[key] is None else str(rate[key])
-        electricity = {name: getattr(self, name) for name in _ELECTRICITY}
-        return {"rate": rate, **electricity}
+        document: dict[str, Any] = _TERMS.dump_python(self, mode="json")
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Terms:
-        """Return the terms that `to_document` wrote."""
-        stored = document["rate"]
-        parts = tuple((str(name), Decimal(amount)) for name, amount in stored.get("parts", ()))
-        rate = {
-            **stored,
-            **{key: None if stored.get(key) is None else Decimal(stored[key]) for key in _AMOUNTS},
-            "parts": parts,
-            "origins": tuple(stored.get("origins", ())),
-        }
-        return cls(Rate(**rate), *(document[name] for name in _ELECTRICITY))
+        """Return the terms that `to_document` wrote.
+
+        Raises:
+            ValueError: It has another shape.
+        """
+        return _TERMS.validate_python(document)
+
+
+_TERMS: Final = TypeAdapter(Terms)
 
 
 class PriceBook:
@@ -133,8 +125,9 @@ class PriceBook:
         rate = self._own_rate(priced, time_ns)
         if rate is None:
             return None
-        per_j = self._electricity_per_j(rate, time_ns)
-        share = float(self._electricity_share(priced))
+        per_j, share = 0.0, self._electricity_share(priced)
+        if self._electricity is not None and not rate.electricity_included:
+            per_j = float(metered_per_kwh(self._electricity, time_ns)) / KWH_J
         return Terms(rate, share * per_j if per_j else 0.0, share)
 
     def device(self, name: str) -> Device:
@@ -158,16 +151,17 @@ class PriceBook:
         planned = self._planned(self._devices[device], time_ns)
         return self._terms(device, time_ns) if planned is None else None
 
-    def _electricity_share(self, device: Device) -> Fraction:
+    def _electricity_share(self, device: Device) -> float:
         """Return the share of the energy of its board that a device pays for.
 
         A MIG device pays for its slices, and the board for the rest, so that the shares add up to 1.
         """
-        if device.is_slice:
-            return Fraction(device.slices, device.slices_of) if device.slices_of else Fraction(0)
-        parts = self._parts.get(device.name, [])
-        held = sum((self._electricity_share(part) for part in parts), Fraction(0))
-        return max(Fraction(0), 1 - held)
+        slices, slices_of = device.slices, device.slices_of
+        if not device.is_slice:
+            parts = self.slices_of(device.name)
+            slices_of = parts[0].slices_of if parts else 0
+            slices = max(0, slices_of - sum(part.slices for part in parts))
+        return slices / slices_of if slices_of else float(not device.is_slice)
 
     def _own_rate(self, device: Device, time_ns: int) -> Rate | None:
         """Return the rate of a device, or of its slices if its board is partitioned."""
@@ -219,12 +213,6 @@ class PriceBook:
             if quote is not None:
                 return device_rate(plan, quote, len(self._sharing), device.slices or 1)
         return None
-
-    def _electricity_per_j(self, rate: Rate, time_ns: int) -> float:
-        electricity = self._electricity
-        if rate.electricity_included or electricity is None:
-            return 0.0
-        return float(metered_per_kwh(electricity, time_ns)) / KWH_J
 
 
 def _sum_of(terms: Sequence[Terms]) -> Terms:
@@ -295,36 +283,30 @@ def price_events(
     has_lapsed = new.is_lapsed and not old.is_lapsed
     electricity = _tariff_change(before, after)
     if old.price != new.price or has_lapsed:
-        title = f"{device} now costs {money(new.per_hour, new.currency)} per hour"
+        old_price, new_price = (money(rate.per_hour, rate.currency) for rate in (old, new))
+        unit, cause = "h", "reserved term" if has_lapsed else "price plan"
+        title = f"{device} now costs {new_price} per hour"
         if has_lapsed:
             title += ": its reserved term has ended"
-        return [
-            Event(
-                kind="price",
-                severity="warning" if has_lapsed else "info",
-                title=title,
-                time_ns=time_ns,
-                detail=f"{new.source} replaced {old.source}{electricity}",
-                device=device,
-                before=f"{money(old.per_hour, old.currency)}/h",
-                after=f"{money(new.per_hour, new.currency)}/h",
-                cause="reserved term" if has_lapsed else "price plan",
-            )
-        ]
-    if not electricity:
+        detail = f"{new.source} replaced {old.source}{electricity}"
+    elif electricity:
+        old_price, new_price = _per_kwh(before), _per_kwh(after)
+        unit, cause = "kWh", "electricity tariff"
+        title = f"electricity for {device} now costs {new_price} per kWh"
+        detail = "the tariff in force changed; prices include the overhead of the building (PUE)"
+    else:
         return []
-    old_kwh, new_kwh = _per_kwh(before), _per_kwh(after)
     return [
         Event(
             kind="price",
-            severity="info",
-            title=f"electricity for {device} now costs {new_kwh} per kWh",
+            severity="warning" if has_lapsed else "info",
+            title=title,
             time_ns=time_ns,
-            detail="the tariff in force changed; prices include the overhead of the building (PUE)",
+            detail=detail,
             device=device,
-            before=f"{old_kwh}/kWh",
-            after=f"{new_kwh}/kWh",
-            cause="electricity tariff",
+            before=f"{old_price}/{unit}",
+            after=f"{new_price}/{unit}",
+            cause=cause,
         )
     ]
 

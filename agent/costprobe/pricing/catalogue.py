@@ -12,112 +12,121 @@ import gzip
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAX_ROWS = 20_000
 MAX_CELL_CHARS = 400
+_CURRENCY = re.compile(r"[A-Z]{3}")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _MONTH = re.compile(r"20\d\d(-(0[1-9]|1[0-2]))?(-(0[1-9]|[12]\d|3[01]))?")
 
 
-class Row(NamedTuple):
-    """One row: the number of its line, and its cells by column."""
+# Reads a cell without spaces around it; raises ValueError with what is wrong. None for a column that
+# is not used.
+Reader = Callable[[str], Any] | None
 
-    line: int
-    cells: dict[str, str]
 
-    def text(self, column: str, *, required: bool = False) -> str:
-        """Return a cell.
+def _text(cell: str) -> str:
+    if len(cell) > MAX_CELL_CHARS or not cell.isprintable():
+        raise ValueError(f"more than {MAX_CELL_CHARS} or unprintable characters")
+    return cell
 
-        Raises:
-            ValueError: It is too long, contains control characters, or is empty and required.
-        """
-        value = self.cells[column].strip()
-        if len(value) > MAX_CELL_CHARS or not value.isprintable():
-            raise self.error(column, f"more than {MAX_CELL_CHARS} or unprintable characters")
-        if required and not value:
-            raise self.error(column, "is empty")
-        return value
 
-    def number(self, column: str, least: Decimal, largest: Decimal) -> Decimal | None:
-        """Return a number; None for an empty cell.
+def _required(cell: str) -> str:
+    if not cell:
+        raise ValueError("is empty")
+    return cell
 
-        Raises:
-            ValueError: It is no number from `least` to `largest`.
-        """
-        text = self.text(column)
-        if not text:
+
+def _number(least: str | int, largest: str | int) -> Reader:
+    """Return the reader of a number within limits; None for an empty cell."""
+
+    def read(cell: str) -> Decimal | None:
+        if not cell:
             return None
         try:
-            value = Decimal(text)
+            value = Decimal(cell)
         except InvalidOperation:
-            raise self.error(column, "is not a number") from None
-        if not value.is_finite() or not least <= value <= largest:
-            raise self.error(column, f"{text} is not from {least} to {largest}")
+            raise ValueError("is not a number") from None
+        if not value.is_finite() or not Decimal(least) <= value <= Decimal(largest):
+            raise ValueError(f"{cell} is not from {least} to {largest}")
         return value
 
-    def month(self, column: str) -> str:
-        """Return a day, month or year as in ISO 8601; empty for an empty cell.
-
-        Raises:
-            ValueError: It is none.
-        """
-        text = self.text(column)
-        if text and not _MONTH.fullmatch(text):
-            raise self.error(column, "is not a date such as 2026-07")
-        return text
-
-    def error(self, column: str, problem: str) -> ValueError:
-        """Return an error with the place in the file."""
-        return ValueError(f"line {self.line}: {column}: {problem}")
+    return read
 
 
-def lines_of(text: str) -> Iterator[str]:
+def _month(cell: str) -> str:
+    """Read a day, month or year as in ISO 8601; empty for an empty cell."""
+    if cell and not _MONTH.fullmatch(cell):
+        raise ValueError("is not a date such as 2026-07")
+    return cell
+
+
+def _currency(cell: str) -> str:
+    if not _CURRENCY.fullmatch(cell):
+        raise ValueError('is not an ISO 4217 code such as "USD"')
+    return cell
+
+
+def _lines_of(text: str) -> Iterator[str]:
     """Yield the lines of a table with their ends; a list of all would cost the daemon memory."""
     return (found[0] for found in _LINE.finditer(text))
 
 
-def rows_of(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a CSV table; lines that begin with # are comments.
+def _rows_of(
+    lines: Iterable[str], readers: Mapping[str, Reader]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of the line and the values of each row of a CSV table; # begins a comment.
 
     Args:
         lines: The lines of the table, with a header.
-        columns: The header that it must have.
+        readers: The columns that it must have, in order.
 
     Raises:
-        ValueError: Another header, too many rows, or a row with too few or too many cells.
+        ValueError: Another header, too many rows, or a row with too few or too many cells, or one that
+            is too long, is unprintable, or has no such value; the message states the line.
     """
     # Comments become empty lines, which the parser skips, so that the numbers of lines stay right.
     reader = csv.reader(("\n" if line.startswith("#") else line for line in lines), strict=True)
     try:
         table = ((reader.line_num, cells) for cells in reader if cells)
-        _, header = next(table, (0, []))
-        if header != list(columns):
-            raise ValueError(f"its header is not {','.join(columns)}")
+        if next(table, (0, []))[1] != list(readers):
+            raise ValueError(f"its header is not {','.join(readers)}")
         for number, (line, cells) in enumerate(table):
             if number >= MAX_ROWS:
                 raise ValueError(f"has more than {MAX_ROWS} rows")
-            if len(cells) != len(columns):
-                raise ValueError(f"line {line}: has {len(cells)} cells, not {len(columns)}")
-            yield Row(line, dict(zip(columns, cells, strict=True)))
+            if len(cells) != len(readers):
+                raise ValueError(f"line {line}: has {len(cells)} cells, not {len(readers)}")
+            yield line, _values(line, cells, readers)
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: not valid CSV ({error})") from error
 
 
+def _values(line: int, cells: Sequence[str], readers: Mapping[str, Reader]) -> dict[str, Any]:
+    values = {}
+    for (column, read), cell in zip(readers.items(), map(str.strip, cells), strict=True):
+        try:
+            if read is not None:
+                values[column] = read(_text(cell))
+        except ValueError as error:
+            raise ValueError(f"line {line}: {column}: {error}") from None
+    return values
+
+
 _PEAKS = ("fp32", "tf32", "fp16", "bf16")
-GPU_COLUMNS = (
-    "gpu_model",
-    "memory_gb",
-    "tdp_w",
-    "memory_gb_per_s",
-    *(f"{precision}_tflops" for precision in _PEAKS),
-    "source",
-)
+_GPU: Mapping[str, Reader] = {
+    "gpu_model": _required,
+    "memory_gb": _number(1, 1024),
+    "tdp_w": None,
+    "memory_gb_per_s": _number(1, 100_000),
+    **{f"{precision}_tflops": _number(1, 100_000) for precision in _PEAKS},
+    "source": None,
+}
 # Old drivers omit the vendor's name, new ones the product line's.
 _BRANDS = {"NVIDIA", "TESLA", "QUADRO", "GEFORCE", "AMD", "INSTINCT", "HGX"}
 _NO_PART_OF_A_MODEL = {"GENERATION", "EDITION", "AC", "LC", "GPU"}
@@ -221,22 +230,17 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
     """
     return tuple(
         GpuModel(
-            row.text("gpu_model", required=True),
-            row.number("memory_gb", Decimal(1), Decimal(1024)),
-            None if (bandwidth := _peak(row, "memory_gb_per_s")) is None else bandwidth * GIGA,
+            row["gpu_model"],
+            row["memory_gb"],
+            row["memory_gb_per_s"] and float(row["memory_gb_per_s"]) * GIGA,
             {
-                precision: peak * TERA
+                precision: float(row[f"{precision}_tflops"]) * TERA
                 for precision in _PEAKS
-                if (peak := _peak(row, f"{precision}_tflops")) is not None
+                if row[f"{precision}_tflops"] is not None
             },
         )
-        for row in rows_of(lines_of(text), GPU_COLUMNS)
+        for _, row in _rows_of(_lines_of(text), _GPU)
     )
-
-
-def _peak(row: Row, column: str) -> float | None:
-    value = row.number(column, Decimal(1), Decimal(100_000))
-    return None if value is None else float(value)
 
 
 def _parts(name: str) -> _Parts:
@@ -254,43 +258,44 @@ def _parts(name: str) -> _Parts:
     return _Parts(frozenset(family), form, memory_gb)
 
 
-OFFER_COLUMNS = (
-    "cloud",
-    "instance",
-    "region",
-    "gpu_model",
-    "gpu_count",
-    "gpu_memory_gb",
-    "vcpu",
-    "memory_gb",
-    "currency",
-    "on_demand_per_h",
-    "reserved_1y_per_h",
-    "reserved_3y_per_h",
-    "spot_per_h",
-    "as_of",
-    "doubt",
-    "source",
-)
-PURCHASE_COLUMNS = (
-    "gpu_model",
-    "gpu_count",
-    "condition",
-    "currency",
-    "purchase_price_low",
-    "purchase_price_high",
-    "as_of",
-    "source",
-)
+# The largest GPU instance of 2026 costs 143 USD an hour; a price in cents would be above the limit.
+_per_h = _number("0.001", 2000)
+_OFFER: Mapping[str, Reader] = {
+    "cloud": _required,
+    "instance": _required,
+    "region": _required,
+    "gpu_model": str,
+    "gpu_count": _number("0.01", 72),
+    "gpu_memory_gb": None,
+    "vcpu": _number(1, 2048),
+    "memory_gb": _number("0.5", 65536),
+    "currency": _currency,
+    "on_demand_per_h": _per_h,
+    "reserved_1y_per_h": _per_h,
+    "reserved_3y_per_h": _per_h,
+    "spot_per_h": _per_h,
+    "as_of": _month,
+    "doubt": str,
+    "source": _required,
+}
+OFFER_COLUMNS = tuple(_OFFER)
+_PURCHASE: Mapping[str, Reader] = {
+    "gpu_model": _required,
+    "gpu_count": _number(1, 72),
+    "condition": str,
+    "currency": _currency,
+    "purchase_price_low": _number(10, 10_000_000),
+    "purchase_price_high": _number(10, 10_000_000),
+    "as_of": _month,
+    "source": _required,
+}
 # A row for each region of the cloud that has no row of its own.
 ALL_REGIONS = "all"
 _VERSION = re.compile(r"# costprobe price catalogue, version (\d{4}-\d\d-\d\d)\s*")
-_CURRENCY = re.compile(r"[A-Z]{3}")
-# The largest GPU instance of 2026 costs 143 USD an hour; a price in cents would be above the limit.
-_LEAST_PER_H, _LARGEST_PER_H = Decimal("0.001"), Decimal(2000)
 # Market prices were seen up to this multiple of the on-demand price.
 _LARGEST_SPOT_SHARE = Decimal(2)
 _CONDITIONS = ("new", "used")
+_PURCHASE_PRICES = ("purchase_price_low", "purchase_price_high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +393,8 @@ class PackedOffers:
     def __iter__(self) -> Iterator[Offer]:
         # By the line: the unpacked table would be the daemon's largest block of memory.
         with gzip.open(io.BytesIO(self._packed), "rt", encoding="utf-8", newline="\n") as lines:
-            yield from map(_offer, rows_of(lines, OFFER_COLUMNS))
+            for line, row in _rows_of(lines, _OFFER):
+                yield _offer(line, row)
 
 
 def version_of(table: str) -> date:
@@ -418,12 +424,12 @@ def parse_offers(text: str) -> tuple[date, tuple[Offer, ...]]:
     """
     version = version_of(text)
     offers: dict[tuple[str, str, str], Offer] = {}
-    for row in rows_of(lines_of(text), OFFER_COLUMNS):
-        offer = _offer(row)
+    for line, row in _rows_of(_lines_of(text), _OFFER):
+        offer = _offer(line, row)
         if offer.key in offers:
-            raise row.error("instance", "occurs twice in this region; keep one row")
+            raise _error(line, "instance", "occurs twice in this region; keep one row")
         if offer.as_of > version.isoformat():
-            raise row.error("as_of", f"is after the version {version} of the table")
+            raise _error(line, "as_of", f"is after the version {version} of the table")
         offers[offer.key] = offer
     if not offers:
         raise ValueError("has no row")
@@ -436,7 +442,15 @@ def parse_purchases(text: str) -> tuple[Purchase, ...]:
     Raises:
         ValueError: Another schema, or a value out of range; the message states the line.
     """
-    return tuple(_purchase(row) for row in rows_of(lines_of(text), PURCHASE_COLUMNS))
+    found = []
+    for line, row in _rows_of(_lines_of(text), _PURCHASE):
+        count, low, high = (row[name] for name in ("gpu_count", *_PURCHASE_PRICES))
+        if low is None or high is None or count is None or low > high:
+            raise _error(line, "gpu_count", "a row needs gpu_count, and a lower and a higher price")
+        if row["condition"] not in _CONDITIONS:
+            raise _error(line, "condition", f"is not one of {', '.join(_CONDITIONS)}")
+        found.append(Purchase(**row))
+    return tuple(found)
 
 
 def catalogue_prices(
@@ -459,72 +473,24 @@ def catalogue_prices(
     return [price for price in prices if price is not None]
 
 
-def _offer(row: Row) -> Offer:
-    prices = {
-        column: row.number(column, _LEAST_PER_H, _LARGEST_PER_H)
-        for column in OFFER_COLUMNS
-        if column.endswith("_per_h")
-    }
-    _check_prices(row, prices)
-    return Offer(
-        cloud=row.text("cloud", required=True),
-        instance=row.text("instance", required=True),
-        region=row.text("region", required=True),
-        gpu_model=row.text("gpu_model"),
-        gpu_count=row.number("gpu_count", Decimal("0.01"), Decimal(72)),
-        vcpu=row.number("vcpu", Decimal(1), Decimal(2048)),
-        memory_gb=row.number("memory_gb", Decimal("0.5"), Decimal(65536)),
-        currency=currency_of(row),
-        as_of=row.month("as_of"),
-        doubt=row.text("doubt"),
-        source=row.text("source", required=True),
-        **prices,
-    )
-
-
-def _check_prices(row: Row, prices: dict[str, Decimal | None]) -> None:
-    on_demand, spot = prices["on_demand_per_h"], prices["spot_per_h"]
-    committed = [prices["reserved_1y_per_h"], prices["reserved_3y_per_h"]]
-    if all(price is None for price in prices.values()):
-        raise row.error("on_demand_per_h", "a row needs a price")
-    for price in committed:
-        if price is not None and (on_demand is None or price > on_demand):
-            raise row.error("reserved_1y_per_h", "a commitment costs more than on demand")
+def _offer(line: int, row: dict[str, Any]) -> Offer:
+    offer = Offer(**row)
+    on_demand, spot = offer.on_demand_per_h, offer.spot_per_h
+    committed = [
+        price for price in (offer.reserved_1y_per_h, offer.reserved_3y_per_h) if price is not None
+    ]
+    if on_demand is None and spot is None and not committed:
+        raise _error(line, "on_demand_per_h", "a row needs a price")
+    if committed and (on_demand is None or max(committed) > on_demand):
+        raise _error(line, "reserved_1y_per_h", "a commitment costs more than on demand")
     if spot is not None and on_demand is not None and spot > on_demand * _LARGEST_SPOT_SHARE:
-        raise row.error("spot_per_h", f"is more than {_LARGEST_SPOT_SHARE} times on demand")
+        words = f"is more than {_LARGEST_SPOT_SHARE} times on demand"
+        raise _error(line, "spot_per_h", words)
+    return offer
 
 
-def _purchase(row: Row) -> Purchase:
-    low = row.number("purchase_price_low", Decimal(10), Decimal(10_000_000))
-    high = row.number("purchase_price_high", Decimal(10), Decimal(10_000_000))
-    count = row.number("gpu_count", Decimal(1), Decimal(72))
-    if low is None or high is None or count is None or low > high:
-        raise row.error("gpu_count", "a row needs gpu_count, and a lower and a higher price")
-    condition = row.text("condition")
-    if condition not in _CONDITIONS:
-        raise row.error("condition", f"is not one of {', '.join(_CONDITIONS)}")
-    return Purchase(
-        gpu_model=row.text("gpu_model", required=True),
-        gpu_count=count,
-        condition=condition,
-        currency=currency_of(row),
-        purchase_price_low=low,
-        purchase_price_high=high,
-        as_of=row.month("as_of"),
-        source=row.text("source", required=True),
-    )
-
-
-def currency_of(row: Row) -> str:
-    """Return the currency of a row.
-
-    Raises:
-        ValueError: It is no ISO 4217 code.
-    """
-    currency = row.text("currency")
-    if not _CURRENCY.fullmatch(currency):
-        raise row.error("currency", 'is not an ISO 4217 code such as "USD"')
-    return currency
+def _error(line: int, column: str, problem: str) -> ValueError:
+    return ValueError(f"line {line}: {column}: {problem}")
 
 
 # Currency of ranges: prices in different currencies have no common range.
@@ -658,18 +624,19 @@ def _range(offers: Iterable[tuple[Offer, Decimal | None]]) -> PriceRange | None:
     )
 
 
-HOSTED_COLUMNS = (
-    "model",
-    "per_million_tokens_in",
-    "per_million_tokens_cached",
-    "per_million_tokens_out",
-    "currency",
-    "as_of",
-    "doubt",
-    "source",
-)
 # The dearest model of 2026 costs 600 USD per million output tokens.
-_LARGEST = Decimal(10_000)
+_per_million = _number(0, 10_000)
+_HOSTED: Mapping[str, Reader] = {
+    "model": _required,
+    "per_million_tokens_in": _per_million,
+    "per_million_tokens_cached": _per_million,
+    "per_million_tokens_out": _per_million,
+    "currency": _currency,
+    "as_of": _month,
+    "doubt": str,
+    "source": _required,
+}
+HOSTED_COLUMNS = tuple(_HOSTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -709,25 +676,15 @@ def parse_hosted(text: str) -> dict[str, HostedPrice]:
             line.
     """
     prices: dict[str, HostedPrice] = {}
-    for row in rows_of(lines_of(text), HOSTED_COLUMNS):
-        model = row.text("model", required=True)
-        if model in prices:
-            raise row.error("model", "occurs twice; keep one row")
-        per_in, cached, per_out = (
-            row.number(column, Decimal(0), _LARGEST) for column in HOSTED_COLUMNS[1:4]
-        )
-        if per_in is None or per_out is None:
-            raise row.error("per_million_tokens_in", "a row needs a price of both kinds of tokens")
-        if cached is not None and cached > per_in:
-            raise row.error("per_million_tokens_cached", "is more than that of other input")
-        prices[model] = HostedPrice(
-            model,
-            per_in,
-            cached,
-            per_out,
-            currency_of(row),
-            row.month("as_of"),
-            row.text("doubt"),
-            row.text("source", required=True),
-        )
+    for line, row in _rows_of(_lines_of(text), _HOSTED):
+        price = HostedPrice(**row)
+        if price.model in prices:
+            raise _error(line, "model", "occurs twice; keep one row")
+        if row["per_million_tokens_in"] is None or row["per_million_tokens_out"] is None:
+            words = "a row needs a price of both kinds of tokens"
+            raise _error(line, "per_million_tokens_in", words)
+        cached = price.per_million_tokens_cached
+        if cached is not None and cached > price.per_million_tokens_in:
+            raise _error(line, "per_million_tokens_cached", "is more than that of other input")
+        prices[price.model] = price
     return prices

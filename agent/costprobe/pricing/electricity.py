@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import (
-    Currency,
     Day,
     Section,
     SignedMoney,
@@ -97,7 +96,8 @@ class EarlierTariffConfig(TariffConfig):
 class ElectricityConfig(TariffConfig):
     """The current tariff, and earlier ones."""
 
-    currency: Currency = Field("USD", description="ISO 4217 code.", examples=["USD"])
+    removed: ClassVar = {"currency": "a tariff is in the currency of the prices"}
+
     earlier: tuple[EarlierTariffConfig, ...] = Field(
         (),
         max_length=200,
@@ -301,18 +301,6 @@ def parse_carbon(text: str, now_ns: int) -> list[TimedValue]:
         ValueError: It contains no intensity or an invalid one; the message states the expected format.
     """
     return parse_timed(text, now_ns, FORMAT)
-
-
-def valid_until_ns(values: Sequence[TimedValue], now_ns: int) -> int:
-    """Return the UTC ns up to which an answer is valid: the time of its newest figure, at most now.
-
-    The intensity of a grid applies to its hour, unlike a price, which applies until the next.
-
-    Args:
-        values: Figures just read, at least one.
-        now_ns: UTC in ns of now.
-    """
-    return min(now_ns, max(value.time_ns for value in values))
 
 
 NO_CARBON = CarbonBook(None, None, ())

@@ -59,10 +59,10 @@ ALWAYS: Final = date(1970, 1, 1)
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "aws": ("instance", "region"),
     "azure": ("instance", "region"),
-    "gcp": ("skus", "key_file"),
+    "gcp": ("skus", "key"),
     "catalogue": ("instance", "region"),
 }
-_API_KEYS = ("instance", "region", "skus", "key_file")
+_API_KEYS = ("instance", "region", "skus", "key")
 
 
 class Quote(NamedTuple):
@@ -159,9 +159,8 @@ def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[Time
         # Output of `aws pricing get-products`.
         document = bounded_object(text)
         if isinstance(document.get("PriceList"), list):
-            price = only_price(
-                list(aws_price_list(document, currency, now_ns)), "one instance on demand"
-            )
+            prices = aws_price_list(document, currency, now_ns)
+            price = only_price(prices, "one instance on demand")
             return [TimedValue(now_ns, price)]
     return parse_timed(text, now_ns, FORMAT, currency)
 

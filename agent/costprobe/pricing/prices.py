@@ -46,7 +46,6 @@ from costprobe.pricing.electricity import (
     CarbonConfig,
     ElectricityConfig,
     parse_carbon,
-    valid_until_ns,
 )
 from costprobe.pricing.plans import FeedPlan, Plan, Spots, parse_spot
 from costprobe.pricing.timed import TimedValue, TimedValues
@@ -63,50 +62,45 @@ RETRY_S: Final = 300.0
 CARBON_STATE: Final = "carbon intensity"
 
 
-def _now(news: Sequence[TimedValue], now_ns: int) -> int:
-    del news
-    return now_ns
-
-
 @dataclass(frozen=True, slots=True)
 class FeedKind:
-    """The kind of a feed.
+    """A feed: its source, and how it is shown.
 
     Attributes:
+        source: The configuration of the source.
         title: Its name in events: "spot price NAME".
         noun: Name of a value: "price".
         state: Name of its stored document.
         keys: Names of the value in force and of the number of values in the status.
         parse: Parses the source's output at a UTC ns.
-        valid_until_ns: Returns the UTC ns up to which values just read are valid.
+        is_dated: Whether an answer is valid up to its newest figure only.
         labels: Further entries of the status.
     """
 
+    source: SourceConfig
     title: str
     noun: str
     state: str
     keys: tuple[str, str]
     parse: Callable[[str, int], list[TimedValue]]
-    valid_until_ns: Callable[[Sequence[TimedValue], int], int] = _now
+    is_dated: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    def updated(self, known: TimedValues, now_ns: int) -> TimedValues:
+        """Read the source, and return the known values with its values at a UTC ns.
 
-def _read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[TimedValue]:
-    """Read and parse the values of a source.
-
-    Args:
-        kind: Kind of the values.
-        source: Their source.
-        now_ns: UTC in ns.
-
-    Raises:
-        SourceError: The source cannot be read, or returns something else.
-    """
-    text = read_output(source)
-    try:
-        return kind.parse(text, now_ns)
-    except ValueError as error:
-        raise SourceError(f"{source_name(source)}: {outside_text(str(error))}") from None
+        Raises:
+            SourceError: The source cannot be read, or returns something else.
+        """
+        text = read_output(self.source)
+        try:
+            news = self.parse(text, now_ns)
+        except ValueError as error:
+            reason = outside_text(str(error))
+            raise SourceError(f"{source_name(self.source)}: {reason}") from None
+        # The intensity of a grid applies to its hour, unlike a price, which applies until the next.
+        newest_ns = max(value.time_ns for value in news) if self.is_dated else now_ns
+        return known.updated(news, min(now_ns, newest_ns))
 
 
 def read_output(source: SourceConfig) -> str:
@@ -136,8 +130,7 @@ class TimedFeed:
     """A value that a source provides over time.
 
     Args:
-        kind: The kind of the feed.
-        source: The source's configuration section.
+        kind: The feed.
         ledger: Stores the values, so that they survive a restart and past rows keep theirs.
         clock: The host's clocks.
         on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
@@ -146,19 +139,18 @@ class TimedFeed:
     def __init__(
         self,
         kind: FeedKind,
-        source: SourceConfig,
         ledger: Ledger,
         clock: Clock,
         on_event: Callable[[Event], None],
     ) -> None:
         self.kind = kind
-        self.source = source
+        self.source = kind.source
         self._ledger = ledger
         self._clock = clock
         self._on_event = on_event
         self._lock = Lock()
         self._error: str | None = None
-        self._backoff = RetryBackoff(RETRY_S, source.every_s, Random())  # noqa: S311 - jitter
+        self._backoff = RetryBackoff(RETRY_S, self.source.every_s, Random())  # noqa: S311 - jitter
         self._retry_ns = 0
         stored = restored(ledger, kind.state, TimedValues.from_document)
         self._known = stored or TimedValues()
@@ -173,14 +165,20 @@ class TimedFeed:
     def refresh(self) -> None:
         """Read the source; if it fails the last known value stays in force."""
         now_ns = self._clock.time_ns()
-        with self._lock:
-            self._known = self._known.without_future(now_ns)
+        known = self.current().without_future(now_ns)
         try:
-            news = _read_values(self.kind, self.source, now_ns)
+            known = self.kind.updated(known, now_ns)
         except SourceError as error:
             self._failed(str(error))
         else:
-            self._take(news, now_ns)
+            self._ledger.put_state(self.kind.state, known.to_document())
+            self._backoff.succeeded()
+            if self._error is not None:
+                self._error = None
+                title = f"{self.kind.title}: its source works again"
+                self._on_event(Event("fault", "info", title, now_ns))
+        with self._lock:
+            self._known = known
         self._notice_staleness()
 
     def retry(self) -> None:
@@ -202,17 +200,6 @@ class TimedFeed:
             self.kind.keys[1]: len(values.values),
             "last_error": self._error,
         }
-
-    def _take(self, news: Sequence[TimedValue], now_ns: int) -> None:
-        with self._lock:
-            values = self._known.updated(news, self.kind.valid_until_ns(news, now_ns))
-            self._known = values
-        self._ledger.put_state(self.kind.state, values.to_document())
-        self._backoff.succeeded()
-        if self._error is not None:
-            self._error = None
-            title = f"{self.kind.title}: its source works again"
-            self._on_event(Event("fault", "info", title, now_ns))
 
     def _is_stale(self, values: TimedValues) -> bool:
         return values.is_stale(self._clock.time_ns(), self.source.stale_after_s)
@@ -248,14 +235,24 @@ class TimedFeed:
         self._on_event(Event("fault", "warning", title, now_ns, detail=detail, cause=cause))
 
 
-_CARBON: Final = FeedKind(
-    title=CARBON_STATE,
-    noun="intensity",
-    state=CARBON_STATE,
-    keys=("g_per_kwh", "intensities"),
-    parse=parse_carbon,
-    valid_until_ns=valid_until_ns,
-)
+def _of_carbon(carbon: CarbonConfig) -> FeedKind:
+    keys = ("g_per_kwh", "intensities")
+    return FeedKind(
+        carbon, CARBON_STATE, "intensity", CARBON_STATE, keys, parse_carbon, is_dated=True
+    )
+
+
+def _of_plan(plan: FeedPlan) -> FeedKind:
+    """Return the feed of a plan, whose currency the source must not contradict."""
+    return FeedKind(
+        plan,
+        title=f"{plan.plan} price {plan.name}",
+        noun="price",
+        state=f"{plan.plan} {plan.name}",
+        keys=("price_per_h", "prices"),
+        parse=partial(parse_spot, currency=plan.currency),
+        labels={"currency": plan.currency},
+    )
 
 
 class Feeds:
@@ -283,9 +280,9 @@ class Feeds:
     ) -> None:
         feed = partial(TimedFeed, ledger=ledger, clock=clock, on_event=on_event)
         self.prices = {
-            plan.name: feed(_kind_of(plan), plan) for plan in plans if isinstance(plan, FeedPlan)
+            plan.name: feed(_of_plan(plan)) for plan in plans if isinstance(plan, FeedPlan)
         }
-        self.carbon = feed(_CARBON, carbon) if carbon is not None and carbon.sources else None
+        self.carbon = feed(_of_carbon(carbon)) if carbon and carbon.sources else None
 
     def spots(self) -> Spots:
         """Return the known prices, by the plans' names."""
@@ -294,18 +291,6 @@ class Feeds:
     def intensities(self) -> TimedValues:
         """Return the known carbon intensities; empty without a source."""
         return self.carbon.current() if self.carbon else TimedValues()
-
-
-def _kind_of(plan: FeedPlan) -> FeedKind:
-    """Return the feed kind of a plan, whose currency the source must not contradict."""
-    return FeedKind(
-        title=f"{plan.plan} price {plan.name}",
-        noun="price",
-        state=f"{plan.plan} {plan.name}",
-        keys=("price_per_h", "prices"),
-        parse=partial(parse_spot, currency=plan.currency),
-        labels={"currency": plan.currency},
-    )
 
 
 class RememberedPrices:
@@ -511,7 +496,7 @@ class StoredPrices:
         carbon = self._carbon
         intensities = TimedValues()
         if carbon is not None and carbon.sources:
-            intensities = self._known(_CARBON, carbon, self._states())
+            intensities = self._known(_of_carbon(carbon), self._states())
         return CarbonBook(carbon, self.electricity, devices, lambda: intensities)
 
     def spots(self, more: Sequence[Plan] = ()) -> Spots:
@@ -522,7 +507,7 @@ class StoredPrices:
         """
         plans = [plan for plan in (*self.plans, *more) if isinstance(plan, FeedPlan)]
         states = self._states() if plans else {}
-        return {plan.name: self._known(_kind_of(plan), plan, states) for plan in plans}
+        return {plan.name: self._known(_of_plan(plan), states) for plan in plans}
 
     def _states(self) -> dict[str, tuple[Any, int]]:
         try:
@@ -531,19 +516,15 @@ class StoredPrices:
         except StoreError:
             return {}  # no daemon has run here yet
 
-    def _known(
-        self, kind: FeedKind, source: SourceConfig, states: dict[str, tuple[Any, int]]
-    ) -> TimedValues:
+    def _known(self, kind: FeedKind, states: dict[str, tuple[Any, int]]) -> TimedValues:
         document, _ = states.get(kind.state, (None, 0))
         if document:
             try:
                 return TimedValues.from_document(document)
-            except (ArithmeticError, KeyError, TypeError, ValueError):
+            except ValueError:
                 self.notes.append(f"{kind.title}: the stored values are damaged")
-        now_ns = time.time_ns()
         try:
-            news = _read_values(kind, source, now_ns)
+            return kind.updated(TimedValues(), time.time_ns())
         except SourceError as error:
             self.notes.append(f"{kind.title}: {error}")
             return TimedValues()
-        return TimedValues().updated(news, kind.valid_until_ns(news, now_ns))

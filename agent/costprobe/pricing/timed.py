@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter
 
 from costprobe.core.outside import bounded_json
 from costprobe.core.periods import parse_date_ns
@@ -47,8 +49,7 @@ _SPACES: Final = re.compile(r"[\s_.-]")
 _Entry = tuple[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class TimedValue:
+class TimedValue(NamedTuple):
     """A figure that applies from an instant on.
 
     Attributes:
@@ -113,14 +114,20 @@ class TimedValues:
 
     def to_document(self) -> dict[str, Any]:
         """Return the figures as JSON, with exact values as text."""
-        values = [[value.time_ns, str(value.value)] for value in self.values]
-        return {"values": values, "seen_ns": self.seen_ns}
+        document: dict[str, Any] = _VALUES.dump_python(self, mode="json")
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> TimedValues:
-        """Return the figures that `to_document` wrote."""
-        values = (TimedValue(int(ns), Decimal(text)) for ns, text in document["values"])
-        return cls(tuple(values), document["seen_ns"])
+        """Return the figures that `to_document` wrote.
+
+        Raises:
+            ValueError: It has another shape.
+        """
+        return _VALUES.validate_python(document)
+
+
+_VALUES: Final = TypeAdapter(TimedValues)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,5 +9,6 @@ state of each job. Rows of `cold_start` and `sweep` are made here or by a comman
 them to the daemon.
 
 Open `run` first: one run from the request to the measured result. `jobs` decides when a probe may
-run; `cost` is the pure function from a result to rows, events and the next state.
+run; `cost` is the pure function from a measured run to its complete record, events and the next
+state; `rows` writes the record as rows and as JSON.
 """

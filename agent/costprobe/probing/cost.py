@@ -1,47 +1,155 @@
-"""Cost per inference of a probe run, on a device without other load; what changed since the last.
+"""One priced run of a probe: its cost, energy and emissions per inference, and what changed since the last.
 
 Source: docs/cost.md: (∫ r dt + tariff x PUE x E / 3.6e6) / N over the steady-state window, with r
 in currency per device-second, E in joules and N inferences.
 
-`account_run` converts the result of a probe to rows, its events and the state for the next run:
-it prices the run, adds its emissions and rolling cost, and compares price, tariff, software and
-board with those of earlier runs.
+`account_run` completes the record of a run and returns its events and the state for the next run: it
+adds price, emissions and rolling cost, and compares price, tariff, software and board with those of
+earlier runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from costprobe.core.records import BATCH, BOARD, CostSample, Event, Point, ProbeResult
-from costprobe.core.schema import event_point
+from costprobe.adapters.probe_child.results import ProbeResult
+from costprobe.core.records import (
+    BATCH,
+    BOARD,
+    Energy,
+    EnergyMethod,
+    EnergyScope,
+    Event,
+    FieldValue,
+)
 from costprobe.core.statistics import Rolled, RollingCosts, RollingSample, quantile
 from costprobe.pricing.book import Prices, Terms, price_events
-from costprobe.pricing.electricity import emission
-from costprobe.probing.rows import (
-    KnownEnergy,
-    MeasuredRun,
-    ProbeEnergy,
-    ProbeReport,
-    cost_point,
-    energy_per_inference,
-    probe_point,
-    software_point,
-)
+from costprobe.pricing.electricity import Emission, emission
+from costprobe.probing.roofline import UNKNOWN_LIMIT, PassLimit
 
 
-def software_event(
-    result: ProbeResult, before: Mapping[str, Any], now: Mapping[str, Any], time_ns: int
-) -> Event:
+@dataclass(frozen=True, slots=True)
+class ProbeEnergy:
+    """Joules per inference with their method and uncertainty.
+
+    Attributes:
+        per_inference_j: Gross joules per inference, idle power included.
+        above_idle_j: Joules per inference above idle power; None until idle power is measured.
+        method: How the energy was measured; `last_known` if it is that of an earlier run.
+        rel_err: Relative uncertainty of per_inference_j.
+        scope: What it covers, as in `Energy`.
+        suspect: True if energy counter and power disagree; None until they were compared.
+    """
+
+    per_inference_j: float
+    above_idle_j: float | None
+    method: EnergyMethod
+    rel_err: float
+    scope: EnergyScope = "device"
+    suspect: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostSample:
+    """Cost of one inference by component, in one currency.
+
+    Attributes:
+        currency: ISO 4217 code.
+        plan: Kind of the price plan that was in force.
+        hardware: Currency per inference for holding the device.
+        energy: Currency per inference for electricity that the plan does not include.
+        reference: Cost of the same sample at the baseline price.
+        is_stale: Whether the price is a stale spot price.
+        roofline: Cost if a pass took no longer than the board's physical limit, with the same
+            electricity; None where the limit is unknown.
+    """
+
+    currency: str
+    plan: str
+    hardware: float
+    energy: float
+    reference: float
+    is_stale: bool = False
+    roofline: float | None = None
+
+    @property
+    def per_inference(self) -> float:
+        """Currency per inference, all components."""
+        return self.hardware + self.energy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRun(ProbeResult):
+    """A probe's result with what the sensors measured in its window, and once it is priced what it cost.
+
+    Attributes:
+        every_s: Seconds between runs.
+        board: Permanent identity of the board, or of several boards in order; empty if there is none.
+        limit: Physical limit of a pass on the board.
+        activity: Conditions of the device in the window, as fields; only known ones.
+        window_energy: The device's energy in the window; None if unknown.
+        energy_absent: Reason why it is unknown.
+        time_ns: UTC in ns of the window's end.
+        latency_spread: Half of the range of the medians of the last runs, relative; None if too few.
+        energy: Joules per inference; None if unknown.
+        terms: The price terms in force; None without a price.
+        cost: Currency per inference; None if unknown.
+        rolled: Summaries of the rolling windows, by name.
+        emitted: Grams of CO2-equivalent per inference; None if unknown.
+    """
+
+    every_s: float
+    board: str = ""
+    limit: PassLimit = UNKNOWN_LIMIT
+    activity: Mapping[str, FieldValue | None] = field(default_factory=lambda: MappingProxyType({}))
+    window_energy: Energy | None = None
+    energy_absent: str = ""
+    time_ns: int = 0
+    latency_spread: float | None = None
+    energy: ProbeEnergy | None = None
+    terms: Terms | None = None
+    cost: CostSample | None = None
+    rolled: Mapping[str, Rolled] = field(default_factory=lambda: MappingProxyType({}))
+    emitted: Emission | None = None
+
+    @property
+    def contended(self) -> bool | None:
+        """Whether others used the device during the run; None where unknown."""
+        contended = self.activity.get("contended")
+        return None if contended is None else bool(contended)
+
+
+def energy_per_inference(run: ProbeRun) -> ProbeEnergy | None:
+    """Divide the energy of a steady-state window by its inferences; None if it is unknown."""
+    energy = run.window_energy
+    if energy is None:
+        return None
+    above_idle_j = None
+    if energy.idle_power_w is not None:
+        above_j = energy.energy_j - energy.idle_power_w * run.window_s
+        # Energy below idle power cannot be attributed to the probe.
+        above_idle_j = above_j / run.inferences if above_j > 0 else None
+    return ProbeEnergy(
+        per_inference_j=energy.energy_j / run.inferences,
+        above_idle_j=above_idle_j,
+        method=energy.method,
+        rel_err=energy.rel_err,
+        scope=energy.scope,
+        suspect=energy.suspect,
+    )
+
+
+def software_event(run: ProbeRun, before: Mapping[str, Any], now: Mapping[str, Any]) -> Event:
     """Return the event of changed software, another board or another batch.
 
     Args:
-        result: The first run after the change.
+        run: The first run after the change.
         before: Names and versions of the previous run's software; its board's identity as BOARD, and
             its batch as BATCH.
         now: The same of this run.
-        time_ns: UTC in ns of the end of the steady-state window.
     """
     changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
     changed_part = (
@@ -52,11 +160,11 @@ def software_event(
     return Event(
         kind="software",
         severity="info",
-        title=f"{result.probe} on {result.device} runs on {changed_part}",
-        time_ns=time_ns,
+        title=f"{run.probe} on {run.device} runs on {changed_part}",
+        time_ns=run.time_ns,
         detail="latency, energy and cost before and after are not comparable",
-        device=result.device,
-        subject={"probe": result.probe},
+        device=run.device,
+        subject={"probe": run.probe},
         before=", ".join(f"{key} {before.get(key, 'none')}" for key in changed),
         after=", ".join(f"{key} {now.get(key, 'none')}" for key in changed),
         cause=", ".join(changed),
@@ -66,13 +174,11 @@ def software_event(
 def cost_sample(
     terms: Terms,
     reference: Terms,
-    *,
-    window_s: float,
-    inferences: float,
-    energy_per_inference_j: float | None,
+    device_s: float,
+    energy_j: float | None,
     roofline_share: float | None = None,
 ) -> CostSample | None:
-    """Return the cost of one inference in a window.
+    """Return the cost of one inference.
 
     A window lasts seconds and plans change at midnight, so the rate is assumed to be constant and
     the integral is a product.
@@ -80,45 +186,33 @@ def cost_sample(
     Args:
         terms: The terms in force during the window.
         reference: The terms in force when the baseline started.
-        window_s: Seconds of the window that were spent on inferences.
-        inferences: Inferences in the window.
-        energy_per_inference_j: Joules per inference; None if unknown.
+        device_s: Seconds of an inference.
+        energy_j: Joules of one; None if unknown.
         roofline_share: Least time of a pass on the board over the measured one; None if unknown.
 
     Returns:
-        None without inferences, or if electricity is paid separately and the energy is unknown: a
-        cost without electricity would look like a saving.
+        None if electricity is paid separately and the energy is unknown: a cost without electricity
+        would look like a saving.
     """
-    if inferences <= 0 or window_s <= 0:
-        return None
-    hardware, energy = _split(terms, window_s / inferences, energy_per_inference_j)
-    if energy is None:
-        return None
-    reference_hardware, reference_energy = _split(
-        reference, window_s / inferences, energy_per_inference_j
-    )
-    if reference_energy is None:
+    hardware = terms.per_s * device_s
+    energy, before = (_electricity(each, energy_j) for each in (terms, reference))
+    if energy is None or before is None:
         return None
     return CostSample(
         currency=terms.rate.currency,
         plan=terms.rate.plan,
         hardware=hardware,
         energy=energy,
-        reference=reference_hardware + reference_energy,
+        reference=reference.per_s * device_s + before,
         is_stale=terms.rate.is_stale,
         roofline=None if roofline_share is None else roofline_share * hardware + energy,
     )
 
 
-def _split(
-    terms: Terms, time_per_inference_s: float, energy_per_inference_j: float | None
-) -> tuple[float, float | None]:
-    hardware = terms.per_s * time_per_inference_s
+def _electricity(terms: Terms, energy_j: float | None) -> float | None:
     if terms.electricity_per_j == 0.0:
-        return hardware, 0.0
-    if energy_per_inference_j is None:
-        return hardware, None
-    return hardware, terms.electricity_per_j * energy_per_inference_j
+        return 0.0
+    return None if energy_j is None else terms.electricity_per_j * energy_j
 
 
 # Runs that the spread between runs is computed from, and the fewest for it.
@@ -150,7 +244,7 @@ class ProbeState:
     Attributes:
         reference: The terms of its first priced run in its currency; None before.
         platform: Software and board of the last run; None before the first run.
-        energy: The last measured energy per inference; None before the first.
+        measured: The last run whose energy was measured; None before the first.
         costs: Rolling costs per inference in `currency`; None before the first.
         currency: ISO 4217 code of `costs`.
         medians_ms: Median latencies of the last runs with the same software, board and batch.
@@ -158,7 +252,7 @@ class ProbeState:
 
     reference: Terms | None = None
     platform: Platform | None = None
-    energy: KnownEnergy | None = None
+    measured: ProbeRun | None = None
     costs: RollingCosts | None = None
     currency: str = ""
     medians_ms: tuple[float, ...] = ()
@@ -183,114 +277,83 @@ class ProbeState:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AccountedRun:
+class AccountedRun(NamedTuple):
     """Result of accounting for a run.
 
     Attributes:
-        report: The priced run.
+        run: The run, complete.
         events: Changes of price, software or board.
-        rows: Rows of `probe`, `cost`, `software` and `event`, to be stored together.
         state: State for the next run of the probe on the device.
     """
 
-    report: ProbeReport
+    run: ProbeRun
     events: tuple[Event, ...]
-    rows: tuple[Point, ...]
     state: ProbeState
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    """A priced run and its rolling windows; `sample` is None without a price."""
-
-    sample: CostSample | None = None
-    reference: Terms | None = None
-    windows: RollingCosts | None = None
-    rolled: Mapping[str, Rolled] = field(default_factory=dict)
-
-
-def account_run(
-    run: MeasuredRun, prices: Prices, before: ProbeState, tags: Mapping[str, str], time_ns: int
-) -> AccountedRun:
-    """Return the rows, the events and the next state of a measured run.
+def account_run(run: ProbeRun, prices: Prices, before: ProbeState, time_ns: int) -> AccountedRun:
+    """Return a measured run with its cost, its events and the next state.
 
     Args:
         run: The run.
         prices: Prices of its device at its end.
         before: The state after the previous run. Its `costs` must be in the currency of
             `prices.terms`.
-        tags: Host and static labels.
         time_ns: UTC in ns of the end of the steady-state window.
     """
-    energy, known = _energy(run, before.energy)
     platform = _platform(run, before.platform)
     medians_ms = _medians_ms(run, before, platform)
-    spread = latency_spread(medians_ms)
-    result = replace(run.result, fields={**run.result.fields, "latency_spread": spread})
-    emitted = emission(energy.per_inference_j if energy else None, prices.intensity)
-    cost = _priced(run, energy, prices.terms, before, time_ns)
-    known_contended = run.activity.get("contended")
-    contended = None if known_contended is None else bool(known_contended)
-    points = [probe_point(result, energy, run.activity, tags, time_ns, run.limit)]
-    if cost.sample is not None:
-        method = energy.method if energy else None
-        points.append(
-            cost_point(
-                cost.sample,
-                result,
-                cost.rolled,
-                method,
-                tags,
-                time_ns,
-                emitted=emitted,
-                contended=contended,
-            )
-        )
+    energy = energy_per_inference(run) or _last_known(run, before.measured)
+    energy_j = None if energy is None else energy.per_inference_j
+    terms, reference, windows = prices.terms, before.reference, before.costs
+    cost, rolled = None, run.rolled
+    if terms is not None:
+        if reference is None or reference.rate.currency != terms.rate.currency:
+            reference = terms
+        device_s = run.inferring_s / run.inferences
+        cost = cost_sample(terms, reference, device_s, energy_j, run.limit.cost_share)
+    if cost is not None:
+        sample = RollingSample(time_ns, cost.per_inference, run.contended is True)
+        windows = (windows or RollingCosts.of(run.every_s)).with_sample(sample)
+        rolled = windows.summaries(time_ns)
+    priced = replace(
+        run,
+        time_ns=time_ns,
+        latency_spread=latency_spread(medians_ms),
+        energy=energy,
+        terms=terms,
+        cost=cost,
+        rolled=rolled,
+        emitted=emission(energy_j, prices.intensity),
+    )
     events = (
-        *price_events(result.device, prices.terms_before, prices.terms, time_ns),
-        *_platform_events(result, before.platform, platform, time_ns),
+        *price_events(run.device, prices.terms_before, terms, time_ns),
+        *_platform_events(priced, before.platform, platform),
     )
-    report = ProbeReport(
-        result,
-        energy,
-        run.energy_absent,
-        cost.sample,
-        prices.terms,
-        cost.rolled,
-        tuple(points),
-        time_ns,
-        emitted,
-        contended=contended,
-        limit=run.limit,
-    )
-    software = software_point(result, tags, time_ns)
     state = replace(
         before,
-        reference=cost.reference,
+        reference=reference,
         platform=platform,
-        energy=known,
-        costs=cost.windows,
+        measured=before.measured if run.window_energy is None else priced,
+        costs=windows,
         medians_ms=medians_ms,
     )
-    return AccountedRun(
-        report,
-        events,
-        (
-            *points,
-            *(() if software is None else (software,)),
-            *(event_point(event, tags) for event in events),
-        ),
-        state,
-    )
+    return AccountedRun(priced, events, state)
 
 
-def _medians_ms(run: MeasuredRun, before: ProbeState, platform: Platform) -> tuple[float, ...]:
+def _last_known(run: ProbeRun, measured: ProbeRun | None) -> ProbeEnergy | None:
+    """Return the energy of the last measured run with the same batch and software; None without one."""
+    if measured is None or measured.energy is None:
+        return None
+    if (measured.batch, measured.fingerprint) != (run.batch, run.fingerprint):
+        return None
+    return replace(measured.energy, method="last_known")
+
+
+def _medians_ms(run: ProbeRun, before: ProbeState, platform: Platform) -> tuple[float, ...]:
     """Return the latencies of the last comparable runs, this one included unless it is contended."""
     earlier = before.medians_ms if before.platform == platform else ()
-    if run.activity.get("contended") is True:
-        return earlier
-    return (*earlier, run.result.latency_ms["p50"])[-SPREAD_RUNS:]
+    return earlier if run.contended else (*earlier, run.latency_ms["p50"])[-SPREAD_RUNS:]
 
 
 def latency_spread(medians_ms: Sequence[float]) -> float | None:
@@ -309,55 +372,13 @@ def latency_spread(medians_ms: Sequence[float]) -> float | None:
     return (high - low) / 2 / middle if middle > 0 else None
 
 
-def _energy(
-    run: MeasuredRun, last_known: KnownEnergy | None
-) -> tuple[ProbeEnergy | None, KnownEnergy | None]:
-    """Return the run's energy per inference, and the last measured one for the next run."""
-    result = run.result
-    if run.energy is None:
-        return None if last_known is None else last_known.for_run(result), last_known
-    energy = energy_per_inference(run.energy, result)
-    return energy, KnownEnergy(result.batch, result.fingerprint, energy)
-
-
-def _priced(
-    run: MeasuredRun,
-    energy: ProbeEnergy | None,
-    terms: Terms | None,
-    before: ProbeState,
-    time_ns: int,
-) -> _Cost:
-    """Price a run at the terms in force and at its reference terms."""
-    if terms is None:
-        return _Cost(reference=before.reference, windows=before.costs)
-    reference = before.reference
-    if reference is None or reference.rate.currency != terms.rate.currency:
-        reference = terms
-    sample = cost_sample(
-        terms,
-        reference,
-        window_s=run.result.inferring_s,
-        inferences=run.result.inferences,
-        energy_per_inference_j=energy.per_inference_j if energy else None,
-        roofline_share=run.limit.cost_share,
-    )
-    if sample is None:
-        return _Cost(reference=reference, windows=before.costs)
-    windows = before.costs or RollingCosts.of(run.every_s)
-    is_contended = run.activity.get("contended") is True
-    windows = windows.with_sample(RollingSample(time_ns, sample.per_inference, is_contended))
-    return _Cost(sample, reference, windows, windows.summaries(time_ns))
-
-
-def _platform(run: MeasuredRun, before: Platform | None) -> Platform:
+def _platform(run: ProbeRun, before: Platform | None) -> Platform:
     """Return software and board of a run; if the board is unknown, that of the previous run."""
     board = run.board or (before.board if before else "")
-    return Platform(run.result.fingerprint, dict(run.result.software), board, run.result.batch)
+    return Platform(run.fingerprint, dict(run.software), board, run.batch)
 
 
-def _platform_events(
-    result: ProbeResult, before: Platform | None, now: Platform, time_ns: int
-) -> list[Event]:
+def _platform_events(run: ProbeRun, before: Platform | None, now: Platform) -> list[Event]:
     """Return an event if software, board or batch changed since the previous run."""
     if before is None:
         return []
@@ -368,4 +389,4 @@ def _platform_events(
     old, new = (
         {**each.software, BOARD: each.board, BATCH: str(each.batch)} for each in (before, now)
     )
-    return [software_event(result, old, new, time_ns)]
+    return [software_event(run, old, new)]

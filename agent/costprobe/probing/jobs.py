@@ -12,29 +12,29 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from pydantic import TypeAdapter
+
 from costprobe import __version__
 from costprobe.adapters.probe_child.results import ProbeFault
-from costprobe.adapters.probe_child.runner import is_busy
-from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.clock import Clock, row_ns, stagger_offset_s, utc_ns
+from costprobe.core.clock import Clock, row_ns, utc_ns
 from costprobe.core.columns import number
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
 from costprobe.core.schema import event_point
 from costprobe.core.statistics import WINDOWS_S, RollingCosts, RollingSample
-from costprobe.devices.use import ProbeRuns
+from costprobe.devices.use import DeviceWindows, ProbeRuns
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices, terms_state
-from costprobe.probing.cost import ProbeState, account_run
-from costprobe.probing.rows import MeasuredRun, ProbeReport, report_document
+from costprobe.probing.cost import ProbeRun, ProbeState, account_run
+from costprobe.probing.rows import report_document, run_points
 from costprobe.probing.run import AnyProbe, Listeners, Measurer, ProbeTarget, targets
 from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ProbingConfig
 
@@ -118,7 +118,7 @@ class HostProbes:
         probing: ProbingConfig,
         probes: Sequence[AnyProbeConfig],
         devices: Sequence[Device],
-        sensor: SensorSupervisor,
+        sensor: DeviceWindows,
         accounts: ProbeAccounts,
         ledger: Ledger,
         *,
@@ -145,12 +145,11 @@ class HostProbes:
             for target in targets(probe, devices)
         ]
 
-    def schedule_on(self, schedule: Schedule, host: str, history: StoredHistory) -> None:
+    def schedule_on(self, schedule: Schedule, history: StoredHistory) -> None:
         """Add the jobs to a schedule; one that did not run for a period also runs now.
 
         Args:
             schedule: The schedule.
-            host: Name of this host, which staggers the runs of a fleet.
             history: The runs in the store.
 
         Raises:
@@ -161,7 +160,6 @@ class HostProbes:
                 job.name,
                 job.probe.every_s,
                 job,
-                offset_s=stagger_offset_s(host, job.probe.stagger_s),
                 at_once=self._probing.duty >= FULL_DUTY
                 or not history.ran_lately(job.target.name, job.probe.name, job.probe.every_s),
             )
@@ -184,28 +182,33 @@ class HostProbes:
         self, probe: AnyProbeConfig, name: str, reason: str | None
     ) -> dict[str, Any]:
         """Return the status of a probe whose device is absent."""
-        return {
-            "probe": probe.name,
-            "device": name,
-            "every_s": probe.every_s,
-            "skipped_for_budget": 0,
-            "skipped_for_neighbour": 0,
-            "deferred": 0,
-            "budget_share": self._probing.duty,
-            "budget_used_share": 0.0,
-            "last": None,
-            "fault": {
-                "time_ns": self._built_ns,
-                "kind": "device",
-                "title": reason or f"{name} is no device of this host",
-                "stderr_tail": [],
-            },
-            "next_ns": None,
+        fault = {
+            "time_ns": self._built_ns,
+            "kind": "device",
+            "title": reason or f"{name} is no device of this host",
+            "stderr_tail": [],
         }
+        return {**_status(probe, name, self._probing.duty), "fault": fault, "next_ns": None}
 
     def close(self) -> None:
         """End the running probes."""
         self._measurer.close()
+
+
+def _status(probe: AnyProbe, device: str, share: float) -> dict[str, Any]:
+    """Return the status of a probe that never ran."""
+    return {
+        "probe": probe.name,
+        "device": device,
+        "every_s": probe.every_s,
+        "skipped_for_budget": 0,
+        "skipped_for_neighbour": 0,
+        "deferred": 0,
+        "budget_share": share,
+        "budget_used_share": 0.0,
+        "last": None,
+        "fault": None,
+    }
 
 
 def _next_run_ns(job: ProbeJob, schedule: Schedule) -> int | None:
@@ -236,16 +239,9 @@ class ProbeJob:
         # Locked in the order of the devices' names, which prevents a deadlock of two jobs.
         by_name = sorted(zip(target.devices, queues, strict=True), key=lambda pair: pair[0].name)
         self._queues = [queue for _, queue in by_name]
-        self._measurer = parts.measurer
-        self._accounts = parts.accounts
-        self._ledger = parts.ledger
-        self._clock = parts.clock
-        self._listeners = parts.listeners
-        before = restored(self._ledger, self._state, _JobState.of) or _JobState()
-        self._full_s = before.full_s
-        self._latency_only_s = before.latency_only_s
-        self._last = before.last
-        self._last_fault = before.fault
+        self._parts = parts
+        known = restored(parts.ledger, self._state, _stored_job)
+        self._known = known or _JobState()
         self._skipped = 0
         self._skipped_busy = 0
         self._deferred = 0
@@ -271,13 +267,11 @@ class ProbeJob:
             if not self._may_start():
                 return
             started_s = self._now_s()
-            outcome = self._measurer.run(
+            outcome = self._parts.measurer.run(
                 self.probe,
                 self.target,
                 energy=energy,
-                on_progress=lambda progress: self._listeners.on_progress(
-                    self.probe, self.target, progress
-                ),
+                on_progress=partial(self._parts.listeners.on_progress, self.probe, self.target),
             )
             if isinstance(outcome, ProbeFault):
                 # Its device time is unknown: the whole duration counts.
@@ -289,19 +283,16 @@ class ProbeJob:
 
     def status(self) -> dict[str, Any]:
         """Return the status of the job for `costprobe status`."""
+        used = max(queue.budget.used_share(self._now_s()) for queue in self._queues)
+        share = min(queue.share for queue in self._queues)
         return {
-            "probe": self.probe.name,
-            "device": self.target.name,
-            "every_s": self.probe.every_s,
+            **_status(self.probe, self.target.name, share),
             "skipped_for_budget": self._skipped,
             "skipped_for_neighbour": self._skipped_busy,
             "deferred": self._deferred,
-            "budget_share": min(queue.share for queue in self._queues),
-            "budget_used_share": max(
-                queue.budget.used_share(self._now_s()) for queue in self._queues
-            ),
-            "last": self._last,
-            "fault": self._last_fault,
+            "budget_used_share": used,
+            "last": self._known.last,
+            "fault": self._known.fault,
         }
 
     def wait_s(self) -> float | None:
@@ -317,11 +308,12 @@ class ProbeJob:
 
     def _durations_s(self) -> tuple[float, float]:
         """Return the expected duration of a whole run, and of one that measures latency only."""
-        full_s = self._full_s if self.probe.carries_energy else self._latency_only_s
-        return full_s, self._latency_only_s
+        known = self._known
+        full_s = known.full_s if self.probe.carries_energy else known.latency_only_s
+        return full_s, known.latency_only_s
 
     def _now_s(self) -> float:
-        return self._clock.monotonic_ns() / NS_PER_S
+        return self._parts.clock.monotonic_ns() / NS_PER_S
 
     def _energy_planned(self) -> bool | None:
         """Return whether the next run has an energy window; None if the duty budget permits no run."""
@@ -338,8 +330,12 @@ class ProbeJob:
 
     def _may_start(self) -> bool:
         """Apply `when_busy` to the device's load; return False if the run is skipped."""
-        probe = self.probe
-        if not isinstance(probe, ProbeConfig) or probe.when_busy == "run" or not self._is_busy():
+        probe, measurer, device = self.probe, self._parts.measurer, self.target.devices[0]
+        if (
+            not isinstance(probe, ProbeConfig)
+            or probe.when_busy == "run"
+            or not measurer.is_busy(device)
+        ):
             return True
         if probe.when_busy == "skip":
             self._skipped_busy += 1
@@ -347,56 +343,41 @@ class ProbeJob:
         self._deferred += 1
         ends_s = self._now_s() + probe.deferral_s
         while self._now_s() < ends_s:
-            if self._measurer.is_ended_within(min(BUSY_CHECK_S, probe.deferral_s)):
+            if measurer.is_ended_within(min(BUSY_CHECK_S, probe.deferral_s)):
                 return False
-            if not self._is_busy():
+            if not measurer.is_busy(device):
                 break
-        return not self._measurer.is_ended_within(0)
-
-    def _is_busy(self) -> bool:
-        device, probe = self.target.devices[0], self.probe
-        if not isinstance(probe, ProbeConfig):
-            return False
-        return is_busy(self._measurer.load(device), probe.busy_share(device.kind))
+        return not measurer.is_ended_within(0)
 
     def _record(self, busy_s: float, *, energy: bool) -> None:
         for queue in self._queues:
             queue.record(self.probe.name, busy_s, energy=energy)
 
     def _store_state(self) -> None:
-        self._ledger.put_state(
-            self._state,
-            {
-                "version": __version__,
-                "full_s": self._full_s,
-                "latency_only_s": self._latency_only_s,
-                "last": self._last,
-                "fault": self._last_fault,
-            },
-        )
+        self._parts.ledger.put_state(self._state, asdict(self._known))
 
-    def _measured(self, measured: MeasuredRun, *, energy: bool) -> None:
-        busy_s = measured.result.busy_s
+    def _measured(self, measured: ProbeRun, *, energy: bool) -> None:
+        busy_s, known = measured.busy_s, self._known
         self._record(busy_s, energy=energy)
         if energy:
-            self._full_s = busy_s
-            self._latency_only_s = max(busy_s - self.probe.window_s, 0.0)
+            known.full_s = busy_s
+            known.latency_only_s = max(busy_s - self.probe.window_s, 0.0)
         else:
-            self._latency_only_s = busy_s
-        report = self._accounts.take_probe(measured)
-        self._last, self._last_fault = report_document(report), None
+            known.latency_only_s = busy_s
+        run = self._parts.accounts.take_probe(measured)
+        known.last, known.fault = report_document(run), None
         self._store_state()
-        self._listeners.on_report(report)
+        self._parts.listeners.on_report(run)
 
     def _failed(self, fault: ProbeFault) -> None:
         if fault.kind == "cancelled":
             return
-        time_ns = self._clock.time_ns()
+        time_ns = self._parts.clock.time_ns()
         stderr_tail = " | ".join(fault.stderr_tail)
         # An interruption is no fault of the probe: the next run follows as planned.
         is_fault = fault.kind != "interrupted"
         if is_fault:
-            self._last_fault = {
+            self._known.fault = {
                 "time_ns": time_ns,
                 "kind": fault.kind,
                 "title": fault.title,
@@ -405,7 +386,7 @@ class ProbeJob:
         self._store_state()
         level = logging.WARNING if is_fault else logging.INFO
         logger.log(level, "%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
-        self._accounts.take_event(
+        self._parts.accounts.take_event(
             Event(
                 kind="fault",
                 severity="warning" if is_fault else "info",
@@ -417,37 +398,31 @@ class ProbeJob:
                 cause=fault.kind if is_fault else "gap",
             )
         )
-        self._listeners.on_fault(self.probe, self.target, fault)
+        self._parts.listeners.on_fault(self.probe, self.target, fault)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _JobState:
     """What a job continues with after a restart.
 
     Attributes:
+        version: The version that wrote it: another one may have other keys.
         full_s: How long a run with an energy window took.
         latency_only_s: How long a run without one took.
         last: The last result, for `costprobe status`; None before the first.
         fault: The fault of the last run; None if it had none.
     """
 
+    version: str = __version__
     full_s: float = 0.0
     latency_only_s: float = 0.0
     last: dict[str, Any] | None = None
     fault: dict[str, Any] | None = None
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> _JobState | None:
-        """Return a stored state; None of another version, which may have other keys."""
-        if document["version"] != __version__:
-            return None
-        last, fault = document["last"], document["fault"]
-        return cls(
-            float(document["full_s"]),
-            float(document["latency_only_s"]),
-            None if last is None else dict(last),
-            None if fault is None else {**fault, "title": str(fault["title"])},
-        )
+
+def _stored_job(document: Mapping[str, Any]) -> _JobState | None:
+    state = TypeAdapter(_JobState).validate_python(document)
+    return state if state.version == __version__ else None
 
 
 class DeviceQueue:
@@ -561,8 +536,7 @@ class DutyBudget:
         """Return the seconds after monotonic time_s until a run is allowed; None if none ever is."""
         runs = self.runs(time_s)
         for ended in range(len(runs) + 1):
-            left = list(islice(runs, ended, None))
-            if self._plan(left, probe, full_s, latency_only_s) != "skip":
+            if self._plan(runs[ended:], probe, full_s, latency_only_s) != "skip":
                 return runs[ended - 1].time_s + WINDOW_S - time_s if ended else 0.0
         return None
 
@@ -611,23 +585,24 @@ class ProbeAccounts:
         """Store an event of a probe."""
         self._ledger.append([event_point(event, self._tags)])
 
-    def take_probe(self, run: MeasuredRun) -> ProbeReport:
-        """Store a probe run as priced rows of `probe` and `cost`, with its events."""
-        device, probe = run.result.device, run.result.probe
-        time_ns = row_ns(self._clock, run.result.window_end_ns)
+    def take_probe(self, run: ProbeRun) -> ProbeRun:
+        """Price a run, store its rows and events, and return it complete."""
+        device, probe = run.device, run.probe
+        time_ns = row_ns(self._clock, run.window_end_ns)
         prices = self._prices.at(device, time_ns)
         before = self._state(run, prices.terms, time_ns)
-        accounted = account_run(run, prices, before, self._tags, time_ns)
-        self._states[device, probe] = accounted.state
-        document = accounted.state.document()
+        priced, events, state = account_run(run, prices, before, time_ns)
+        self._states[device, probe] = state
+        document = state.document()
         changed = {_state_name(device, probe): document} if document != before.document() else {}
+        rows = run_points(priced, self._tags) + [event_point(event, self._tags) for event in events]
         # In one transaction: a crash between them would lose or repeat an event.
-        self._ledger.append(accounted.rows, {**changed, **terms_state(device, prices)})
-        return accounted.report
+        self._ledger.append(rows, {**changed, **terms_state(device, prices)})
+        return priced
 
-    def _state(self, run: MeasuredRun, terms: Terms | None, time_ns: int) -> ProbeState:
+    def _state(self, run: ProbeRun, terms: Terms | None, time_ns: int) -> ProbeState:
         """Return the probe's state, with rolling costs in the currency of the terms in force."""
-        device, probe = run.result.device, run.result.probe
+        device, probe = run.device, run.probe
         state = self._states.get((device, probe))
         if state is None:
             name = _state_name(device, probe)

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, cast
 
 from costprobe.core.columns import as_number
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import make_point
+from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_settings import RATE_SHARES, LoadConfig
 from costprobe.probing.rows import (
-    MeasuredRun,
-    ProbeReport,
     cost_fields,
+    energy_fields,
+    further_fields,
     latency_fields,
-    token_fields,
+    time_fields,
 )
 from costprobe.probing.settings import ServedProbeConfig
 
@@ -46,6 +47,10 @@ _Z90, _Z95 = 1.2816, 1.96
 
 # An open loop whose answers fall short of this share of its requests has a growing queue.
 KEPT_UP: Final = 0.9
+# A closed loop is saturated if the throughput rose by a smaller share than this.
+GAIN_MIN: Final = 0.05
+# A loop ends when a larger share of its requests had no answer.
+ERRORS_MAX: Final = 0.05
 # Why a loop ended.
 LoopEnd = Literal["saturated", "errors", "complete"]
 
@@ -203,7 +208,7 @@ class LoadPoint:
         return None if None in found else True
 
 
-def point_of(step: LoadStep, run: MeasuredRun, report: ProbeReport) -> LoadPoint:
+def point_of(step: LoadStep, run: ProbeRun) -> LoadPoint:
     """Return a point of a load curve.
 
     Cost and energy per million tokens in, and out, each contain the whole cost and energy, as in the
@@ -211,51 +216,42 @@ def point_of(step: LoadStep, run: MeasuredRun, report: ProbeReport) -> LoadPoint
 
     Args:
         step: The load.
-        run: The measured run.
-        report: The same run with its cost at the prices in force.
+        run: The run, with its cost at the prices in force.
     """
-    result, energy, cost = run.result, report.energy, report.cost
     known: dict[str, FieldValue | None] = {
-        **result.fields,
-        **run.load,
-        **latency_fields(result),
-        **token_fields(result, energy),
-        **(energy.fields() if energy else {}),
-        **(cost_fields(cost, result) if cost else {}),
+        **{name: getattr(run, name, None) for name in FIGURES},
+        **further_fields(run),
+        **time_fields("itl", run.itl_ms),
+        **latency_fields(run),
+        **energy_fields(run.energy),
+        **(cost_fields(run.cost, run) if run.cost else {}),
     }
-    tpot_ms = known.get("tpot_p50_ms")
-    figures = {name: as_number(known.get(name)) for name in FIGURES}
-    figures |= {
-        "throughput_per_s": result.throughput_per_s,
-        "window_s": result.window_s,
-        "tokens_per_s_user": 1000 / tpot_ms if isinstance(tpot_ms, float) and tpot_ms else None,
-    }
+    tpot_ms = known["tpot_p50_ms"]
+    known["tokens_per_s_user"] = 1000 / tpot_ms if isinstance(tpot_ms, float) and tpot_ms else None
     return LoadPoint(
         loop=step.loop,
         number=step.number,
         concurrency=step.concurrency,
-        figures=figures,
-        energy_method=None if energy is None else energy.method,
-        contended=report.contended,
+        figures={name: as_number(known[name]) for name in FIGURES},
+        energy_method=None if run.energy is None else run.energy.method,
+        contended=run.contended,
     )
 
 
-def loop_end(points: Sequence[LoadPoint], min_gain: float, max_errors: float) -> LoopEnd | None:
+def loop_end(points: Sequence[LoadPoint]) -> LoopEnd | None:
     """Return why a loop ends after its last point; None if it continues.
 
     Args:
         points: Points of one loop in the order of their load, at least one.
-        min_gain: A closed loop is saturated if the throughput rose by a smaller share.
-        max_errors: Largest share of requests without an answer.
     """
     last = points[-1]
-    if last.error_share > max_errors:
+    if last.error_share > ERRORS_MAX:
         return "errors"
     if last.loop == "open":
         offered = last["offered_per_s"] or 0.0
         return "saturated" if (last["throughput_per_s"] or 0.0) < KEPT_UP * offered else None
     best = max((point.work_per_s for point in points[:-1]), default=0.0)
-    return "saturated" if last.work_per_s < best * (1 + min_gain) else None
+    return "saturated" if last.work_per_s < best * (1 + GAIN_MIN) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,38 +337,31 @@ def measured_loops(
         why_stop: Called before each point; returns why it must not be measured, empty if it may.
     """
     loops = MeasuredLoops()
+    closed = (
+        LoadStep("closed", number, concurrency=concurrency)
+        for number, concurrency in enumerate(config.closed_steps, 1)
+    )
+    kinds: dict[Loop, Iterable[LoadStep]] = {
+        "closed": closed,
+        "open": _open_steps(config, loops.points),
+    }
     try:
-        closed = (
-            LoadStep("closed", number, concurrency=concurrency)
-            for number, concurrency in enumerate(config.closed_steps, 1)
-        )
-        _measure_loop(loops, "closed", closed, config, measure, why_stop)
-        _measure_loop(loops, "open", _open_steps(config, loops.points), config, measure, why_stop)
+        for loop, steps in kinds.items():
+            measured: list[LoadPoint] = []
+            for step in steps:
+                if reason := why_stop():
+                    return replace(loops, stopped=reason)
+                measured.append(measure(step))
+                loops.points.append(measured[-1])
+                if end := loop_end(measured):
+                    loops.ends[loop] = end
+                    break
+            else:
+                if measured:
+                    loops.ends[loop] = "complete"
     except LoadStoppedError as stopped:
         loops.stopped = str(stopped)
     return loops
-
-
-def _measure_loop(
-    loops: MeasuredLoops,
-    loop: Loop,
-    steps: Iterable[LoadStep],
-    config: LoadConfig,
-    measure: Callable[[LoadStep], LoadPoint],
-    why_stop: Callable[[], str],
-) -> None:
-    measured: list[LoadPoint] = []
-    for step in steps:
-        if reason := why_stop():
-            raise LoadStoppedError(reason)
-        measured.append(measure(step))
-        loops.points.append(measured[-1])
-        end = loop_end(measured, config.min_gain, config.max_errors)
-        if end is not None:
-            loops.ends[loop] = end
-            return
-    if measured:
-        loops.ends[loop] = "complete"
 
 
 def _open_steps(config: LoadConfig, closed: Sequence[LoadPoint]) -> Iterable[LoadStep]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -14,6 +14,10 @@ from costprobe.core.config.fields import Duration, Pause, Section, Share, Window
 MAX_TOKENS: Final = 131_072
 # Shares of the closed loop's highest rate at which the open loop is measured by default.
 RATE_SHARES: Final = (0.25, 0.5, 0.7, 0.8, 0.9)
+# A curve ends when the latency of production exceeds its level before the curve by this factor.
+LATENCY_RISE_MAX: Final = 1.5
+# How often its length a window may last until it has enough requests.
+WINDOW_TIMES: Final = 3
 _NUMBER: Final = r"\s*(\d{1,6}(?:\.\d{1,6})?)\s*"
 _DISTRIBUTION: Final = re.compile(rf"\s*([a-z]+)\({_NUMBER},{_NUMBER}\)\s*")
 # The parameters of each distribution, in tokens but for sigma.
@@ -113,6 +117,14 @@ class SloConfig(Section):
 class LoadConfig(Section):
     """The load curve that `costprobe probe NAME --load` measures."""
 
+    removed: ClassVar = {
+        "defer_at_most": "a load curve waits for 30 s",
+        "latency_rise_max": "a load curve ends when the latency of production is 1.5 times its level before",
+        "max_errors": "a loop ends when more than 5 % of the requests failed",
+        "min_gain": "the closed loop ends when the throughput has risen by less than 5 %",
+        "window_max": "a window is extended up to three times its length",
+    }
+
     concurrencies: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], Field(max_length=32)] | None
     ) = Field(
@@ -141,24 +153,13 @@ class LoadConfig(Section):
         "warmup", 5.0, description="Time under load before the window of each point."
     )
     window_s: WindowDuration = key(
-        "window", 20.0, description="Shortest window of a point.", examples=["20s"]
-    )
-    window_max_s: Duration = key(
-        "window_max",
-        60.0,
-        description="Longest window of a point, if fewer than 64 requests have ended in it.",
-    )
-    min_gain: Share = Field(
-        0.05,
+        "window",
+        20.0,
         description=(
-            "The closed loop ends when the throughput has risen by a smaller share than this."
+            "Window of a point; it is extended up to three times this if fewer than 64 requests have"
+            " ended in it."
         ),
-        examples=["5%"],
-    )
-    max_errors: Share = Field(
-        0.05,
-        description="A loop ends when a larger share of the requests failed.",
-        examples=["5%"],
+        examples=["20s"],
     )
     tokens_in: Length | None = Field(
         None,
@@ -204,28 +205,19 @@ class LoadConfig(Section):
         ),
         examples=["defer"],
     )
-    defer_at_most_s: Duration = key(
-        "defer_at_most", 30.0, description="Longest wait for an idle device."
-    )
-    latency_rise_max: float = Field(
-        1.5,
-        gt=1,
-        le=100,
-        description=(
-            "The curve ends when the latency of a service on these devices, by its own metrics,"
-            " exceeds its level before the curve by this factor."
-        ),
-    )
 
     @model_validator(mode="after")
     def _is_consistent(self) -> LoadConfig:
-        if self.window_max_s < self.window_s:
-            raise ValueError("window_max must not be shorter than window")
         if self.prompts is not None and (self.tokens_in is not None or self.shared_prefix):
             raise ValueError("prompts are sent as they are: remove tokens_in and shared_prefix")
         if self.concurrencies == () and not self.rates:
             raise ValueError("without concurrencies the open loop needs rates; write some")
         return self
+
+    @property
+    def window_max_s(self) -> float:
+        """Longest window of a point in seconds."""
+        return WINDOW_TIMES * self.window_s
 
     @property
     def closed_steps(self) -> tuple[int, ...]:

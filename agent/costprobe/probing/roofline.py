@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costprobe.core.records import FieldValue, ProbeResult
+from costprobe.adapters.probe_child.results import ProbeResult
+from costprobe.core.records import FieldValue
 from costprobe.pricing.catalogue import GpuModel
 
 
@@ -43,7 +44,7 @@ def pass_limit(result: ProbeResult, gpu: GpuModel | None) -> PassLimit:
     if gpu is None:
         return UNKNOWN_LIMIT
     # A board without TF32 multiplies as fp32.
-    precision = result.flop_precision
+    precision = result.flop_precision or ""
     peak = gpu.flop_per_s.get(precision) or (
         gpu.flop_per_s.get("fp32") if precision == "tf32" else None
     )

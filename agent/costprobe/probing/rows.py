@@ -1,245 +1,170 @@
-"""A measured and priced probe run, or a start of its model: as rows of the series and as JSON.
+"""A priced run of a probe, or a start of its model: as rows of the series and as JSON.
 
-Energy per inference is measured, or carried over from an earlier run. Price terms are written as
-JSON here as well.
+Price terms are written as JSON here as well.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from costprobe.adapters.probe_child.results import ModelStart, NaiveTiming
-from costprobe.core.records import (
-    SOFTWARE_TAGS,
-    CostSample,
-    Energy,
-    EnergyMethod,
-    EnergyScope,
-    FieldValue,
-    Point,
-    ProbeResult,
-    present,
-)
+from costprobe.adapters.probe_child.results import ModelStart, ProbeResult
+from costprobe.core.records import SOFTWARE_TAGS, FieldValue, Point, present
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.core.statistics import Rolled
 from costprobe.pricing.book import Terms
-from costprobe.pricing.electricity import Emission
-from costprobe.probing.roofline import UNKNOWN_LIMIT, PassLimit
+from costprobe.probing.cost import CostSample, ProbeEnergy, ProbeRun
 
 MILLION = 1_000_000
 # Fields of a latency; a percentile that too few samples support is None.
 LATENCIES = ("latency_p50_ms", "latency_mean_ms", "latency_cv", "latency_p90_ms", "latency_p99_ms")
+_PERCENTILES: Final = ("p50", "p90", "p99", "mean")
+# Fields of the record under their own names: of a server, and of the passes of a model.
+_OF_SERVER: Final = ("tokens_in", "tokens_out", "cached_tokens", "cached", "token_source")
+_OF_PASSES: Final = ("device_ms", "samples_delayed", "pass_low_ms", "pass_high_ms", "unsteady")
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 
 # Whether the files that a start reads were in the page cache.
 PageCache = Literal["warm", "cold"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeEnergy:
-    """Joules per inference with their method and uncertainty.
-
-    Attributes:
-        per_inference_j: Gross joules per inference, idle power included.
-        above_idle_j: Joules per inference above idle power; None until idle power is measured.
-        method: How the energy was measured; `last_known` if it is that of an earlier run.
-        rel_err: Relative uncertainty of per_inference_j.
-        scope: What it covers, as in `Energy`.
-        suspect: True if energy counter and power disagree; None until they were compared.
-    """
-
-    per_inference_j: float
-    above_idle_j: float | None
-    method: EnergyMethod
-    rel_err: float
-    scope: EnergyScope = "device"
-    suspect: bool | None = None
-
-    def fields(self) -> dict[str, FieldValue | None]:
-        """The energy fields of the `probe` series."""
-        return {
-            "energy_per_inference_j": self.per_inference_j,
-            "energy_above_idle_j": self.above_idle_j,
-            "energy_method": self.method,
-            "energy_rel_err": self.rel_err,
-            "energy_scope": None if self.scope == "device" else self.scope,
-            "energy_suspect": self.suspect,
-        }
+def energy_fields(energy: ProbeEnergy | None) -> dict[str, FieldValue | None]:
+    """Return the energy fields of the `probe` series; empty if the energy is unknown."""
+    if energy is None:
+        return {}
+    return {
+        "energy_per_inference_j": energy.per_inference_j,
+        "energy_above_idle_j": energy.above_idle_j,
+        "energy_method": energy.method,
+        "energy_rel_err": energy.rel_err,
+        "energy_scope": None if energy.scope == "device" else energy.scope,
+        "energy_suspect": energy.suspect,
+    }
 
 
-def energy_per_inference(energy: Energy, result: ProbeResult) -> ProbeEnergy:
-    """Divide the energy of a steady-state window by its inferences."""
-    above_idle_j = None
-    if energy.idle_power_w is not None:
-        above_j = energy.energy_j - energy.idle_power_w * result.window_s
-        # Energy below idle power cannot be attributed to the probe.
-        above_idle_j = above_j / result.inferences if above_j > 0 else None
-    return ProbeEnergy(
-        per_inference_j=energy.energy_j / result.inferences,
-        above_idle_j=above_idle_j,
-        method=energy.method,
-        rel_err=energy.rel_err,
-        scope=energy.scope,
-        suspect=energy.suspect,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class KnownEnergy:
-    """The last measured energy per inference of a probe on a device.
-
-    A run without an energy window is priced with it if batch and fingerprint are the same.
-
-    Attributes:
-        batch: Items per forward pass of the measured run.
-        fingerprint: Hash of its software and model.
-        energy: Its joules per inference.
-    """
-
-    batch: int
-    fingerprint: str
-    energy: ProbeEnergy
-
-    def for_run(self, result: ProbeResult) -> ProbeEnergy | None:
-        """Return the energy for a run without an energy window; None if batch or software differ."""
-        if (self.batch, self.fingerprint) != (result.batch, result.fingerprint):
-            return None
-        return replace(self.energy, method="last_known")
-
-
-def latency_fields(result: ProbeResult) -> dict[str, float]:
-    """Return the latencies of a result under the names of the series: `latency_p50_ms` in ms."""
+def latency_fields(run: ProbeResult) -> dict[str, float]:
+    """Return the latencies of a run under the names of the series: `latency_p50_ms` in ms."""
     return {
         f"latency_{name}" if name == "cv" else f"latency_{name}_ms": value
-        for name, value in result.latency_ms.items()
+        for name, value in run.latency_ms.items()
     }
 
 
-def probe_point(
-    result: ProbeResult,
-    energy: ProbeEnergy | None,
-    activity: Mapping[str, FieldValue | None],
-    tags: Mapping[str, str],
-    time_ns: int,
-    limit: PassLimit = UNKNOWN_LIMIT,
-) -> Point:
-    """Return a row of `probe`.
+def time_fields(name: str, times_ms: Mapping[str, float] | None) -> dict[str, FieldValue | None]:
+    """Return the statistics of a time under the names of the series: `ttft_p50_ms`; None where unknown."""
+    return {f"{name}_{figure}_ms": (times_ms or {}).get(figure) for figure in _PERCENTILES}
+
+
+def further_fields(run: ProbeRun) -> dict[str, FieldValue | None]:
+    """Return the fields of a run that only some kinds of probe have; None where unknown."""
+    return {
+        "requests": run.requests,
+        **time_fields("ttft", run.ttft_ms),
+        **time_fields("tpot", run.tpot_ms),
+        "cpu_others_pct": run.contention.others_pct,
+        "cpu_steal_pct": run.contention.steal_pct,
+        "cpu_wait_pct": run.contention.wait_pct,
+        **{name: getattr(run, name) for name in _OF_SERVER},
+        "errors": None if run.errors is None else sum(run.errors.values()),
+        **{name: getattr(run, name) for name in _OF_PASSES},
+        "latency_spread": run.latency_spread,
+        **token_fields(run),
+        "flop_per_pass": run.flop_per_pass,
+        "bytes_per_pass": run.bytes_per_pass,
+        **run.limit.fields(),
+    }
+
+
+def run_points(run: ProbeRun, tags: Mapping[str, str]) -> list[Point]:
+    """Return the rows of a run: of `probe`, of `cost` with a price, of `software` if a version is known.
 
     Args:
-        result: Result of the probe.
-        energy: Joules per inference, with method and uncertainty; None if unknown.
-        activity: Conditions of the device in the steady-state window, as fields; only known ones.
+        run: The run, complete.
         tags: Host and static labels.
-        time_ns: UTC in ns of the end of the steady-state window.
-        limit: Physical limit of a pass on the board.
     """
+    return [
+        probe_point(run, tags),
+        *([] if run.cost is None else [cost_point(run, run.cost, tags)]),
+        *software_points(run, tags),
+    ]
+
+
+def probe_point(run: ProbeRun, tags: Mapping[str, str]) -> Point:
+    """Return a row of `probe`."""
     fields: dict[str, FieldValue | None] = {
-        **latency_fields(result),
-        "samples": result.samples,
-        "stop_reason": result.stop_reason,
-        "throughput_per_s": result.throughput_per_s,
-        "h2d_ms": result.h2d_ms,
-        "fingerprint": result.fingerprint,
-        "threads": result.threads,
-        "latency_rel_err": result.latency_rel_err,
-        "outliers": result.outliers,
-        **result.fields,
-        **token_fields(result, energy),
-        **work_fields(result, limit),
-        **(energy.fields() if energy else {}),
-        **activity,
+        **latency_fields(run),
+        "samples": run.samples,
+        "stop_reason": run.stop_reason,
+        "throughput_per_s": run.throughput_per_s,
+        "h2d_ms": run.h2d_ms,
+        "fingerprint": run.fingerprint,
+        "threads": run.threads,
+        "latency_rel_err": run.latency_rel_err,
+        "outliers": run.outliers,
+        **further_fields(run),
+        **energy_fields(run.energy),
+        **run.activity,
     }
     # A server chooses its own batches: only the concurrency is known.
-    batch = "" if "concurrency" in result.tags else str(result.batch)
-    own_tags = {"device": result.device, "probe": result.probe, "batch": batch, **result.tags}
-    return make_point("probe", {**tags, **own_tags}, fields, time_ns)
+    batch = "" if "concurrency" in run.tags else str(run.batch)
+    own_tags = {"device": run.device, "probe": run.probe, "batch": batch, **run.tags}
+    return make_point("probe", {**tags, **own_tags}, fields, run.time_ns)
 
 
-def software_point(result: ProbeResult, tags: Mapping[str, str], time_ns: int) -> Point | None:
-    """Return a row of `software`; None if no version is known.
+def software_points(run: ProbeRun, tags: Mapping[str, str]) -> list[Point]:
+    """Return a row of `software`; none if no version is known.
 
     Only short plain text counts as a version: any other text in a tag could begin a series each run.
-
-    Args:
-        result: Result of the probe.
-        tags: Host and static labels.
-        time_ns: UTC in ns of the end of the steady-state window.
     """
     known = {
         tag: value
         for tag, key in SOFTWARE_TAGS.items()
-        if _VERSION.fullmatch(value := result.software.get(key, ""))
+        if _VERSION.fullmatch(value := run.software.get(key, ""))
     }
-    if not known:
-        return None
-    own_tags = {"device": result.device, "probe": result.probe, **known}
-    return make_point("software", {**tags, **own_tags}, {"probe_runs": 1}, time_ns)
+    own_tags = {**tags, "device": run.device, "probe": run.probe, **known}
+    return [make_point("software", own_tags, {"probe_runs": 1}, run.time_ns)] if known else []
 
 
-def cost_point(  # noqa: PLR0913 - what a row holds
-    cost: CostSample,
-    result: ProbeResult,
-    rolled: Mapping[str, Rolled],
-    energy_method: EnergyMethod | None,
-    tags: Mapping[str, str],
-    time_ns: int,
-    *,
-    emitted: Emission | None = None,
-    contended: bool | None = None,
-) -> Point:
-    """Return a row of `cost` on the probe basis.
-
-    Args:
-        cost: The priced sample.
-        result: Result of the probe.
-        rolled: Summaries of the rolling windows, by name.
-        energy_method: How the energy was measured; a field if cost or emissions include energy.
-        tags: Host and static labels.
-        time_ns: UTC in ns of the end of the steady-state window.
-        emitted: Emissions per inference; None if unknown.
-        contended: Whether others used the device during the run; None where unknown.
-    """
+def cost_point(run: ProbeRun, cost: CostSample, tags: Mapping[str, str]) -> Point:
+    """Return a row of `cost` on the probe basis; the energy's method is part of a cost that includes energy."""
+    energy, emitted = run.energy, run.emitted
     fields: dict[str, FieldValue | None] = {
-        **cost_fields(cost, result),
+        **cost_fields(cost, run),
         "price_stale": cost.is_stale or None,
-        "contended": contended,
-        "energy_method": energy_method if cost.energy or emitted else None,
+        "contended": run.contended,
+        "energy_method": energy.method if energy and (cost.energy or emitted) else None,
         "carbon_per_inference_g": emitted.g if emitted else None,
         "carbon_method": emitted.method if emitted else None,
     }
-    for name, summary in rolled.items():
+    for name, summary in run.rolled.items():
         fields |= rolled_fields(name, summary)
     own_tags = {
-        "device": result.device,
-        "probe": result.probe,
+        "device": run.device,
+        "probe": run.probe,
         "basis": "probe",
         "plan": cost.plan,
         "currency": cost.currency,
     }
-    return make_point("cost", {**tags, **own_tags}, fields, time_ns)
+    return make_point("cost", {**tags, **own_tags}, fields, run.time_ns)
 
 
-def token_fields(result: ProbeResult, energy: ProbeEnergy | None) -> dict[str, float | None]:
-    """Return rates and energy of a run's tokens under the names of the series; None where unknown.
-
-    Args:
-        result: Result of the probe.
-        energy: Joules per inference; None if unknown.
-    """
-    fields: dict[str, float | None] = {
-        "tokens_in_per_s": result.tokens_in_per_s,
-        "tokens_out_per_s": result.tokens_out_per_s,
+def token_fields(run: ProbeRun) -> dict[str, float | None]:
+    """Return rates and energy of a run's tokens under the names of the series; None where unknown."""
+    counts = {"in": run.window_tokens_in, "out": run.window_tokens_out}
+    energy_j = None if run.energy is None else run.energy.per_inference_j
+    rates = {
+        f"tokens_{kind}_per_s": None if tokens is None else tokens / run.inferring_s
+        for kind, tokens in counts.items()
     }
-    for name, tokens in (("tokens_in", result.tokens_in), ("tokens_out", result.tokens_out)):
-        fields[f"energy_per_million_{name}_j"] = (
-            per_million_tokens(energy.per_inference_j, result, tokens) if energy else None
-        )
-    return fields
+    return {
+        **rates,
+        **{
+            f"energy_per_million_tokens_{kind}_j": per_million_tokens(energy_j, run, tokens)
+            for kind, tokens in counts.items()
+        },
+    }
 
 
 def rolled_fields(name: str, rolled: Rolled) -> dict[str, float]:
@@ -251,170 +176,81 @@ def rolled_fields(name: str, rolled: Rolled) -> dict[str, float]:
     }
 
 
-def cost_fields(cost: CostSample, result: ProbeResult) -> dict[str, float | None]:
+def cost_fields(cost: CostSample, run: ProbeRun) -> dict[str, float | None]:
     """Return the cost of an inference and of tokens, and those at the physical limit; None where unknown."""
     each = {"cost": cost.per_inference, "cost_roofline": cost.roofline}
-    counts = {"in": result.tokens_in, "out": result.tokens_out}
-    of_tokens = {
-        f"{name}_per_million_tokens_{kind}": None
-        if amount is None
-        else per_million_tokens(amount, result, tokens)
-        for name, amount in each.items()
-        for kind, tokens in counts.items()
-    }
+    counts = {"in": run.window_tokens_in, "out": run.window_tokens_out}
     return {
         "cost_per_inference": cost.per_inference,
         "cost_hardware": cost.hardware,
         "cost_energy": cost.energy,
         "cost_reference": cost.reference,
         "cost_roofline": cost.roofline,
-        **of_tokens,
-    }
-
-
-def work_fields(result: ProbeResult, limit: PassLimit) -> dict[str, FieldValue | None]:
-    """Return the work of a pass and the shares of the board's peaks; None where unknown."""
-    return {
-        "flop_per_pass": result.flop_per_pass,
-        "bytes_per_pass": result.bytes_per_pass,
-        **limit.fields(),
+        **{
+            f"{name}_per_million_tokens_{kind}": per_million_tokens(amount, run, tokens)
+            for name, amount in each.items()
+            for kind, tokens in counts.items()
+        },
     }
 
 
 def per_million_tokens(
-    per_inference: float, result: ProbeResult, tokens: float | None
+    per_inference: float | None, run: ProbeResult, tokens: float | None
 ) -> float | None:
-    """Return the whole cost, or energy, of the inferences per million tokens of one kind.
+    """Return the whole cost, or energy, of the inferences per million tokens of one kind; None if unknown.
 
     Of a request to a server, the figures of input and of output tokens both contain the whole
     request and must not be added: the shares of prefill and decode cannot be measured by a client.
 
     Args:
         per_inference: Cost or energy of an inference.
-        result: Result of the probe.
+        run: The run.
         tokens: Tokens of that kind in the window.
     """
-    return per_inference * result.inferences / tokens * MILLION if tokens else None
+    if per_inference is None or not tokens:
+        return None
+    return per_inference * run.inferences / tokens * MILLION
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
-    """A probe's result, joined with the sensor data of its steady-state window.
-
-    Attributes:
-        result: Result of the probe.
-        energy: The device's energy in the window; None if unknown.
-        energy_absent: Reason why it is unknown.
-        activity: Conditions of the device in the window, as fields; only known ones.
-        every_s: Seconds between runs.
-        curve: Points of a batch search; empty if there was none.
-        board: Permanent identity of the board, or of several boards in order; empty if there is none.
-        naive: What common mistakes of timing report; empty if not asked for.
-        load: Figures that only a point of a load curve has.
-        limit: Physical limit of a pass on the board.
-    """
-
-    result: ProbeResult
-    energy: Energy | None
-    energy_absent: str
-    activity: Mapping[str, FieldValue | None]
-    every_s: float
-    curve: Sequence[Mapping[str, float]] = ()
-    board: str = ""
-    naive: Sequence[NaiveTiming] = ()
-    load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    limit: PassLimit = UNKNOWN_LIMIT
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeReport:
-    """A priced probe run, from which the log line and the CLI's JSON are formatted.
-
-    Attributes:
-        result: Result of the probe.
-        energy: Joules per inference; None if unknown.
-        energy_absent: Reason why they are unknown.
-        cost: Currency per inference; None if unknown.
-        terms: The price terms in force; None without a price.
-        rolled: Summaries of the rolling windows, by name.
-        points: The rows of `probe` and `cost`.
-        time_ns: UTC in ns of the window's end.
-        emitted: Grams of CO2-equivalent per inference; None if unknown.
-        contended: Whether others used the device during the run; None where unknown.
-        limit: Physical limit of a pass on the board.
-    """
-
-    result: ProbeResult
-    energy: ProbeEnergy | None
-    energy_absent: str
-    cost: CostSample | None
-    terms: Terms | None
-    rolled: Mapping[str, Rolled]
-    points: tuple[Point, ...]
-    time_ns: int
-    emitted: Emission | None = None
-    contended: bool | None = None
-    limit: PassLimit = UNKNOWN_LIMIT
-
-
-def report_document(report: ProbeReport) -> dict[str, Any]:
-    """Return a probe report as JSON, as `costprobe status --json` and `probe --json` print it.
-
-    Args:
-        report: The report of a probe run.
-    """
-    result, energy, cost, terms = report.result, report.energy, report.cost, report.terms
+def report_document(run: ProbeRun) -> dict[str, Any]:
+    """Return a priced run as JSON, as `costprobe status --json` and `probe --json` print it."""
+    energy, cost, terms, emitted = run.energy, run.cost, run.terms, run.emitted
     document: dict[str, Any] = {
-        "time_ns": report.time_ns,
-        "device": result.device,
-        "probe": result.probe,
-        "batch": result.batch,
+        "time_ns": run.time_ns,
+        "device": run.device,
+        "probe": run.probe,
+        "batch": run.batch,
         **dict.fromkeys(LATENCIES),
-        **latency_fields(result),
-        "samples": result.samples,
-        "stop_reason": result.stop_reason,
-        "throughput_per_s": result.throughput_per_s,
-        "h2d_ms": result.h2d_ms,
-        "latency_rel_err": result.latency_rel_err,
-        "outliers": result.outliers,
-        "contended": report.contended,
-        "threads": result.threads,
-        "tags": dict(result.tags),
-        "fields": present(
-            {
-                **result.fields,
-                **token_fields(result, energy),
-                **work_fields(result, report.limit),
-            }
-        ),
-        "fingerprint": result.fingerprint,
-        "software": dict(result.software),
-        "energy": None,
-        "energy_absent": report.energy_absent or None,
-        "cost": None,
-        "price": None,
+        **latency_fields(run),
+        "samples": run.samples,
+        "stop_reason": run.stop_reason,
+        "throughput_per_s": run.throughput_per_s,
+        "h2d_ms": run.h2d_ms,
+        "latency_rel_err": run.latency_rel_err,
+        "outliers": run.outliers,
+        "contended": run.contended,
+        "threads": run.threads,
+        "tags": dict(run.tags),
+        "fields": present(further_fields(run)),
+        "fingerprint": run.fingerprint,
+        "software": dict(run.software),
+        "energy": {**energy_fields(energy), "energy_scope": energy.scope} if energy else None,
+        "energy_absent": run.energy_absent or None,
+        "cost": {"currency": cost.currency, **cost_fields(cost, run)} if cost else None,
+        "price": terms_document(terms) if terms else None,
         "carbon": None,
         "rolling": {},
     }
-    if energy is not None:
-        document["energy"] = {**energy.fields(), "energy_scope": energy.scope}
-    if report.emitted is not None:
+    if emitted is not None:
         document["carbon"] = {
-            "carbon_per_inference_g": report.emitted.g,
-            "carbon_method": report.emitted.method,
+            "carbon_per_inference_g": emitted.g,
+            "carbon_method": emitted.method,
         }
-    if terms is not None:
-        document["price"] = terms_document(terms)
-    if cost is not None:
-        document["cost"] = {
-            "currency": cost.currency,
-            **cost_fields(cost, result),
+    for name, rolled in run.rolled.items():
+        document["rolling"] |= {
+            **rolled_fields(name, rolled),
+            f"rolling_{name}_samples": rolled.samples,
         }
-        for name, rolled in report.rolled.items():
-            document["rolling"] |= {
-                **rolled_fields(name, rolled),
-                f"rolling_{name}_samples": rolled.samples,
-            }
     return document
 
 

@@ -11,24 +11,22 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from threading import Event
 from typing import Any, Final, Protocol
 
 from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.redaction import read_secret
+from costprobe.adapters.http.access import secret_places
 from costprobe.adapters.probe_child.results import (
-    PASS_RANGE,
     ModelStart,
     ProbeFault,
-    ProbeOutcome,
     ProbeProgress,
-    StartOutcome,
+    ProbeResult,
 )
 from costprobe.adapters.probe_child.runner import (
     LOAD_COMMAND,
-    DeviceLoad,
     ProbeRequest,
     ProbeRunner,
     device_lock,
@@ -36,16 +34,15 @@ from costprobe.adapters.probe_child.runner import (
     worker_command,
 )
 from costprobe.adapters.sensors.messages import Absent, Activity, worst_of
-from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
-from costprobe.core.records import NS_PER_S, TOGETHER, Device, Energy
-from costprobe.devices.use import ProbeRuns, energy_sum, with_sampling_error
+from costprobe.core.records import DEVICE_KINDS, NS_PER_S, TOGETHER, Device, Energy
+from costprobe.devices.use import DeviceWindows, ProbeRuns, energy_sum, with_sampling_error
 from costprobe.pricing.catalogue import GpuModel
 from costprobe.pricing.catalogue_files import gpu_names
+from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_curve import LoadStep
 from costprobe.probing.load_settings import length_document
 from costprobe.probing.roofline import pass_limit
-from costprobe.probing.rows import MeasuredRun, ProbeReport
 from costprobe.probing.settings import (
     HttpProbeConfig,
     KserveProbeConfig,
@@ -93,7 +90,7 @@ class ColdStarts:
 class Start(Protocol):
     """Starts the model once."""
 
-    def __call__(self, *, list_files: bool) -> StartOutcome | ProbeFault:
+    def __call__(self, *, list_files: bool) -> ModelStart | ProbeFault:
         """Return the start, with the files that it read if they are asked for."""
         ...
 
@@ -131,7 +128,7 @@ class Listeners:
     """
 
     on_progress: Callable[[AnyProbe, ProbeTarget, ProbeProgress], None]
-    on_report: Callable[[ProbeReport], None]
+    on_report: Callable[[ProbeRun], None]
     on_fault: Callable[[AnyProbe, ProbeTarget, ProbeFault], None]
 
 
@@ -159,7 +156,7 @@ class Measurer:
     """Run probes, and query the sensors for energy and activity of the devices meanwhile.
 
     Args:
-        sensor: The sensor child's supervisor.
+        sensor: Answers for the windows of the devices.
         ledger: Stores the best batch of each device, model and software.
         lock_folder: Folder of the devices' lock files.
         stop: Ends a run.
@@ -169,7 +166,7 @@ class Measurer:
 
     def __init__(
         self,
-        sensor: SensorSupervisor,
+        sensor: DeviceWindows,
         ledger: Ledger,
         lock_folder: Path,
         stop: Event,
@@ -194,7 +191,7 @@ class Measurer:
         search_anew: bool = False,
         naive: bool = False,
         load: LoadStep | None = None,
-    ) -> MeasuredRun | ProbeFault:
+    ) -> ProbeRun | ProbeFault:
         """Run a probe once, with no other probe of costprobe on its devices.
 
         Args:
@@ -222,14 +219,18 @@ class Measurer:
             runs = self._runs if isinstance(probe, ProbeConfig) else None
             if runs is not None:
                 runs.begin(target.name, self._now_ns())
-            outcome: ProbeOutcome | ProbeFault | None = None
+            outcome: ProbeResult | ProbeFault | None = None
             self._watch(target.devices, probe.deadline_s)
             try:
                 outcome = self._runner(probe, target).run(
                     served_request(probe, energy=energy, load=load)
                     if not isinstance(probe, ProbeConfig)
-                    else self._request(
-                        probe, target, energy=energy, search_anew=search_anew, naive=naive
+                    else model_request(
+                        probe,
+                        target.devices[0],
+                        {} if search_anew else self._known_batch(probe, target.devices[0]),
+                        energy=energy,
+                        naive=naive,
                     ),
                     target.name,
                     on_edge=lambda: self._mark(target.devices, probe.deadline_s),
@@ -252,7 +253,7 @@ class Measurer:
         *,
         list_files: bool,
         on_progress: Callable[[ProbeProgress], None],
-    ) -> StartOutcome | ProbeFault:
+    ) -> ModelStart | ProbeFault:
         """Start a probe's model in a new process, with no other probe of costprobe on its device.
 
         Args:
@@ -271,17 +272,20 @@ class Measurer:
                 _start_request(probe, device, list_files=list_files), on_progress=on_progress
             )
 
-    def load(self, device: Device, own_pids: Iterable[int] = ()) -> DeviceLoad:
+    def is_busy(self, device: Device) -> bool:
+        """Return whether a probe would compete with another process, as far as is known."""
+        return is_busy(self._load(device), DEVICE_KINDS[device.kind].busy_share)
+
+    def _load(self, device: Device, own_pids: Sequence[int] = ()) -> Activity:
         """Return the recent load on a device, except by processes of our own."""
         now_ns = self._now_ns()
-        activity = self._sensor.activity(
+        return self._sensor.activity(
             device.name,
             now_ns - LOAD_SPAN_NS,
             now_ns,
             own_pids=tuple(own_pids),
             timeout_s=ANSWER_TIMEOUT_S,
         )
-        return DeviceLoad(activity.util_pct, activity.contended, activity.is_open)
 
     def _refusal(self, probe: ProbeConfig, device: Device) -> ProbeFault | None:
         """Return why a model may not run: root would run code of others, or a GPU has a process already."""
@@ -292,7 +296,7 @@ class Measurer:
         if not device.is_exclusive or reaches_mps(os.environ):
             return None
         own_pids = [pid for runner in list(self._runners.values()) for pid in runner.pids]
-        if not self.load(device, own_pids).is_open:
+        if not self._load(device, own_pids).is_open:
             return None
         fix = f"let this program reach MPS, or run nvidia-smi -i {visible_gpu(device)} -c DEFAULT"
         title = f"{device.name} is in compute mode EXCLUSIVE_PROCESS, and another process has it"
@@ -331,68 +335,71 @@ class Measurer:
             )
         return self._runners[key]
 
-    def _request(
-        self,
-        probe: ProbeConfig,
-        target: ProbeTarget,
-        *,
-        energy: bool,
-        search_anew: bool,
-        naive: bool,
-    ) -> ProbeRequest:
-        device = target.devices[0]
-        name = _batch_name(probe, device)
-        remembered = None if search_anew else restored(self._ledger, name, dict)
-        return model_request(probe, device, remembered or {}, energy=energy, naive=naive)
+    def _known_batch(self, probe: ProbeConfig, device: Device) -> Mapping[str, Any]:
+        """Return the stored result of a batch search; empty if there is none."""
+        return restored(self._ledger, _batch_name(probe, device), dict) or {}
 
-    def _joined(self, probe: AnyProbe, target: ProbeTarget, outcome: ProbeOutcome) -> MeasuredRun:
-        result = outcome.result
-        energy: Energy | Absent = Absent("this run had no energy window")
+    def _joined(self, probe: AnyProbe, target: ProbeTarget, result: ProbeResult) -> ProbeRun:
+        energies: list[Energy | Absent] = [Absent("this run had no energy window")]
         if result.has_energy_window:
-            energy = _summed([self._energy(device, outcome) for device in target.devices])
-        activity = worst_of([self._activity(device, outcome) for device in target.devices])
+            energies = [self._energy(device, result) for device in target.devices]
+        absent = next((each.reason for each in energies if isinstance(each, Absent)), "")
+        known = [each for each in energies if isinstance(each, Energy)]
+        activity = worst_of([self._activity(device, result) for device in target.devices])
         if not isinstance(probe, ProbeConfig):
             # The server is the other process.
             activity = activity.without_neighbour()
-        if result.contended is not None:
-            activity = replace(activity, contended=result.contended)
+        if result.contention.contended is not None:
+            activity = replace(activity, contended=result.contention.contended)
         if not activity.contended:
-            fields = {k: v for k, v in result.fields.items() if k not in PASS_RANGE}
-            result = replace(result, fields=fields)
-        return MeasuredRun(
-            result=result,
-            energy=None if isinstance(energy, Absent) else energy,
-            energy_absent=energy.reason if isinstance(energy, Absent) else "",
-            activity=activity.fields(),
+            result = replace(result, pass_low_ms=None, pass_high_ms=None)
+        return ProbeRun(
+            **{each.name: getattr(result, each.name) for each in fields(result)},
             every_s=probe.every_s,
-            curve=outcome.curve,
             board=target.board,
-            naive=outcome.naive,
-            load=outcome.load,
             limit=pass_limit(result, _gpu_of(target)),
+            activity=activity.fields(),
+            # Of devices that work as one: if one energy is absent, the sum is.
+            window_energy=energy_sum(known) if len(known) == len(energies) else None,
+            energy_absent=absent,
         )
 
-    def _energy(self, device: Device, outcome: ProbeOutcome) -> Energy | Absent:
+    def _energy(self, device: Device, result: ProbeResult) -> Energy | Absent:
         energy = self._sensor.energy(
             device.name,
-            outcome.result.window_start_ns,
-            outcome.result.window_end_ns,
-            outcome.steady_start_ns,
-            outcome.steady_end_ns,
+            result.window_start_ns,
+            result.window_end_ns,
+            result.steady_start_ns,
+            result.steady_end_ns,
             timeout_s=ANSWER_TIMEOUT_S,
         )
         if isinstance(energy, Absent):
             return energy
-        return with_sampling_error(energy, device, outcome.result)
+        return with_sampling_error(energy, device, result)
 
-    def _activity(self, device: Device, outcome: ProbeOutcome) -> Activity:
+    def _activity(self, device: Device, result: ProbeResult) -> Activity:
         return self._sensor.activity(
             device.name,
-            outcome.result.window_start_ns,
-            outcome.result.window_end_ns,
-            own_pids=outcome.pids,
+            result.window_start_ns,
+            result.window_end_ns,
+            own_pids=result.pids,
             timeout_s=ANSWER_TIMEOUT_S,
         )
+
+
+def is_busy(activity: Activity, above_share: float) -> bool:
+    """Return whether a device has other work.
+
+    A process that only holds memory of an idle device does not defer a probe. If utilization is
+    unknown, as on a MIG device, one that processes used recently counts as busy.
+
+    Args:
+        activity: Its conditions of late.
+        above_share: A device is busy above this share of utilization.
+    """
+    if activity.util_pct is not None:
+        return activity.util_pct > above_share * 100
+    return bool(activity.contended)
 
 
 def _gpu_of(target: ProbeTarget) -> GpuModel | None:
@@ -418,29 +425,17 @@ def _batch_name(probe: ProbeConfig, device: Device) -> str:
     return f"batch {device.uuid} {probe.name} {probe.identity} {probe.measured_dtype}{bound}"
 
 
-def batch_document(outcome: ProbeOutcome) -> dict[str, Any]:
+def batch_document(result: ProbeResult) -> dict[str, Any]:
     """Return the batch that a search found as JSON.
 
     Also one that was found beside other work: a series whose batch changed from run to run would
     have no level.
     """
     return {
-        "batch": outcome.result.batch,
-        "fingerprint": outcome.result.fingerprint,
-        "curve": [dict(point) for point in outcome.curve],
+        "batch": result.batch,
+        "fingerprint": result.fingerprint,
+        "curve": [dict(point) for point in result.curve],
     }
-
-
-def _summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
-    """Return the energy of devices that work as one; if one is absent, the sum is.
-
-    Args:
-        energies: One for each device, at least one.
-    """
-    known_energies = [energy for energy in energies if isinstance(energy, Energy)]
-    if len(known_energies) < len(energies):
-        return next(energy for energy in energies if isinstance(energy, Absent))
-    return energy_sum(known_energies)
 
 
 def model_request(
@@ -511,16 +506,15 @@ def served_request(
         energy: True for a run with an energy window.
         load: Point of a load curve that the run measures; None for a run of the probe.
     """
-    token = _secret_path(probe.token_file, probe.token_credential)
-    api_key = _secret_path(probe.key_file, probe.key_credential)
-    for path in filter(None, (token, api_key)):
+    secret_files: dict[str, str | None] = {"token_file": None, "key_file": None}
+    for key, secret in secret_places(probe):
+        secret_files[f"{key}_file"] = str(secret.path)
         # The child reads it; here the redactor learns it. The child reports why it cannot.
         with suppress(ValueError):
-            read_secret(Path(path), "token")
+            read_secret(secret.path, secret.purpose)
     run: dict[str, Any] = {
         "energy": energy and probe.energy,
-        "token_file": token,
-        "key_file": api_key,
+        **secret_files,
         "tail_s": TAIL_S,
         "seed": SEED,
         "load": None if load is None else _load_document(probe, load),
@@ -529,15 +523,7 @@ def served_request(
         run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
     if isinstance(probe, HttpProbeConfig):
         run["model"] = probe.url
-    return ProbeRequest(probe.name, {**probe.model_dump(), **run})
-
-
-def _secret_path(file: Path | None, credential: str | None) -> str | None:
-    """Return the file of a secret; systemd stores credentials in a folder."""
-    if credential is not None:
-        folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
-        return str(Path(folder) / credential)
-    return None if file is None else str(file)
+    return ProbeRequest(probe.name, {**probe.model_dump(exclude={"token", "key"}), **run})
 
 
 def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
@@ -550,9 +536,8 @@ def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
         figure = name.partition("_")[0]
         bounds_ms[figure] = max(bound_ms, bounds_ms.get(figure, 0.0))
     return {
-        **config.model_dump(
-            include={"warmup_s", "window_s", "window_max_s", "ignore_eos", "prompts"}
-        ),
+        **config.model_dump(include={"warmup_s", "window_s", "ignore_eos", "prompts"}),
+        "window_max_s": config.window_max_s,
         **{
             name: None if length is None else length_document(length)
             for name, length in lengths.items()
@@ -592,20 +577,17 @@ def measured_starts(
     warm: list[ModelStart] = []
     cold: list[ModelStart] = []
     not_cold = ""
-    for _ in range(runs):
+    for number in range(2 * runs):
+        evicted_bytes = evict(first.paths) if number % 2 else None
         outcome = start(list_files=False)
         if isinstance(outcome, ProbeFault):
             return outcome
-        warm.append(outcome.start)
-        evicted_bytes = evict(first.files)
-        outcome = start(list_files=False)
-        if isinstance(outcome, ProbeFault):
-            return outcome
-        reason = _why_not_cold(outcome.start.read_bytes, evicted_bytes)
-        if reason:
+        if evicted_bytes is None:
+            warm.append(outcome)
+        elif reason := _why_not_cold(outcome.read_bytes, evicted_bytes):
             not_cold = reason
         else:
-            cold.append(outcome.start)
+            cold.append(outcome)
     return ColdStarts(tuple(warm), tuple(cold), not_cold)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from costprobe_probes.sources.kinds import SOURCES
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile, WithHeaders
+from costprobe.adapters.http.access import CaFile, WithHeaders, WithToken
 from costprobe.adapters.load_child.kinds import SERVERS
 from costprobe.core.config.fields import (
     IS_BARE_URL,
@@ -17,7 +17,6 @@ from costprobe.core.config.fields import (
     Label,
     Labels,
     Name,
-    Pause,
     Quality,
     Section,
     Share,
@@ -26,12 +25,17 @@ from costprobe.core.config.fields import (
     key,
     matching,
 )
-from costprobe.core.records import DEVICE_KINDS, DeviceKind
 from costprobe.probing.load_settings import LoadConfig, SloConfig
 
 
 class CommonProbeConfig(Section):
     """Options of all probes: device, period, deadline and placement."""
+
+    removed: ClassVar = {
+        "busy_above": "a device is busy above 10 % of a GPU, 50 % of a CPU",
+        "defer_at_most": "a run waits for 30 s, or half of every if that is less",
+        "stagger": "runs start on the multiples of every, on every host",
+    }
 
     name: Name = Field(description="The tag `probe`.", examples=["transformer"])
     devices: Literal["all"] | list[Name] = Field(
@@ -49,12 +53,6 @@ class CommonProbeConfig(Section):
             "Period; runs start on its multiples of the wall clock, on every host of a fleet."
         ),
         examples=["5m"],
-    )
-    stagger_s: Pause = key(
-        "stagger",
-        0.0,
-        description="Time over which hosts are spread, each by a fixed delay.",
-        examples=["30s"],
     )
     deadline_s: Duration = key(
         "deadline",
@@ -241,22 +239,6 @@ class ProbeConfig(CommonProbeConfig):
         description="What a run does while others use the device: wait, be skipped, or run.",
         examples=["defer"],
     )
-    defer_at_most_s: Duration | None = key(
-        "defer_at_most",
-        None,
-        description=(
-            "Longest wait for an idle device; by default 30 s, or half of `every` if that is less."
-        ),
-        examples=["10s"],
-    )
-    busy_above: Share | None = Field(
-        None,
-        description=(
-            "Utilization above which a device counts as busy; by default 10 % of a GPU, "
-            "50 % of a CPU."
-        ),
-        examples=["20%"],
-    )
 
     @field_validator("kind")
     @classmethod
@@ -294,8 +276,6 @@ class ProbeConfig(CommonProbeConfig):
             raise ValueError(f"remove dtype: a {self.source} program has a fixed type")
         if self.compile and source.is_program:
             raise ValueError(f"remove compile: a {self.source} program is already compiled")
-        if (self.defer_at_most_s or 0.0) > self.every_s:
-            raise ValueError("defer_at_most must not be longer than every")
         return self
 
     @property
@@ -334,11 +314,7 @@ class ProbeConfig(CommonProbeConfig):
     @property
     def deferral_s(self) -> float:
         """Longest wait for an idle device in seconds: 30 s, or half a period if that is shorter."""
-        return self.defer_at_most_s or min(DEFER_AT_MOST_S, self.every_s / 2)
-
-    def busy_share(self, device_kind: DeviceKind) -> float:
-        """Return the share of time above which a device of a kind counts as busy."""
-        return DEVICE_KINDS[device_kind].busy_share if self.busy_above is None else self.busy_above
+        return min(DEFER_AT_MOST_S, self.every_s / 2)
 
 
 def section_of(model: str, body: Path | None = None) -> dict[str, str] | None:
@@ -377,7 +353,7 @@ def section_of(model: str, body: Path | None = None) -> dict[str, str] | None:
     return section if place and function else None
 
 
-class _ServedProbeConfig(WithHeaders, CommonProbeConfig):
+class _ServedProbeConfig(WithHeaders, WithToken, CommonProbeConfig):
     """Requests to an inference server that runs on this host's devices."""
 
     url: Annotated[str, Field(max_length=500), IS_BARE_URL] = Field(
@@ -411,8 +387,6 @@ class _ServedProbeConfig(WithHeaders, CommonProbeConfig):
         description="The load curve that `costprobe probe NAME --load` measures.",
         examples=[{"tokens_in": "uniform(64, 512)", "tokens_out": 128}],
     )
-    token_file: TokenFile = None
-    token_credential: TokenCredential = None
     ca_file: CaFile = None
 
     @model_validator(mode="before")
@@ -423,12 +397,6 @@ class _ServedProbeConfig(WithHeaders, CommonProbeConfig):
                 "remove python: a probe of a server runs under costprobe's own interpreter"
             )
         return section
-
-    @model_validator(mode="after")
-    def _one_token(self) -> _ServedProbeConfig:
-        if self.token_file and self.token_credential:
-            raise ValueError("give token_file or token_credential, not both")
-        return self
 
     @property
     def load_curve(self) -> LoadConfig:

@@ -18,10 +18,8 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import RowColumns, as_number, number, numbers
 from costprobe.core.hours import (
     EDGE_NS,
-    LOAD_FIELDS,
-    LOAD_HIGHEST,
     DeviceHistory,
-    add_document,
+    add_packed,
     add_rows,
     is_on,
 )
@@ -183,11 +181,9 @@ def _device_history(
     history = DeviceHistory(device, now_ns, device_ends_ns)
     history.mem_total_bytes = device.memory_bytes
     tags = {"device": device.name, "uuid": device.uuid}
-    hours, rows = reader.loads(
-        "device", LOAD_FIELDS, since_ns, now_ns, tags, highest=LOAD_HIGHEST, edge_ns=EDGE_NS
-    )
-    for hour_ns, document in hours:
-        add_document(history, hour_ns, document)
+    hours, rows = reader.loads(since_ns, now_ns, tags, edge_ns=EDGE_NS)
+    for hour_ns, packed in hours:
+        add_packed(history, hour_ns, packed)
     for (start_ns, end_ns), found in rows.items():
         # A row at the start of the range counts in full.
         within = start_ns if start_ns > since_ns else 0, end_ns

@@ -160,7 +160,7 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
         supply = _supply(history, workload, choice, (now, cost), held_out)
         if supply.saving_per_month < least:
             continue
-        reason = failure(held_out, workload, as_now, choice)
+        reason = failure(supply.held_out, held_out, workload, as_now, choice)
         if reason:
             rejected.append((supply.action, reason))
         else:

@@ -18,6 +18,7 @@ from decimal import Decimal
 from costprobe.core.hours import MINUTES
 from costprobe.core.money import exact
 from costprobe.core.periods import HOURS_A_DAY, HOURS_A_WEEK, WEEKDAYS
+from costprobe.core.statistics import student_quantile
 from costprobe.core.units import HOUR_S, KWH_J, MONTH_H
 from costprobe.pricing.plans import Rate
 from costprobe.savings.history import ColdStart
@@ -29,8 +30,8 @@ _MINUTE_S = 60.0
 
 # Free capacity at the highest minute: load grows, and latency rises before a device is saturated.
 HEADROOM = 0.2
-# Two-sided 95 % of a normal distribution.
-_Z = 1.96
+# Upper end of two-sided 95 %.
+_UPPER = 0.975
 _ROUNDING = 1e-9
 
 # Share of the held-out hours in which a supply may lack capacity for a minute.
@@ -380,12 +381,24 @@ def _energy_j(
 
 
 def interval(now: MonthlyCost, other: MonthlyCost) -> tuple[float, float] | None:
-    """Return the 95 % interval of a monthly saving, from its spread over days; None for one day."""
-    savings = [now.by_day[day] - other.by_day[day] for day in now.by_day]
-    if len(savings) <= 1:
+    """Return the 95 % interval of a monthly saving, from its spread over days; None for one day.
+
+    With two days of each day of the week the spread is that around the mean of the day of the week: a
+    quiet weekend in each week is known, and no uncertainty.
+    """
+    savings = {day: now.by_day[day] - other.by_day[day] for day in now.by_day}
+    groups: dict[int, list[float]] = {}
+    for day, saving in savings.items():
+        groups.setdefault(day % len(WEEKDAYS), []).append(saving)
+    if len(groups) < len(WEEKDAYS) or min(map(len, groups.values())) < LEAST_WEEKS:
+        groups = {0: list(savings.values())}
+    free = len(savings) - len(groups)
+    if not free:
         return None
-    half = _Z * statistics.stdev(savings) / math.sqrt(len(savings))
-    mean = statistics.fmean(savings)
+    means = {key: statistics.fmean(group) for key, group in groups.items()}
+    squares = math.fsum((one - means[key]) ** 2 for key, group in groups.items() for one in group)
+    half = student_quantile(_UPPER, free) * math.sqrt(squares / free / len(savings))
+    mean = statistics.fmean(savings.values())
     return mean - half, mean + half
 
 
@@ -440,13 +453,18 @@ def tested(held_out: Mapping[int, HourLoad], workload: WorkloadHistory, choice: 
 
 
 def failure(
-    held_out: Mapping[int, HourLoad], workload: WorkloadHistory, now: Choice, choice: Choice
+    result: HeldOut | None,
+    held_out: Mapping[int, HourLoad],
+    workload: WorkloadHistory,
+    now: Choice,
+    choice: Choice,
 ) -> str:
     """Return why a supply failed on held-out hours, or was not tested; empty if neither.
 
     Without held-out hours only a stated load, or a supply with no less capacity than now, needs no test.
 
     Args:
+        result: Its result on the held-out hours; None without any.
         held_out: The hours.
         workload: The workload, with these hours.
         now: What it runs on.
@@ -454,12 +472,11 @@ def failure(
     """
     if workload.is_stated:
         return ""
-    if not held_out:
+    if result is None:
         keeps_all = bool(choice.placement.held) and min(choice.counts) >= now.count
         if keeps_all and choice.scaling is None:
             return ""
         return f"from {workload.days:.1f} days of data, not tested on another week"
-    result = tested(held_out, workload, choice)
     where = f"of the last {result.hours} hours, from which it was not decided"
     if result.hours_short > SHORT_SHARE_MAX * result.hours:
         return f"too small in {result.hours_short} {where}"

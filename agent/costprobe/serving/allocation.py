@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from fractions import Fraction
 from types import MappingProxyType
-from typing import Literal
 
-from costprobe.core.money import divided, exact, total_of
+from costprobe.core.money import divided, total_of
+from costprobe.core.records import Energy
 from costprobe.core.schema import Part
 from costprobe.core.units import percent
+from costprobe.pricing.electricity import Emission
 
 # With a larger share of probing, the rest of a window is too short for a serving cost.
-PROBED_MOST = Fraction(1, 2)
-Basis = Literal["alone", "busy_time", "share", "none"]
+PROBED_MOST = 0.5
+_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class DeviceUse:
     other_busy_s: float = 0.0
     probing_s: float = 0.0
     probing_energy: Decimal | None = None
-    idle_energy: Decimal | None = None
+    idle_energy: float | None = None
     claims: tuple[Claim, ...] = ()
     is_unheld: bool = False
     currency: str = ""
@@ -106,16 +106,37 @@ class Allocation:
     """The allocation of a device's cost.
 
     Attributes:
-        device: Name of the device.
         lines: The parts, which add up to the device's cost.
-        basis: The basis of the division among its services.
         problems: Reason for each service whose part is unknown.
+        shares: Each service's share of what probing leaves; that of no service is under "".
     """
 
-    device: str
-    lines: tuple[Line, ...]
-    basis: Basis
+    lines: tuple[Line, ...] = ()
     problems: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    shares: Mapping[str, float] = field(default_factory=lambda: _NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBill:
+    """What a device cost in a window, drew and emitted, and whose that is.
+
+    Attributes:
+        allocation: Its cost.
+        plan: Kinds of the price plans in force.
+        currency: ISO 4217 code, the first if it changed; empty where nothing is priced.
+        busy_share: Share of the window in which it was busy; None if unknown.
+        drawn: Its energy; of a MIG device its slices' share of the board's. None if unknown.
+        emitted: Its emissions, likewise.
+        energy_shares: Each service's share of both.
+    """
+
+    allocation: Allocation
+    plan: str = ""
+    currency: str = ""
+    busy_share: float | None = None
+    drawn: Energy | None = None
+    emitted: Emission | None = None
+    energy_shares: Mapping[str, float] = field(default_factory=lambda: _NONE)
 
 
 def allocate(use: DeviceUse) -> Allocation:
@@ -127,120 +148,93 @@ def allocate(use: DeviceUse) -> Allocation:
     Returns:
         No lines if the device's cost is unknown.
     """
-    names = [claim.service for claim in use.claims]
+    shares, problems = _service_shares(use)
+    probed = 0.0 if use.is_unheld else _share(use.probing_s, use.duration_s)
     if use.hardware is None or use.energy is None:
-        problem = f"the cost of {use.device} is unknown"
-        return Allocation(use.device, (), "none", dict.fromkeys(names, problem))
-    if use.is_unheld:
-        lines = (_line(use, "", "idle", (use.hardware, use.energy), _fraction(use.duration_s)),)
-        return Allocation(use.device, lines if use.hardware or use.energy else (), "none")
-    probing, remaining = _without_probing(use, use.hardware, use.energy)
-    weights, basis, problems = _weights(use)
-    probed = _share(use.probing_s, use.duration_s)
+        reason = f"the cost of {use.device} is unknown"
+        return Allocation((), {claim.service: reason for claim in use.claims}, shares)
     if probed > PROBED_MOST:
-        problem = f"probing took {percent(float(probed))} of {use.device}'s window; lengthen window"
-        problems = dict.fromkeys(names, problem)
-    hardware = divided(remaining.hardware, list(weights.values()))
-    energy = divided(remaining.energy, list(weights.values()))
-    parts = [probing] if probing.hardware or probing.energy else []
-    idle = _idle_shares(use, remaining)
-    unit_s = _fraction(use.duration_s) * (1 - probed) / sum(weights.values())
-    for (service, weight), held, drawn in zip(weights.items(), hardware, energy, strict=True):
-        time_s = weight * unit_s
+        reason = f"probing took {percent(probed)} of {use.device}'s window; lengthen window"
+        problems = {claim.service: reason for claim in use.claims}
+    probing_energy = probed
+    if use.probing_energy is not None and use.energy and not use.is_unheld:
+        probing_energy = _part_of(float(use.probing_energy), float(use.energy))
+    idle = _idle_shares(use, float(use.energy) * (1 - probing_energy))
+    # The share of time and hardware, and that of electricity, of each part.
+    parts: dict[tuple[str, Part], tuple[float, float]] = {}
+    parts["", "probing"] = probed, probing_energy
+    for service, share in shares.items():
+        held, drawn = (1 - probed) * share, (1 - probing_energy) * share
         if not service:
-            parts.append(_line(use, "", "unallocated", (held, drawn), time_s))
+            parts["", "idle" if use.is_unheld else "unallocated"] = held, drawn
         elif idle is None:
-            parts.append(_line(use, service, "held", (held, drawn), time_s))
+            parts[service, "held"] = held, drawn
         else:
-            busy_held, idle_held = divided(held, [1 - idle[0], idle[0]])
-            busy_drawn, idle_drawn = divided(drawn, [1 - idle[1], idle[1]])
-            busy_s, idle_s = (1 - idle[0]) * time_s, idle[0] * time_s
-            parts.append(_line(use, service, "busy", (busy_held, busy_drawn), busy_s))
-            parts.append(_line(use, service, "idle", (idle_held, idle_drawn), idle_s))
-    nonzero = tuple(line for line in parts if line.service or line.hardware or line.energy)
-    return Allocation(use.device, nonzero or tuple(parts), basis, problems)
-
-
-def _line(
-    use: DeviceUse, service: str, part: Part, money: tuple[Decimal, Decimal], time_s: Fraction
-) -> Line:
-    return Line(use.device, service, part, *money, use.currency, float(time_s))
-
-
-def _without_probing(use: DeviceUse, hardware: Decimal, energy: Decimal) -> tuple[Line, Line]:
-    """Return the cost of probing, and the rest of the device's cost."""
-    share = _share(use.probing_s, use.duration_s)
-    held, held_rest = divided(hardware, [share, 1 - share])
-    if use.probing_energy is None or energy == 0:
-        drawn, drawn_rest = divided(energy, [share, 1 - share])
-    else:
-        part = _part_of(use.probing_energy, energy)
-        drawn, drawn_rest = divided(energy, [part, 1 - part])
-    duration_s = _fraction(use.duration_s)
-    return (
-        _line(use, "", "probing", (held, drawn), share * duration_s),
-        _line(use, "", "unallocated", (held_rest, drawn_rest), (1 - share) * duration_s),
+            parts[service, "busy"] = held * (1 - idle[0]), drawn * (1 - idle[1])
+            parts[service, "idle"] = held * idle[0], drawn * idle[1]
+    hardware = divided(use.hardware, [held for held, _ in parts.values()])
+    energy = divided(use.energy, [drawn for _, drawn in parts.values()])
+    lines = tuple(
+        Line(use.device, *place, held, drawn, use.currency, share * use.duration_s)
+        for (place, (share, _)), held, drawn in zip(parts.items(), hardware, energy, strict=True)
+    )
+    return Allocation(
+        tuple(line for line in lines if line.service or line.hardware or line.energy)
+        or (() if use.is_unheld else lines[1:]),
+        problems,
+        shares,
     )
 
 
-def _weights(use: DeviceUse) -> tuple[dict[str, Fraction], Basis, dict[str, str]]:
-    """Return each service's weight, and the remainder's under ""; the sum is positive."""
-    claims = use.claims
-    busy = {claim.service: claim.busy_s for claim in claims}
-    known_s = {name: _fraction(busy_s) for name, busy_s in busy.items() if busy_s is not None}
-    other = _fraction(use.other_busy_s)
-    if not claims:
-        return {"": Fraction(1)}, "none", {}
-    if len(claims) == 1 and claims[0].share is None and not other:
-        return {claims[0].service: Fraction(1)}, "alone", {}
-    if len(known_s) == len(claims) and sum(known_s.values(), other) > 0:
-        return {**known_s, "": other}, "busy_time", {}
-    if len(claims) == 1 and claims[0].share is None:
+def _service_shares(use: DeviceUse) -> tuple[dict[str, float], dict[str, str]]:
+    """Return each service's share of what probing leaves, that of none under "", and problems."""
+    claims, device = use.claims, use.device
+    busy_s = {claim.service: max(0.0, claim.busy_s) for claim in claims if claim.busy_s is not None}
+    is_alone = len(claims) == 1 and claims[0].share is None
+    if not claims or use.is_unheld:
+        return {"": 1.0}, {}
+    if is_alone and not use.other_busy_s:
+        return {claims[0].service: 1.0}, {}
+    total_s = sum(busy_s.values()) + use.other_busy_s
+    if len(busy_s) == len(claims) and total_s > 0:
+        return {
+            name: part_s / total_s for name, part_s in (*busy_s.items(), ("", use.other_busy_s))
+        }, {}
+    if is_alone:
         # Other processes used the device, too, and the service's part is unknown.
-        problem = f"other processes use {use.device}, and their share is unknown; set share"
-        return {"": Fraction(1)}, "none", {claims[0].service: problem}
-    shares = {claim.service: _fraction(claim.share) for claim in claims if claim.share is not None}
-    problem = f"{use.device} is shared in unknown proportions; set share for each of its services"
-    problems = {claim.service: problem for claim in claims if claim.service not in shares}
-    total_share = sum(shares.values(), Fraction(0))
+        reason = f"other processes use {device}, and their share is unknown; set share"
+        return {"": 1.0}, {claims[0].service: reason}
+    shares = {claim.service: claim.share for claim in claims if claim.share is not None}
+    reason = f"{device} is shared in unknown proportions; set share for each of its services"
+    problems = {claim.service: reason for claim in claims if claim.service not in shares}
     # Shares that add up to more than 1 are reduced in proportion.
-    left = max(Fraction(0), 1 - total_share)
-    return {**shares, "": left}, "share" if shares else "none", problems
+    whole = max(1.0, sum(shares.values()))
+    left = whole - sum(shares.values())
+    return {name: share / whole for name, share in (*shares.items(), ("", left))}, problems
 
 
-def _idle_shares(use: DeviceUse, remaining: Line) -> tuple[Fraction, Fraction] | None:
+def _idle_shares(use: DeviceUse, left_energy: float) -> tuple[float, float] | None:
     """Return the idle share of time and of electricity in the window without probing.
 
     None if the device's busy time is unknown.
     """
     busy_s = use.busy_s
     if busy_s is None:
-        claimed_times_s = [claim.busy_s for claim in use.claims]
-        if not claimed_times_s or any(claimed_s is None for claimed_s in claimed_times_s):
+        claimed_s = [claim.busy_s for claim in use.claims if claim.busy_s is not None]
+        if not claimed_s or len(claimed_s) < len(use.claims):
             return None
-        busy_s = (
-            sum(claimed_s for claimed_s in claimed_times_s if claimed_s is not None)
-            + use.other_busy_s
-        )
-        busy_s += use.probing_s
-    left_s = use.duration_s - use.probing_s
-    idle = 1 - _share(busy_s - use.probing_s, left_s)
-    if use.idle_energy is None or remaining.energy == 0:
+        busy_s = sum(claimed_s) + use.other_busy_s + use.probing_s
+    idle = 1 - _share(busy_s - use.probing_s, use.duration_s - use.probing_s)
+    if use.idle_energy is None or not left_energy:
         return idle, idle
-    return idle, _part_of(use.idle_energy, remaining.energy)
+    return idle, _part_of(use.idle_energy, left_energy)
 
 
-def _part_of(part: Decimal, whole: Decimal) -> Fraction:
+def _part_of(part: float, whole: float) -> float:
     """Return a share of a cost that is not 0, from 0 to 1: a tariff below zero may begin in the window."""
-    return min(Fraction(1), max(Fraction(0), Fraction(part) / Fraction(whole)))
+    return min(1.0, max(0.0, part / whole))
 
 
-def _fraction(number: float | Decimal | None) -> Fraction:
-    """Return an exact number from 0 up; negative ones become 0."""
-    return max(Fraction(0), Fraction(exact(number or 0.0)))
-
-
-def _share(part_s: float, whole_s: float) -> Fraction:
+def _share(part_s: float, whole_s: float) -> float:
     """Return a share of a time, from 0 to 1; 1 if there is no time."""
-    total_s = _fraction(whole_s)
-    return min(Fraction(1), _fraction(part_s) / total_s) if total_s else Fraction(part_s > 0)
+    return min(1.0, max(0.0, part_s) / whole_s) if whole_s > 0 else float(part_s > 0)

@@ -5,59 +5,36 @@ Those that share devices or boards are a group: one window for all of them. The 
 has all that the rows of services state about it.
 
 The processes of a service are found by their configured names; the service of a process is known
-also after the process has ended.
+also after the process has ended. What a daemon that was killed did not allocate is allocated by the
+next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from threading import Lock
+from typing import Final
 
+from costprobe.adapters.store.ledger import Ledger, restored
+from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, utc_ns
-from costprobe.core.money import exact, total_of
-from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Energy
+from costprobe.core.money import total_of
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
+from costprobe.core.schema import make_point
 from costprobe.devices.charges import Charge, DeviceCharges
-from costprobe.devices.use import DeviceLog, ProbeRuns
+from costprobe.devices.use import DeviceLog, ProbeRun, ProbeRuns
 from costprobe.pricing.book import Terms
-from costprobe.pricing.electricity import NO_CARBON, CarbonBook, Emission, emission
-from costprobe.serving.allocation import Allocation, Claim, DeviceUse, allocate
-from costprobe.serving.cost import EnergyShares, energy_shares
+from costprobe.pricing.electricity import NO_CARBON, CarbonBook, emission
+from costprobe.serving.allocation import Allocation, Claim, DeviceBill, DeviceUse, allocate
 from costprobe.serving.settings import ServiceConfig, board_of
 
 # The kernel truncates names to this length.
 COMM_CHARS = 15
 MAX_PIDS = 4096
-
-
-def service_pids(
-    services: Iterable[ServiceConfig], pids: Iterable[int], proc: Path
-) -> dict[str, frozenset[int]]:
-    """Return the processes of each service that configures process names.
-
-    Args:
-        services: The services.
-        pids: Processes that use a device.
-        proc: The root of procfs: /proc.
-    """
-    names: dict[int, str] = {}
-    for pid in pids:
-        try:
-            names[pid] = (proc / str(pid) / "comm").read_text(errors="replace").strip()
-        except OSError:
-            # It ended in the meantime.
-            continue
-    pids_by_service: dict[str, frozenset[int]] = {}
-    for service in services:
-        if service.processes:
-            comm_names = {name[:COMM_CHARS] for name in service.processes}
-            pids_by_service[service.name] = frozenset(
-                pid for pid, name in names.items() if name in comm_names
-            )
-    return pids_by_service
 
 
 def busy_by_service(
@@ -118,6 +95,35 @@ class Claimant:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The inputs of the services' cost.
+
+    Attributes:
+        charges: What the devices cost, by their readings.
+        runs: Probe runs.
+        clock: The host's clocks.
+        tags: Host and static labels.
+        ledger: Stores rows, and the last window of each service.
+        on_event: Stores events.
+        store_path: The store, from which rolling costs are restored.
+        proc: Root of the proc file system.
+        carbon: Carbon intensities.
+        on_containers: Receives the containers of this node that hold devices.
+    """
+
+    charges: DeviceCharges
+    runs: ProbeRuns
+    clock: Clock
+    tags: Mapping[str, str]
+    ledger: Ledger
+    on_event: Callable[[Event], None]
+    store_path: Path
+    proc: Path = Path("/proc")
+    carbon: CarbonBook = NO_CARBON
+    on_containers: Callable[[Sequence[Claimant]], None] = lambda _: None
+
+
 @dataclass(frozen=True)
 class Grouping:
     """Claimants that share devices or boards, and these devices.
@@ -160,35 +166,6 @@ def grouped(claimants: Sequence[Claimant], devices: Sequence[Device]) -> list[Gr
     return [*groupings, Grouping((), unclaimed)] if unclaimed else groupings
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceBill:
-    """Cost of a group's devices in a window.
-
-    Attributes:
-        allocations: Cost allocation of each device, by name.
-        plans: Kinds of the price plans in force for each device, by name.
-        currencies: ISO 4217 codes of each device, by name.
-        busy_shares: Share of the window in which each device was busy, if known.
-        emitted: Emissions of each device, if known.
-        drawn: Energy of each device, where known; of a MIG device its slices' share of the board's.
-        energy_shares: Each service's share of it, by the name of the device.
-    """
-
-    allocations: Mapping[str, Allocation]
-    plans: Mapping[str, str] = field(default_factory=dict)
-    currencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    busy_shares: Mapping[str, float] = field(default_factory=dict)
-    emitted: Mapping[str, Emission | None] = field(default_factory=dict)
-    drawn: Mapping[str, Energy | None] = field(default_factory=dict)
-    energy_shares: Mapping[str, EnergyShares] = field(default_factory=dict)
-
-    def currency_of(self, devices: Sequence[str]) -> str:
-        """Return the currency of devices; empty where nothing is priced."""
-        return next(
-            (currency for name in devices for currency in self.currencies.get(name, ())), ""
-        )
-
-
 class ProcessOwners:
     """The services of processes, looked up while the processes are alive.
 
@@ -201,25 +178,27 @@ class ProcessOwners:
     """
 
     def __init__(self, services: Iterable[ServiceConfig], proc: Path) -> None:
-        self._services = [service for service in services if service.processes]
+        self._names = {
+            service.name: {name[:COMM_CHARS] for name in service.processes} for service in services
+        }
         self._proc = proc
         self._lock = Lock()
         self._owners: dict[int, frozenset[str]] = {}
 
-    def find_owners(self, pids: Collection[int]) -> None:
-        """Look up processes that use a device now."""
-        pids_by_service = service_pids(self._services, pids, self._proc)
-        with self._lock:
-            for pid in pids:
-                owners = frozenset(
-                    name for name, members in pids_by_service.items() if pid in members
-                )
-                if owners or (self._proc / str(pid)).exists():
-                    # The most recent is last, so that the oldest are dropped first.
-                    self._owners.pop(pid, None)
-                    self._owners[pid] = owners
-            for pid in list(self._owners)[:-MAX_PIDS]:
-                del self._owners[pid]
+    def find_owners(self, pids: Iterable[int]) -> None:
+        """Look up processes that use a device now; one that has ended keeps its services."""
+        for pid in pids:
+            try:
+                comm = (self._proc / str(pid) / "comm").read_text(errors="replace").strip()
+            except OSError:
+                continue
+            owners = frozenset(name for name, comms in self._names.items() if comm in comms)
+            with self._lock:
+                # The most recent is last, so that the oldest are dropped first.
+                self._owners.pop(pid, None)
+                self._owners[pid] = owners
+                if len(self._owners) > MAX_PIDS:
+                    del self._owners[next(iter(self._owners))]
 
     def pids_of(self, services: Iterable[str], pids: Collection[int]) -> dict[str, frozenset[int]]:
         """Return each service's processes among those that used a device."""
@@ -236,34 +215,25 @@ class DeviceCosts:
     Args:
         devices: The devices, each board with all of its MIG devices.
         services: The services and containers that use some of them.
-        charges: What the devices cost, by their readings.
+        around: What the devices cost by their readings, probe runs, clocks and carbon intensities.
         log: The sensors' readings.
-        runs: Probe runs.
         owners: The services that processes belong to.
-        clock: The host's clocks.
-        carbon: Carbon intensities.
     """
 
-    def __init__(  # noqa: PLR0913 - the inputs of a bill
+    def __init__(
         self,
         devices: Sequence[Device],
         services: Sequence[Claimant],
-        *,
-        charges: DeviceCharges,
+        around: Surroundings,
         log: DeviceLog,
-        runs: ProbeRuns,
         owners: ProcessOwners,
-        clock: Clock,
-        carbon: CarbonBook = NO_CARBON,
     ) -> None:
-        self._carbon = carbon
         self.devices = tuple(devices)
         self._services = tuple(services)
-        self._charges = charges
+        self._around = around
+        self._charges = around.charges
         self._log = log
-        self._runs = runs
         self._owners = owners
-        self._clock = clock
 
     def seen_ns(self) -> int:
         """Return the CLOCK_MONOTONIC ns until which all devices are charged."""
@@ -280,158 +250,125 @@ class DeviceCosts:
 
     def is_probing_before(self, end_ns: int) -> bool:
         """Return whether a probe run from before an instant is still in progress."""
-        return any(self._runs.is_open_before(device.name, end_ns) for device in self.devices)
+        return any(self._around.runs.is_open_before(device.name, end_ns) for device in self.devices)
 
-    def bill(self, start_ns: int, end_ns: int, offset_ns: int | None = None) -> DeviceBill:
-        """Return the cost of each device between two CLOCK_MONOTONIC ns, and its allocation.
+    def bill(
+        self, start_ns: int, end_ns: int, offset_ns: int | None = None
+    ) -> dict[str, DeviceBill]:
+        """Return what each device cost between two CLOCK_MONOTONIC ns, and whose that is, by name.
 
         Args:
             start_ns: Start of the window.
             end_ns: Its end.
             offset_ns: UTC minus CLOCK_MONOTONIC in ns, for prices; None for the current one.
         """
-        offset_ns = utc_ns(self._clock, 0) if offset_ns is None else offset_ns
-        charges = {
-            device.name: self._charges.between(device.name, start_ns, end_ns)
-            for device in self.devices
-        }
-        allocations: dict[str, Allocation] = {}
-        busy_shares: dict[str, float] = {}
-        shares: dict[str, EnergyShares] = {}
-        for device in self.devices:
-            uses = self._uses(device, charges[device.name], start_ns, end_ns)
-            allocations[device.name] = self._allocation(
-                uses, charges[device.name], start_ns, end_ns
-            )
-            shares[device.name] = self._energy_shares(device, uses[0], start_ns, end_ns)
-            busy_s, duration_s = uses[0].busy_s, uses[0].duration_s
-            if busy_s is not None and duration_s > 0:
-                busy_shares[device.name] = min(1.0, busy_s / duration_s)
-        allocations |= self._impossible(allocations)
+        offset_ns = utc_ns(self._around.clock, 0) if offset_ns is None else offset_ns
+        span = start_ns, end_ns
+        bills = {device.name: self._bill(device, span, offset_ns) for device in self.devices}
+        return bills | self._impossible(bills)
+
+    def _bill(self, device: Device, span: tuple[int, int], offset_ns: int) -> DeviceBill:
+        board, runs = device.parent or device.name, self._around.runs.between(device.name, *span)
+        charges = self._charges.between(device.name, *span)
+        use = self._use(device, runs, span)
+        energy_j, drawn = self._log.energy_j(board, *span), self._log.energy(board, *span)
+        if drawn is not None and device.is_slice:
+            share = device.slices / device.slices_of if device.slices_of else 1.0
+            drawn = replace(drawn, energy_j=drawn.energy_j * share, scope="parent")
+        allocation = self._allocation(use, charges, runs, span)
+        serving = None if energy_j is None else self._serving_share(board, energy_j, use, runs)
+        busy_s, length_s = use.busy_s, use.duration_s
+        intensity = self._around.carbon.intensity(device.name, sum(span) // 2 + offset_ns)
         return DeviceBill(
-            allocations=allocations,
-            plans={
-                name: "+".join(
-                    dict.fromkeys(terms.rate.plan for terms in _terms_of(device_charges))
-                )
-                for name, device_charges in charges.items()
-                if _terms_of(device_charges)
-            },
-            currencies={
-                name: _currencies(device_charges) for name, device_charges in charges.items()
-            },
-            busy_shares=busy_shares,
-            emitted={
-                device.name: self._emitted(device, start_ns, end_ns, offset_ns)
-                for device in self.devices
-            },
-            drawn={device.name: self._drawn(device, start_ns, end_ns) for device in self.devices},
-            energy_shares=shares,
+            allocation,
+            plan="+".join(dict.fromkeys(terms.rate.plan for terms in _terms_of(charges))),
+            currency=next(iter(_currencies(charges)), ""),
+            busy_share=None if busy_s is None or not length_s else min(1.0, busy_s / length_s),
+            drawn=drawn,
+            emitted=emission(energy_j, intensity),
+            energy_shares={}
+            if serving is None
+            else {name: share * serving for name, share in allocation.shares.items()},
         )
 
-    def _energy_shares(
-        self, device: Device, use: DeviceUse, start_ns: int, end_ns: int
-    ) -> EnergyShares:
-        """Return each service's share of a device's energy; none where the energy is unknown."""
-        name = device.parent or device.name
-        energy_j = self._log.energy_j(name, start_ns, end_ns)
-        if energy_j is None:
-            return {}
-        runs = self._runs.between(device.name, start_ns, end_ns)
-        probing = [self._log.energy_j(name, run.start_ns, run.end_ns) for run in runs]
+    def _serving_share(
+        self, board: str, energy_j: float, use: DeviceUse, runs: Sequence[ProbeRun]
+    ) -> float:
+        """Return the share of a device's energy that is not that of probing: measured, else by time."""
+        probing = [self._log.energy_j(board, run.start_ns, run.end_ns) for run in runs]
         known_j = [run_j for run_j in probing if run_j is not None]
-        return energy_shares(use, energy_j, sum(known_j) if len(known_j) == len(probing) else None)
+        if len(known_j) == len(probing) and energy_j > 0:
+            return 1 - min(1.0, max(0.0, sum(known_j)) / energy_j)
+        return 1 - min(1.0, use.probing_s / use.duration_s) if use.duration_s else 0.0
 
-    def _drawn(self, device: Device, start_ns: int, end_ns: int) -> Energy | None:
-        """Return a device's energy; that of a MIG device is its slices' share of the board's."""
-        energy = self._log.energy(device.parent or device.name, start_ns, end_ns)
-        if energy is None or not device.is_slice:
-            return energy
-        share = device.slices / device.slices_of if device.slices_of else 1.0
-        return replace(energy, energy_j=energy.energy_j * share, scope="parent")
-
-    def _emitted(
-        self, device: Device, start_ns: int, end_ns: int, offset_ns: int
-    ) -> Emission | None:
-        """Return a device's emissions; those of a MIG device are its slices' share of the board's."""
-        middle_ns = (start_ns + end_ns) // 2 + offset_ns
-        energy_j = self._log.energy_j(device.parent or device.name, start_ns, end_ns)
-        return emission(energy_j, self._carbon.intensity(device.name, middle_ns))
-
-    def _uses(
-        self, device: Device, charges: Sequence[Charge], start_ns: int, end_ns: int
-    ) -> list[DeviceUse]:
-        """Return the use of a device, once for each currency of its charges; at least one."""
-        name = device.name
-        runs = self._runs.between(name, start_ns, end_ns)
-        claims, other_s = self._claims(
-            name, frozenset(pid for run in runs for pid in run.pids), start_ns, end_ns
-        )
-        use = DeviceUse(
-            device=name,
-            duration_s=(end_ns - start_ns) / NS_PER_S,
+    def _use(self, device: Device, runs: Sequence[ProbeRun], span: tuple[int, int]) -> DeviceUse:
+        """Return the use of a device, without its cost."""
+        own_pids = frozenset(pid for run in runs for pid in run.pids)
+        claims, other_s = self._claims(device.name, own_pids, *span)
+        return DeviceUse(
+            device=device.name,
+            duration_s=(span[1] - span[0]) / NS_PER_S,
             hardware=None,
             energy=None,
-            busy_s=self._log.busy_s(name, start_ns, end_ns),
+            busy_s=self._log.busy_s(device.name, *span),
             other_busy_s=other_s,
             probing_s=sum(run.end_ns - run.start_ns for run in runs) / NS_PER_S,
             claims=claims,
-            is_unheld=any(part.parent == name for part in self.devices),
+            is_unheld=any(part.parent == device.name for part in self.devices),
         )
-        uses = []
-        for currency in _currencies(charges):
-            in_currency = [charge for charge in charges if _currency(charge) == currency]
-            priced = [charge for charge in in_currency if charge.cost is not None]
-            if not priced:
-                continue
-            probing = [charge.within(run.start_ns, run.end_ns) for run in runs for charge in priced]
-            uses.append(
-                replace(
+
+    def _allocation(
+        self,
+        use: DeviceUse,
+        charges: Sequence[Charge],
+        runs: Sequence[ProbeRun],
+        span: tuple[int, int],
+    ) -> Allocation:
+        """Return a device's allocation: lines of what was charged, and why that is not all."""
+        allocations, currencies = [], _currencies(charges)
+        for currency in currencies:
+            priced = [
+                charge
+                for charge in charges
+                if charge.terms and charge.terms.rate.currency == currency
+                if charge.cost is not None
+            ]
+            if priced:
+                probing = [c.within(run.start_ns, run.end_ns) for run in runs for c in priced]
+                in_currency = replace(
                     use,
                     hardware=total_of([charge.hardware or Decimal(0) for charge in priced]),
-                    energy=total_of([charge.electricity or Decimal(0) for charge in priced]),
-                    probing_energy=total_of(
-                        [charge.electricity or Decimal(0) for charge in probing]
-                    ),
+                    energy=_electricity(priced),
+                    probing_energy=_electricity(probing),
                     idle_energy=self._idle_energy(use, priced),
                     currency=currency,
                 )
-            )
-        return uses or [use]
-
-    def _allocation(
-        self, uses: Sequence[DeviceUse], charges: Sequence[Charge], start_ns: int, end_ns: int
-    ) -> Allocation:
-        """Return a device's allocation: lines of what was charged, and why that is not all."""
-        allocations = [allocate(use) for use in uses]
-        name, reason = uses[0].device, ""
-        if len(uses) > 1:
+                allocations.append(allocate(in_currency))
+        name, reason = use.device, ""
+        if len(allocations) > 1:
             reason = f"the currency of {name}'s price changed in the window"
         elif charges and any(charge.terms is None for charge in charges):
             reason = f"no price plan is for {name}; see costprobe price show"
         elif any(charge.cost is None for charge in charges) or not self._charges.covers(
-            charges, start_ns, end_ns
+            charges, *span
         ):
             reason = f"the energy of {name} was not measured all the time"
-        problems = allocations[0].problems
-        if reason:
-            problems = dict.fromkeys((claim.service for claim in uses[0].claims), reason)
+        first = allocations[0] if allocations else allocate(use)
+        problems = {claim.service: reason for claim in use.claims} if reason else first.problems
         lines = tuple(line for allocation in allocations for line in allocation.lines)
-        return replace(allocations[0], lines=lines, problems=problems)
+        return Allocation(lines, problems, first.shares)
 
-    def _idle_energy(self, use: DeviceUse, charges: Sequence[Charge]) -> Decimal | None:
+    def _idle_energy(self, use: DeviceUse, charges: Sequence[Charge]) -> float | None:
         """Return the cost of the energy in idle time; None until idle power is measured."""
         idle_w = self._log.idle_power_w(use.device)
         if idle_w is None or use.busy_s is None or use.duration_s <= 0:
             return None
-        idle_share = max(0.0, 1 - use.busy_s / use.duration_s)
         per_w = sum(
-            Fraction(exact(charge.terms.electricity_per_j))
-            * Fraction(charge.end_ns - charge.start_ns, NS_PER_S)
+            charge.terms.electricity_per_j * (charge.end_ns - charge.start_ns) / NS_PER_S
             for charge in charges
             if charge.terms is not None
         )
-        return exact(Fraction(exact(idle_w * idle_share)) * per_w)
+        return idle_w * max(0.0, 1 - use.busy_s / use.duration_s) * per_w
 
     def _claims(
         self, device: str, own_pids: frozenset[int], start_ns: int, end_ns: int
@@ -451,24 +388,21 @@ class DeviceCosts:
         )
         return claims, other_s
 
-    def _impossible(self, allocations: Mapping[str, Allocation]) -> dict[str, Allocation]:
+    def _impossible(self, bills: Mapping[str, DeviceBill]) -> dict[str, DeviceBill]:
         """Return the devices that a service names but cannot use, with the reason."""
         divided = {device.parent for device in self.devices}
-        names = {device.name for device in self.devices}
-        wrong: dict[str, Allocation] = {}
-        for service in self._services:
-            for name in service.devices:
-                problem = ""
-                if name not in names:
-                    problem = f"{name} is not a device of this host; see costprobe doctor"
-                elif name in divided:
-                    problem = (
-                        f"{name} is divided into MIG devices; list those that the service uses"
-                    )
-                if problem:
-                    holders = [holder.name for holder in self._services if name in holder.devices]
-                    lines = allocations[name].lines if name in allocations else ()
-                    wrong[name] = Allocation(name, lines, "none", dict.fromkeys(holders, problem))
+        wrong: dict[str, DeviceBill] = {}
+        for name in {name for service in self._services for name in service.devices}:
+            if name not in bills:
+                reason = f"{name} is not a device of this host; see costprobe doctor"
+            elif name in divided:
+                reason = f"{name} is divided into MIG devices; list those that the service uses"
+            else:
+                continue
+            holders = [service.name for service in self._services if name in service.devices]
+            bill = bills.get(name, DeviceBill(Allocation()))
+            allocation = replace(bill.allocation, problems=dict.fromkeys(holders, reason))
+            wrong[name] = replace(bill, allocation=allocation)
         return wrong
 
 
@@ -476,10 +410,71 @@ def _terms_of(charges: Sequence[Charge]) -> list[Terms]:
     return [charge.terms for charge in charges if charge.terms is not None]
 
 
-def _currency(charge: Charge) -> str:
-    return "" if charge.terms is None else charge.terms.rate.currency
-
-
 def _currencies(charges: Sequence[Charge]) -> tuple[str, ...]:
     """Return the currencies of charges, in the order of time."""
     return tuple(dict.fromkeys(terms.rate.currency for terms in _terms_of(charges)))
+
+
+def _electricity(charges: Sequence[Charge]) -> Decimal:
+    return total_of([charge.electricity or Decimal(0) for charge in charges])
+
+
+# What of the devices' cost is in no allocation, and is not to be; None while nothing is allocated.
+ALLOCATING_STATE: Final = "allocating"
+# Rounding of the sums.
+_LEAST: Final = Decimal("1e-12")
+_Rest = dict[tuple[str, str], Decimal]
+
+
+def begin_allocation(ledger: Ledger, store_path: Path) -> None:
+    """Record that the cost of devices is allocated from now on, until `allocate_rest`."""
+    if ledger.state(ALLOCATING_STATE) is None:
+        ledger.put_state(ALLOCATING_STATE, _document(_unallocated(store_path)))
+
+
+def allocate_rest(ledger: Ledger, store_path: Path, tags: Mapping[str, str], now_ns: int) -> None:
+    """End what `begin_allocation` began: what was not allocated, as by a process that was killed, becomes `unallocated`.
+
+    The counters of devices and of allocations are committed with their rows: their difference is
+    what the last window would have allocated.
+
+    Args:
+        ledger: Stores the rows of `allocation`, at the time of the devices' newest rows.
+        store_path: The store.
+        tags: Host and static labels.
+        now_ns: UTC in ns.
+    """
+    if ledger.state(ALLOCATING_STATE) is None:
+        return
+    known = restored(ledger, ALLOCATING_STATE, _rest_of)
+    with closing(StoreReader.open(store_path)) as reader:
+        newest = reader.last("device", now_ns)
+    points = []
+    for (device, currency), rest in _unallocated(store_path).items():
+        left = Decimal(0) if known is None else rest - known.get((device, currency), Decimal(0))
+        if left > _LEAST * (abs(rest) + 1):
+            ends_ns = [row.time_ns for row in newest if row.tags.get("device") == device]
+            own = {"device": device, "part": "unallocated", "currency": currency}
+            time_ns = max(ends_ns, default=now_ns)
+            points.append(make_point("allocation", {**tags, **own}, {"cost": float(left)}, time_ns))
+    ledger.append(points, {ALLOCATING_STATE: None})
+
+
+def _unallocated(store_path: Path) -> _Rest:
+    """Return the cost of each device, in each currency, less what was allocated of it."""
+    rest: _Rest = {}
+    signs = {"cost_total": 1, "allocated_cost_total": -1}
+    with closing(StoreReader.open(store_path)) as reader:
+        for sample in reader.totals():
+            if sample.name in signs:
+                key = (sample.labels.get("device", ""), sample.labels.get("currency", ""))
+                rest[key] = rest.get(key, Decimal(0)) + signs[sample.name] * sample.value
+    return rest
+
+
+def _document(rest: _Rest) -> list[list[str]]:
+    return [[device, currency, str(amount)] for (device, currency), amount in rest.items()]
+
+
+def _rest_of(document: Iterable[Sequence[str]]) -> _Rest:
+    return {(device, currency): Decimal(amount) for device, currency, amount in document}

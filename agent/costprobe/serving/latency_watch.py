@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event, Thread
@@ -11,7 +10,6 @@ from typing import Final, Self
 
 from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.adapters.engines.scrape import LATENCIES, LatencyTotal, MetricsFetcher, read_latency
-from costprobe.adapters.http.access import credentials_folder
 from costprobe.serving.settings import ServiceConfig
 
 # Fewer requests give no level.
@@ -52,14 +50,11 @@ class LatencyWatch:
         """
         if self._last is None or reading[1] < self._last[1]:
             self._last = reading  # the service was restarted
-            return None
         mean = _mean(self._last, reading)
         if mean is None:
             return None
         self._last = reading
-        if self.level is None or not self.level:
-            return None
-        rise = mean / self.level
+        rise = mean / self.level if self.level else 0.0
         return rise if rise > self._rise_max else None
 
 
@@ -80,6 +75,10 @@ class ProductionWatch:
         wait: Waits so many seconds, or until the command has to end.
         base_s: Length in s of the observation before the load.
         poll_s: Time between two readings in s.
+
+    Attributes:
+        why_stop: Why the load has to end: a latency that rose too much, or is unknown; empty if it
+            need not.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class ProductionWatch:
         self._services = [(name, read, LatencyWatch(rise_max)) for name, read in services]
         self._wait, self._base_s, self._poll_s = wait, base_s, poll_s
         self._ended = Event()
-        self._reason = ""
+        self.why_stop = ""
         self._failures: dict[str, int] = {}
         self._thread = Thread(target=self._poll, name="production", daemon=True)
 
@@ -127,11 +126,6 @@ class ProductionWatch:
         """Services that had requests before the load."""
         return [name for name, _, watch in self._services if watch.level is not None]
 
-    @property
-    def why_stop(self) -> str:
-        """Why the load has to end: a latency that rose too much, or is unknown; empty if it need not."""
-        return self._reason
-
     def _first(self, name: str, read: Read) -> LatencyTotal:
         try:
             return read()
@@ -143,22 +137,17 @@ class ProductionWatch:
     def _poll(self) -> None:
         while not self._ended.wait(self._poll_s):
             for name, read, watch in self._services:
-                self._take(name, read, watch)
-
-    def _take(self, name: str, read: Read, watch: LatencyWatch) -> None:
-        try:
-            reading = read()
-        except ScrapeError as error:
-            self._failures[name] = self._failures.get(name, 0) + 1
-            if self._failures[name] >= FAILURES_MAX:
-                self._reason = f"service {name}: its latency cannot be watched ({error})"
-            return
-        self._failures[name] = 0
-        rise = watch.update(reading)
-        if rise is not None:
-            self._reason = (
-                f"service {name}: its latency rose to {rise:.1f} times the level before the load"
-            )
+                try:
+                    rise = watch.update(read())
+                except ScrapeError as error:
+                    self._failures[name] = self._failures.get(name, 0) + 1
+                    if self._failures[name] >= FAILURES_MAX:
+                        self.why_stop = f"service {name}: its latency cannot be watched ({error})"
+                    continue
+                self._failures[name] = 0
+                if rise is not None:
+                    times = f"{rise:.1f} times the level before the load"
+                    self.why_stop = f"service {name}: its latency rose to {times}"
 
 
 def watched(services: Sequence[ServiceConfig], devices: Sequence[str]) -> list[tuple[str, Read]]:
@@ -168,10 +157,9 @@ def watched(services: Sequence[ServiceConfig], devices: Sequence[str]) -> list[t
         services: The configured services.
         devices: Names of the devices.
     """
-    credentials = credentials_folder(os.environ)
     found: list[tuple[str, Read]] = []
     for service in services:
         if service.engine in LATENCIES and set(service.devices) & set(devices):
-            fetch = MetricsFetcher(service, credentials)
+            fetch = MetricsFetcher(service)
             found.append((service.name, partial(read_latency, service, fetch)))
     return found

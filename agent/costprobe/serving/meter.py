@@ -18,17 +18,18 @@ The counters of a service's tenants are read as those of an engine whose "models
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from costprobe.adapters.engines.exposition import MAX_PARSE_S, Labels, ScrapeError
+from costprobe.adapters.engines.exposition import MAX_PARSE_S, ScrapeError
 from costprobe.adapters.engines.scrape import (
     CounterReading,
-    MeasureSeries,
     ModelNames,
+    SeriesKey,
     SeriesValue,
     engine_of,
     generic_engine,
@@ -66,7 +67,6 @@ _RATE_S = 1.0
 _MORE_READINGS = 4
 
 Increases = dict[tuple[Measure, str], float]
-_Key = tuple[Measure, str, Labels]
 MAX_AT_ONCE = 8
 MAX_PROBLEMS = 8
 # Share of one core for parsing, and its bounds for one response in s.
@@ -121,7 +121,7 @@ class CounterHistory:
         self._last: CounterReading | None = None
         self._last_utc_s = 0.0
         self._newest_s = 0.0
-        self._gone: dict[_Key, SeriesValue] = {}
+        self._gone: dict[SeriesKey, SeriesValue] = {}
         self._doubtful_readings = 0
         self._doubt = _SHARED
         self._known_fastest = dict(fastest or {})
@@ -215,96 +215,69 @@ class CounterHistory:
         self,
         reading: CounterReading,
         last: CounterReading,
-        last_utc_s: float,
+        since_s: float,
         falls: _Falls,
         *,
         is_new_process: bool,
     ) -> CounterStep:
         """Return the changes between two readings, if they are of one process or its successor."""
+        vanished = _vanished(reading, last)
         if self._reset_together == "process":
-            is_new_process = is_new_process or falls.any or bool(_vanished_series(reading, last))
+            is_new_process = is_new_process or falls.any or bool(vanished)
         restarted = is_new_process or falls.all
         if restarted:
             self._gone.clear()
-        counting = _Counting(
-            since_s=last_utc_s,
-            is_new_process=is_new_process,
-            from_zero=restarted or self._counts_begin_at_zero,
-            reset_models=(
-                _reset_models(reading, last) if self._reset_together == "model" else frozenset()
-            ),
-            gone=self._gone,
-            sums_continue=falls.sums_continue,
-        )
-        for measure, counted in reading.measures.items():
-            counting.add(measure, counted, last.measures.get(measure), restarted=restarted)
+        reset_models = _reset_models(reading, last) if self._reset_together == "model" else set()
+        changed = [] if restarted else _changed(reading, last)
+        problems = [
+            f"{name} is counted by {reading.measures[name].counter} now" for name in changed
+        ]
+        returned = {key: self._gone.pop(key) for key in list(self._gone) if key in reading.series}
+        problems += [
+            f"a series of {key[1]} disappeared for a while"
+            for key, was in returned.items()
+            if not _was_reset(reading.series[key], was)
+        ]
+        known = {**returned, **last.series}
+        from_zero = restarted or self._counts_begin_at_zero
+        increases: Increases = {}
+        for key, now in reading.series.items():
+            if key[0] in changed:
+                continue
+            was = known.get(key)
+            if was is None:
+                is_young = now.created_s is not None and now.created_s > since_s
+                grown = now.value if from_zero or is_young else 0.0
+            elif falls.sums_continue and _is_sum(key[1]) and key not in returned:
+                grown = max(0.0, now.value - was.value)
+            else:
+                is_reset = is_new_process or now.model in reset_models or _was_reset(now, was)
+                grown = now.value if is_reset else now.value - was.value
+            place = key[0], now.model
+            increases[place] = increases.get(place, 0.0) + grown
         if not restarted:
-            counting.problems += _disappeared(reading, last, self._gone)
+            problems += [f"a series of {key[1]} disappeared" for key in vanished]
+            self._gone |= islice(vanished.items(), MAX_GONE - len(self._gone))
         restarted = restarted or falls.any
         if sum(self._restarts) + restarted > MAX_RESTARTS:
-            counting.problems.append(_RESETS.format(MAX_RESTARTS, _SHARED_READINGS))
-        problems = tuple(dict.fromkeys(counting.problems))
-        return CounterStep(counting.increases, problems, restarted)
+            problems.append(_RESETS.format(MAX_RESTARTS, _SHARED_READINGS))
+        return CounterStep(increases, tuple(dict.fromkeys(problems)), restarted)
 
 
-@dataclass(slots=True)
-class _Counting:
-    """The step that is being computed.
+def _reset_models(reading: CounterReading, last: CounterReading) -> set[str]:
+    """Return the served models of which a series was reset."""
+    return {now.model for _, now, was in _common(reading, last) if _was_reset(now, was)}
 
-    Attributes:
-        since_s: UTC in s of the reading before.
-        is_new_process: Whether the process restarted, so that all counters were reset.
-        from_zero: Whether the whole value of a new series was counted since the last reading.
-        reset_models: Served models of which all series were reset.
-        gone: Series that disappeared before the last reading.
-        sums_continue: Whether a sum of a histogram that fell had a negative observation.
-        increases: Counts by measure and model.
-        problems: Why the counts may be incomplete.
-    """
 
-    since_s: float
-    is_new_process: bool
-    from_zero: bool
-    reset_models: frozenset[str]
-    gone: dict[_Key, SeriesValue]
-    sums_continue: bool
-    increases: Increases = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-    def add(
-        self,
-        measure: Measure,
-        counted: MeasureSeries,
-        before: MeasureSeries | None,
-        *,
-        restarted: bool,
-    ) -> None:
-        if not restarted and before is not None and _is_another(counted, before):
-            self.problems.append(f"{measure} is counted by {counted.counter} now")
-            return
-        known = before.series if before and before.counter == counted.counter else {}
-        for labels, value in counted.series.items():
-            key = (measure, counted.counter, labels)
-            grown = self._increase(key, value, known.get(labels))
-            place = (measure, value.model)
-            self.increases[place] = self.increases.get(place, 0.0) + grown
-
-    def _increase(self, key: _Key, value: SeriesValue, before: SeriesValue | None) -> float:
-        if before is not None and self.sums_continue and _is_sum(key[1]):
-            return max(0.0, value.value - before.value)
-        if before is not None:
-            is_reset = self.is_new_process or value.model in self.reset_models
-            if is_reset or _was_reset(value, before):
-                return value.value
-            return value.value - before.value
-        gone = self.gone.pop(key, None)
-        if gone is not None:
-            if _was_reset(value, gone):
-                return value.value
-            self.problems.append(f"a series of {key[1]} disappeared for a while")
-            return value.value - gone.value
-        is_young = value.created_s is not None and value.created_s > self.since_s
-        return value.value if self.from_zero or is_young else 0.0
+def _changed(reading: CounterReading, last: CounterReading) -> list[Measure]:
+    """Return the measures that are read from another counter, which may have counted the same."""
+    return [
+        measure
+        for measure, counted in reading.measures.items()
+        if (before := last.measures.get(measure)) is not None
+        and before.series
+        and before.counter != counted.counter
+    ]
 
 
 def _started_apart(reading: CounterReading, last: CounterReading, *, is_reset: bool) -> bool:
@@ -339,19 +312,12 @@ def _is_shared(
         earliest_s = max(newest_s, since_s - _WALL_CLOCK_S - _TICK_S)
         return (reading.started_s or 0.0) <= earliest_s
     return any(
-        _began_earlier(value, counted.series[labels], since_s)
-        for measure, before in last.measures.items()
-        if (counted := reading.measures.get(measure)) and counted.counter == before.counter
-        for labels, value in before.series.items()
-        if labels in counted.series
+        value.created_s is not None
+        and now.created_s is not None
+        and value.created_s != now.created_s <= since_s
+        for key, value in last.series.items()
+        if (now := reading.series.get(key)) is not None
     )
-
-
-def _began_earlier(before: SeriesValue, value: SeriesValue, since_s: float) -> bool:
-    """Return whether a series is another one, which existed at the last reading already."""
-    if value.created_s is None or before.created_s is None:
-        return False
-    return value.created_s != before.created_s and value.created_s <= since_s
 
 
 def _was_reset(value: SeriesValue, before: SeriesValue) -> bool:
@@ -372,15 +338,14 @@ def _is_sum(counter: str) -> bool:
 
 def _common(
     reading: CounterReading, last: CounterReading
-) -> Iterator[tuple[str, SeriesValue, SeriesValue]]:
-    """Yield the series with a count that both readings show: counter, value now, and before."""
-    for measure, before in last.measures.items():
-        counted = reading.measures.get(measure)
-        if counted is None or counted.counter != before.counter:
-            continue
-        for labels, value in before.series.items():
-            if value.value > 0 and labels in counted.series:
-                yield before.counter, counted.series[labels], value
+) -> list[tuple[str, SeriesValue, SeriesValue]]:
+    """Return the series with a count that both readings show: counter, value now, and before."""
+    now = reading.series
+    return [
+        (key[1], now[key], value)
+        for key, value in last.series.items()
+        if value.value > 0 and key in now
+    ]
 
 
 class _Falls(NamedTuple):
@@ -401,7 +366,7 @@ class _Falls(NamedTuple):
 
 def _falls(reading: CounterReading, last: CounterReading, group: ResetGroup) -> _Falls:
     """Return what was reset; a sum that fell alone had a negative observation."""
-    common = list(_common(reading, last))
+    common = _common(reading, last)
     others = [pair for name, *pair in common if not _is_sum(name)]
     sums_continue = group == "none" and bool(others) and not any(_was_reset(*p) for p in others)
     pairs = others if sums_continue else [pair for _, *pair in common]
@@ -429,39 +394,14 @@ def _rates(increases: Increases, length_s: float) -> dict[Measure, float]:
     return rates
 
 
-def _reset_models(reading: CounterReading, last: CounterReading) -> frozenset[str]:
-    """Return the served models of which a series was reset."""
-    common = _common(reading, last)
-    return frozenset(value.model for _, value, before in common if _was_reset(value, before))
-
-
-def _is_another(counted: MeasureSeries, before: MeasureSeries) -> bool:
-    """Return whether a measure is read from another counter, which may have counted the same."""
-    return counted.counter != before.counter and bool(before.series)
-
-
-def _vanished_series(reading: CounterReading, last: CounterReading) -> dict[_Key, SeriesValue]:
+def _vanished(reading: CounterReading, last: CounterReading) -> dict[SeriesKey, SeriesValue]:
     """Return the series of the last reading that are no longer exposed."""
     return {
-        (measure, before.counter, labels): value
-        for measure, before in last.measures.items()
-        for now in (reading.measures.get(measure),)
-        if now is None or now.counter == before.counter
-        for labels, value in before.series.items()
-        if now is None or labels not in now.series
+        key: value
+        for key, value in last.series.items()
+        if key not in reading.series
+        and ((now := reading.measures.get(key[0])) is None or now.counter == key[1])
     }
-
-
-def _disappeared(
-    reading: CounterReading, last: CounterReading, gone: dict[_Key, SeriesValue]
-) -> list[str]:
-    """Return the series that disappeared without a restart, whose values are kept."""
-    problems = []
-    for key, value in _vanished_series(reading, last).items():
-        problems.append(f"a series of {key[1]} disappeared")
-        if len(gone) < MAX_GONE:
-            gone[key] = value
-    return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -595,12 +535,10 @@ class Scrape:
     Attributes:
         problems: Failures, each with its URL.
         missing: Required counters that a server does not expose, each with its URL.
-        restarted: Whether a server's counters were reset.
     """
 
     problems: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    restarted: bool = False
 
 
 @dataclass(slots=True)
@@ -702,8 +640,9 @@ class ServiceMeter:
         utc_s = self._utc_ns() / NS_PER_S
         problems: list[str] = []
         missing: list[str] = []
-        restarted = False
-        for url, first in zip(self._service.url, self._read_all(), strict=True):
+        with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
+            firsts = list(pool.map(self._read, self._service.url))
+        for url, first in zip(self._service.url, firsts, strict=True):
             if not isinstance(first, ScrapeError):
                 window.readings += 1
                 for gauge, value in first.gauges.items():
@@ -716,7 +655,6 @@ class ServiceMeter:
                 step = self._histories[url].take(outcome, utc_s)
                 problems += [f"{url}: {problem}" for problem in step.problems]
                 missing += [f"{url}: {counter}" for counter in outcome.missing]
-                restarted = restarted or step.restarted
                 _add(window, outcome, step, self._engine.counters, self._names)
                 if step.is_unsure and number == 0:
                     outcomes += [self._read(url) for _ in range(_MORE_READINGS)]
@@ -725,14 +663,7 @@ class ServiceMeter:
             window.problems[problem] = None
         for counter in missing[: MAX_PROBLEMS - len(window.missing)]:
             window.missing[counter] = None
-        return Scrape(tuple(problems), tuple(missing), restarted)
-
-    def _read_all(self) -> list[CounterReading | ScrapeError]:
-        urls = self._service.url
-        if len(urls) == 1:
-            return [self._read(urls[0])]
-        with ThreadPoolExecutor(min(MAX_AT_ONCE, len(urls))) as pool:
-            return list(pool.map(self._read, urls))
+        return Scrape(tuple(problems), tuple(missing))
 
     def _read(self, url: str) -> CounterReading | ScrapeError:
         try:

@@ -38,8 +38,6 @@ from costprobe.serving.settings import ServiceConfig
 
 logger = logging.getLogger(__name__)
 
-# Longest timeout of a scrape.
-TIMEOUT_S: Final = 5.0
 # A label as long as Kubernetes' own names.
 _LABEL_CHARS: Final = 200
 
@@ -207,32 +205,27 @@ def _served(
     if "" in urls:
         problems.append(f"{claimant.name}: costprobe.io/port is not the number of a port")
         return None
+    keys = {
+        "name": claimant.name,
+        "url": urls,
+        "engine": workload.engine or "vllm",
+        "devices": claimant.devices,
+        "every": format_duration(every_s),
+        "window": format_duration(claimant.window_s),
+    }
     try:
-        service = _service(claimant, urls, "vllm", every_s)
-        engine = workload.engine or find_engine(service.url[0])
-        if engine is None:
-            problems.append(f"{claimant.name}: no known engine's metrics at {service.url[0]}")
-            return None
-        service = _service(claimant, urls, engine, every_s)
+        service = ServiceConfig.model_validate(keys)
+        if not workload.engine:
+            engine = find_engine(service.url[0])
+            if engine is None:
+                problems.append(f"{claimant.name}: no known engine's metrics at {service.url[0]}")
+                return None
+            service = ServiceConfig.model_validate({**keys, "engine": engine})
     except ValidationError as error:
         reason = outside_text(str(error.errors()[0]["msg"]), _LABEL_CHARS)
         problems.append(f"{claimant.name}: the annotations cannot be used: {reason}")
         return None
     return replace(claimant, service=service)
-
-
-def _service(claimant: Claimant, urls: Sequence[str], engine: str, every_s: float) -> ServiceConfig:
-    return ServiceConfig.model_validate(
-        {
-            "name": claimant.name,
-            "url": urls,
-            "engine": engine,
-            "devices": claimant.devices,
-            "every": format_duration(every_s),
-            "timeout": format_duration(min(TIMEOUT_S, every_s)),
-            "window": format_duration(claimant.window_s),
-        }
-    )
 
 
 class Pods:
@@ -346,7 +339,7 @@ class Pods:
                 {"name": "pod", "url": url, "engine": "vllm", "devices": ["gpu0"]}
             )
             try:
-                found = engine_of_page(MetricsFetcher(probed, None)(url))
+                found = engine_of_page(MetricsFetcher(probed)(url))
             except ScrapeError as error:
                 logger.info("%s: %s", url, error)
             # Those of pods that are gone are the oldest.

@@ -7,7 +7,6 @@ computed here as well.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,34 +18,30 @@ from typing import TYPE_CHECKING, Any
 
 from costprobe import __version__
 from costprobe.adapters.engines.scrape import MetricsFetcher, ModelNames
-from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
-from costprobe.adapters.store.ledger import Ledger, restored
+from costprobe.adapters.store.ledger import restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns
 from costprobe.core.columns import number
 from costprobe.core.periods import HOUR_NS
-from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Energy, Event, Point, Reading
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event, Point, Reading
 from costprobe.core.schema import Measure
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.devices.settings import TelemetryConfig
 from costprobe.devices.use import DeviceLog, longest_gap_s
+from costprobe.serving.allocation import DeviceBill
 from costprobe.serving.cost import (
-    RolledRatio,
     RollingRatio,
     ServiceCost,
-    TenantSplit,
-    served_emission,
+    busy_share,
     service_cost,
-    service_energy,
-    tenant_split,
 )
 from costprobe.serving.device_costs import (
     Claimant,
-    DeviceBill,
     DeviceCosts,
     Grouping,
     ProcessOwners,
+    Surroundings,
     grouped,
 )
 from costprobe.serving.meter import (
@@ -63,13 +58,10 @@ from costprobe.serving.pods import Pods
 from costprobe.serving.rows import (
     allocation_points,
     last_window,
-    serving_cost_points,
-    serving_points,
-    tenant_points,
     window_document,
+    window_points,
 )
 from costprobe.serving.settings import ServiceConfig, size_of
-from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import (
     CalibrationInForce,
     StoredCalibration,
@@ -126,7 +118,7 @@ class _StoredRows:
         rates: dict[Measure, float] = {}
         with closing(StoreReader.open(self._store_path)) as reader:
             tags, since_ns = {"service": service}, now_ns - 24 * HOUR_NS
-            for row in reader.points("serving", since_ns, now_ns, tags, coarsest_s=0):
+            for row in reader.points("serving", since_ns, now_ns, tags, with_hours=False):
                 window_s = number(row, "window_s")
                 if "served_model" in row.tags or not window_s or not row.fields.get("complete"):
                     continue
@@ -161,33 +153,25 @@ class ServedService:
 
     Args:
         config: The service.
-        clock: The host's clocks.
+        around: The host's clocks, and what receives events and the last window.
         edge_ns: CLOCK_MONOTONIC ns of the start of the current window, the same for all services
             that share a device.
-        on_event: Receives the event of an endpoint that cannot be read, and of its recovery.
-        stored: Reads the store.
-        ledger: Keeps the last window for a restart or a reload.
     """
 
     def __init__(
         self,
         config: ServiceConfig,
-        clock: Clock,
+        around: Surroundings,
         edge_ns: Callable[[], int],
-        on_event: Callable[[Event], None],
-        stored: _StoredRows,
-        *,
-        ledger: Ledger,
     ) -> None:
         self.config = config
-        self._clock = clock
-        self._on_event = on_event
-        self._stored = stored
+        self._clock = clock = around.clock
+        self._on_event = around.on_event
+        self._stored = stored = _StoredRows(around.store_path, clock)
         self._calibration = CalibrationInForce(config, stored.calibrated)
-        credentials = credentials_folder(os.environ)
         self._meter = ServiceMeter(
             config,
-            MetricsFetcher(config, credentials),
+            MetricsFetcher(config),
             edge_ns,
             clock.time_ns,
             ModelNames(clock.time_ns, stored.known("serving", "served_model", config.name)),
@@ -198,7 +182,7 @@ class ServedService:
             endpoint = tenants_endpoint(config, config.tenants)
             self._tenants = ServiceMeter(
                 endpoint,
-                MetricsFetcher(endpoint, credentials),
+                MetricsFetcher(endpoint),
                 edge_ns,
                 clock.time_ns,
                 TenantNames(
@@ -211,8 +195,8 @@ class ServedService:
         # UTC ns of the last scrape without problems.
         self._read_ns: int | None = None
         self._rolling: dict[str, RollingRatio] = {}
-        self._ledger = ledger
-        self._last = restored(ledger, self._state, last_window)
+        self._ledger = around.ledger
+        self._last = restored(self._ledger, self._state, last_window)
         self._is_stopped = False
 
     @property
@@ -257,7 +241,7 @@ class ServedService:
         return TokenWeighing(
             configured=None
             if config.weight_out is None
-            else Weights(config.weight_in, config.weight_out, config.weight_cached),
+            else Weights(1.0, config.weight_out, config.weight_cached),
             size=None if config.parameters is None else size_of(config.parameters),
             batch=decode_batch(window.total, busy_s, len(config.url)),
             calibrated=self._calibration.for_window(window),
@@ -267,40 +251,19 @@ class ServedService:
         """Send no further events: a scrape in progress may end after their receivers."""
         self._is_stopped = True
 
-    def rolled(self, cost: ServiceCost, currency: str, time_ns: int) -> Mapping[str, RolledRatio]:
-        """Add a window's cost, if it has one, and return the rolling cost.
-
-        Args:
-            cost: Cost of the window.
-            currency: ISO 4217 code; amounts of two currencies are never added.
-            time_ns: UTC in ns of its end.
-        """
-        rolling = self._rolling.get(currency)
-        # Restarts after the wall clock was set back.
+    def complete(self, cost: ServiceCost) -> ServiceCost:
+        """Add the rolling cost to a window, and record it for `costprobe status`."""
+        rolling, time_ns = self._rolling.get(cost.currency), cost.time_ns
+        # Amounts of two currencies are never added. Restarts after the wall clock was set back.
         if rolling is None or rolling.newest_ns > time_ns:
-            rolling = self._rolling[currency] = self._stored_windows(currency, time_ns)
+            rolling = self._rolling[cost.currency] = self._stored_windows(cost.currency, time_ns)
         if cost.total is not None:
-            length_s = (cost.window.end_ns - cost.window.start_ns) / NS_PER_S
             inferred = cost.total.counts.inferred or 0.0
-            rolling.add(time_ns, length_s, float(cost.total.cost), inferred)
-        return rolling.summaries(time_ns)
-
-    def record_window(
-        self,
-        cost: ServiceCost,
-        rolled: Mapping[str, RolledRatio],
-        currency: str,
-        busy_share: float | None,
-        time_ns: int,
-        *,
-        drawn: Energy | None,
-        split: TenantSplit | None,
-    ) -> None:
-        """Record a window for `costprobe status`."""
-        self._last = window_document(
-            cost, rolled, currency, busy_share, time_ns, drawn=drawn, split=split
-        )
+            rolling.add(time_ns, cost.length_s, float(cost.total.cost), inferred)
+        cost = replace(cost, rolled=rolling.summaries(time_ns))
+        self._last = window_document(cost)
         self._ledger.put_state(self._state, {"version": __version__, "last": self._last})
+        return cost
 
     def status(self) -> dict[str, Any]:
         """Return its status for `costprobe status`."""
@@ -323,17 +286,9 @@ class ServedService:
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
         rows = self._stored.history(self.name, currency, since_ns)
         for row in sorted(rows, key=lambda row: row.time_ns):
-            cost, length_s, per_inference = (
-                row.fields.get(name) for name in ("cost_total", "window_s", "cost_per_inference")
-            )
-            if isinstance(cost, float) and isinstance(length_s, float) and row.time_ns < time_ns:
-                # Without requests there is no cost per inference.
-                inferred = (
-                    cost / per_inference
-                    if isinstance(per_inference, float) and per_inference
-                    else 0.0
-                )
-                rolling.add(row.time_ns, length_s, cost, inferred)
+            cost, length_s = number(row, "cost_total"), number(row, "window_s")
+            if cost is not None and length_s is not None and row.time_ns < time_ns:
+                rolling.add(row.time_ns, length_s, cost, number(row, "inferences") or 0.0)
         return rolling
 
     def _take_scrape(self, scrape: Scrape) -> None:
@@ -341,35 +296,27 @@ class ServedService:
             return
         before, self._scrape = self._scrape, scrape
         now_ns = self._clock.time_ns()
-        failed_before = bool(before and before.problems)
         if not scrape.problems:
             self._read_ns = now_ns
-            if failed_before:
-                self._on_event(
-                    Event(
-                        "fault",
-                        "info",
-                        f"service {self.name}: its counters can be read again",
-                        now_ns,
-                        subject={"service": self.name},
-                    )
-                )
-        elif not failed_before:
-            logger.warning("service %s: %s", self.name, "; ".join(scrape.problems))
-            self._on_event(
-                Event(
-                    kind="fault",
-                    severity="warning",
-                    title=f"service {self.name}: its counters cannot be read",
-                    time_ns=now_ns,
-                    detail=(
-                        f"{'; '.join(scrape.problems)}. The window has no cost, because its"
-                        " requests are unknown."
-                    ),
-                    subject={"service": self.name},
-                    cause="serving endpoint",
-                )
+        if bool(before and before.problems) == bool(scrape.problems):
+            return
+        title, detail = f"service {self.name}: its counters can be read again", ""
+        if scrape.problems:
+            problems = "; ".join(scrape.problems)
+            logger.warning("service %s: %s", self.name, problems)
+            title = f"service {self.name}: its counters cannot be read"
+            detail = f"{problems}. The window has no cost, because its requests are unknown."
+        self._on_event(
+            Event(
+                kind="fault",
+                severity="warning" if scrape.problems else "info",
+                title=title,
+                time_ns=now_ns,
+                detail=detail,
+                subject={"service": self.name},
+                cause="serving endpoint" if scrape.problems else "",
             )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,33 +340,29 @@ class ServingGroup:
 
     Args:
         costs: Cost of the devices.
+        around: The host's clocks, tags of rows, and the ledger.
         window_s: Length of the windows in s, aligned to the wall clock.
         patience_s: Longest wait for the readings, in s.
-        clock: The host's clocks.
-        tags: Host and static labels.
-        keep: Stores rows.
         since_ns: CLOCK_MONOTONIC ns until which the devices' cost is allocated by other groups.
     """
 
     def __init__(
         self,
         costs: DeviceCosts,
+        around: Surroundings,
         *,
         window_s: float,
         patience_s: float,
-        clock: Clock,
-        tags: Mapping[str, str],
-        keep: Callable[[Sequence[Point]], None],
         since_ns: int = 0,
     ) -> None:
         self.window_s = window_s
-        self.edge_ns = since_ns or clock.monotonic_ns()
+        self.edge_ns = since_ns or around.clock.monotonic_ns()
         self.services: tuple[ServedService, ...] = ()
         self._costs = costs
         self._patience_ns = int(patience_s * NS_PER_S)
-        self._clock = clock
-        self._tags = dict(tags)
-        self._keep = keep
+        self._clock = around.clock
+        self._tags = around.tags
+        self._keep = around.ledger.append
         self._pending: deque[_Pending] = deque()
         # Until this CLOCK_MONOTONIC ns the devices' charges are allocated.
         self._allocated_ns = since_ns
@@ -497,12 +440,9 @@ class ServingGroup:
 
     def _close_all(self) -> dict[str, ServedWindow]:
         """End the windows of all services concurrently, so that a slow endpoint delays no other."""
-        if len(self.services) <= 1:
-            windows = [service.close_window() for service in self.services]
-        else:
-            with ThreadPoolExecutor(min(MAX_AT_ONCE, len(self.services))) as pool:
-                windows = list(pool.map(ServedService.close_window, self.services))
-        return {window.service: window for window in windows}
+        with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
+            windows = pool.map(ServedService.close_window, self.services)
+            return {window.service: window for window in windows}
 
     def _is_ready(self, pending: _Pending) -> bool:
         age_ns = self._clock.monotonic_ns() - pending.end_ns
@@ -514,11 +454,14 @@ class ServingGroup:
         """Compute the rows of a window and store them together."""
         time_ns = pending.time_ns
         points = self._outside(pending.start_ns)
-        bill = self._costs.bill(pending.start_ns, pending.end_ns, time_ns - pending.end_ns)
+        bills = self._costs.bill(pending.start_ns, pending.end_ns, time_ns - pending.end_ns)
         self._allocated_ns = pending.end_ns
-        points += self._allocated(bill, time_ns)
+        points += self._allocated(bills, time_ns)
         for service in self.services:
-            points += self._served(service, pending.served[service.name], bill, time_ns)
+            window, devices = pending.served[service.name], service.config.devices
+            weighing = service.weighing(window, busy_share(devices, bills))
+            cost = service_cost(window, devices, bills, weighing, time_ns)
+            points += window_points(service.complete(cost), self._tags)
         self._keep(points)
 
     def _outside(self, until_ns: int) -> list[Point]:
@@ -535,45 +478,9 @@ class ServingGroup:
         self._allocated_ns = end_ns
         return self._allocated(self._costs.bill(start_ns, end_ns), row_ns(self._clock, end_ns))
 
-    def _allocated(self, bill: DeviceBill, time_ns: int) -> list[Point]:
-        lines = [line for allocation in bill.allocations.values() for line in allocation.lines]
+    def _allocated(self, bills: Mapping[str, DeviceBill], time_ns: int) -> list[Point]:
+        lines = [line for bill in bills.values() for line in bill.allocation.lines]
         return allocation_points(lines, self._tags, time_ns)
-
-    def _served(
-        self, service: ServedService, window: ServedWindow, bill: DeviceBill, time_ns: int
-    ) -> list[Point]:
-        """Return the rows of one service."""
-        devices = service.config.devices
-        known_shares = [bill.busy_shares[name] for name in devices if name in bill.busy_shares]
-        busy_share = (
-            sum(known_shares) / len(known_shares) if len(known_shares) == len(devices) else None
-        )
-        weighing = service.weighing(window, busy_share)
-        cost = service_cost(window, devices, bill.allocations, weighing)
-        currency = bill.currency_of(devices)
-        rolled = service.rolled(cost, currency, time_ns)
-        plans = dict.fromkeys(bill.plans[name] for name in devices if name in bill.plans)
-        emitted = served_emission(cost, bill.energy_shares, bill.emitted)
-        drawn = service_energy(cost, bill.energy_shares, bill.drawn)
-        split = None
-        if window.tenants is not None and cost.total is not None:
-            split = tenant_split(cost.total, window.tenants)
-        service.record_window(cost, rolled, currency, busy_share, time_ns, drawn=drawn, split=split)
-        paid = {**self._tags, "service": service.name, "currency": currency}
-        return [
-            *([] if split is None else tenant_points(split, paid, time_ns, drawn)),
-            *serving_points(cost, busy_share, self._tags, time_ns),
-            *serving_cost_points(
-                cost,
-                "+".join(plans),
-                currency,
-                rolled,
-                self._tags,
-                time_ns,
-                emitted=emitted,
-                drawn=drawn,
-            ),
-        ]
 
 
 class Serving:
@@ -602,7 +509,6 @@ class Serving:
         window_s: float,
     ) -> None:
         self._around = around
-        self._stored = _StoredRows(around.store_path, around.clock)
         self._devices = tuple(devices)
         self._known = {(device.name, device.uuid) for device in devices}
         self._configured = tuple(Claimant.of(service) for service in services)
@@ -722,23 +628,12 @@ class Serving:
 
     def _group(self, key: Grouping, since_ns: int) -> ServingGroup:
         around = self._around
-        costs = DeviceCosts(
-            key.devices,
-            key.claimants,
-            charges=around.charges,
-            log=self._log,
-            runs=around.runs,
-            owners=self._owners,
-            clock=around.clock,
-            carbon=around.carbon,
-        )
+        costs = DeviceCosts(key.devices, key.claimants, around, self._log, self._owners)
         return ServingGroup(
             costs,
+            around,
             window_s=min((claimant.window_s for claimant in key.claimants), default=self._window_s),
             patience_s=self._patience_s,
-            clock=around.clock,
-            tags=around.tags,
-            keep=around.ledger.append,
             since_ns=since_ns,
         )
 
@@ -748,14 +643,7 @@ class Serving:
         self._group_of[name] = group
         served = self._services.get(name)
         if served is None or served.config != config:
-            served = ServedService(
-                config,
-                self._around.clock,
-                lambda: self._group_of[name].edge_ns,
-                self._around.on_event,
-                self._stored,
-                ledger=self._around.ledger,
-            )
+            served = ServedService(config, self._around, lambda: self._group_of[name].edge_ns)
             if name in self._services:
                 self._services[name].stop()
                 self._unschedule(f"service {name}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -190,6 +190,11 @@ class _NamedService(Section):
 class ServiceConfig(MetricsEndpoint, _NamedService):
     """One service: the addresses of its metrics, and the devices that it uses."""
 
+    removed: ClassVar = {
+        "timeout": "a scrape may take five seconds, or `every` if that is shorter",
+        "weight_in": "a prompt token has the weight 1; divide weight_out by it",
+    }
+
     devices: tuple[Name, ...] = Field(
         min_length=1,
         max_length=256,
@@ -257,26 +262,22 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
         ),
         examples=["8B", "30B-A3B", "8x7B"],
     )
-    weight_in: TokenWeight = Field(
-        1.0, description="Relative device time of a prompt token; only with `weight_out`."
-    )
     weight_out: TokenWeight | None = Field(
         None,
         description=(
-            "Relative device time of a generated token; by default estimated from the model's size"
-            " and the load. Not used where the engine measures device time."
+            "Device time of a generated token, relative to a prompt token's; by default estimated"
+            " from the model's size and the load. Not used where the engine measures device time."
         ),
         examples=[6.0],
     )
     weight_cached: TokenWeight = Field(
         0.0,
         description=(
-            "Device time of a prompt token that a cache answered, relative to `weight_in`; only with"
-            " `weight_out`."
+            "Device time of a prompt token that a cache answered, relative to one that is computed;"
+            " only with `weight_out`."
         ),
         examples=[0.05],
     )
-    every_s: Duration = key("every", 15.0, description="Time between two scrapes.")
     window_s: Duration = key(
         "window", 300.0, description="Time over which cost and usage are aggregated together."
     )
@@ -311,21 +312,13 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
 
     @model_validator(mode="after")
     def _keys_match(self) -> ServiceConfig:
-        if self.weight_in == 0 and self.weight_out == 0:
-            raise ValueError(
-                "weight_in and weight_out are both 0: no token would be allocated a cost"
-            )
-        if self.weight_in != 1 and self.weight_out is None:
-            raise ValueError("weight_in is relative to weight_out; add weight_out")
         if self.weight_cached and self.weight_out is None:
-            raise ValueError("weight_cached is relative to weight_in; add weight_out")
+            raise ValueError("weight_cached is relative to weight_out; add weight_out")
         if self.parameters is not None and size_of(self.parameters) is None:
             raise ValueError(
                 f"parameters: {self.parameters!r} is no size of a model; write"
                 ' "8B", "30B-A3B" or "8x7B"'
             )
-        if self.timeout_s > self.every_s:
-            raise ValueError("timeout must not be longer than every")
         if self.every_s * 2 > self.window_s:
             raise ValueError("window must be at least twice as long as every")
         return self

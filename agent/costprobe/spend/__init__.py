@@ -3,7 +3,7 @@
 Answers: what devices or services cost in a span, by service, model, tenant, label or day, and how
 much of the time is covered; the status and forecast of each budget.
 Reads: rows of `device`, `allocation` and `tenant` in the store, `[[budget]]`.
-Writes: rows of `budget`, the status of each budget, and the hours that were already added up.
+Writes: rows of `budget`, and the conditions of each budget.
 
 Open `query` first: the one question. `now` answers it for the hour, the day and the month,
 `evaluate` for the budgets of the host; `budget` and `forecast` are arithmetic.

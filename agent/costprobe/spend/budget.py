@@ -6,16 +6,20 @@ Each condition, exceeded or forecast to be exceeded, starts once per period.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from pydantic import BaseModel
+
 from costprobe.core.money import money
 from costprobe.core.periods import TimeSpan, local_time, period_at
 from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity, natural
-from costprobe.core.schema import make_point
+from costprobe.core.schema import SCHEMA, make_point
 from costprobe.core.units import HOUR_S, counted, percent
 from costprobe.spend.forecast import (
     MIN_HOURS,
@@ -25,7 +29,7 @@ from costprobe.spend.forecast import (
     robust_forecast,
 )
 from costprobe.spend.query import Payer, SpendBook, coverage_of
-from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
+from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig, PlannedSpend
 
 # An hour with a lower coverage is not used to estimate a whole hour.
 MIN_HOUR_COVERED_S = HOUR_S / 2
@@ -72,18 +76,31 @@ class BudgetStatus(PeriodSpend):
         """Share of the period that is over."""
         return self.period.elapsed_share(self.time_ns)
 
-
-@dataclass(frozen=True, slots=True)
-class BudgetFlags:
-    """The conditions of a budget.
-
-    Attributes:
-        is_exceeded: Spend is above the planned amount.
-        is_forecast: The forecast is above the planned amount.
-    """
-
-    is_exceeded: bool
-    is_forecast: bool
+    def document(self) -> dict[str, Any]:
+        """Return the status as JSON."""
+        budget, remaining = self.budget, self.remaining
+        return {
+            "budget": budget.name,
+            "scope": budget.scope,
+            "period": budget.period,
+            "timezone": budget.timezone,
+            "period_start_ns": self.period.start_ns,
+            "period_end_ns": self.period.end_ns,
+            "time_ns": self.time_ns,
+            "currency": budget.currency,
+            "amount": self.amount,
+            "spent": self.spent,
+            "forecast": self.expected,
+            "forecast_low": self.low,
+            "forecast_high": self.high,
+            "method": None if remaining is None else remaining.method,
+            "history_h": 0 if remaining is None else remaining.hours,
+            "note": self.note,
+            "elapsed_share": self.elapsed_share,
+            "coverage": self.coverage,
+            "missing": list(self.missing),
+            "foreign": dict(self.foreign),
+        }
 
 
 def budget_status(budget: BudgetConfig, book: SpendBook, time_ns: int) -> BudgetStatus:
@@ -95,50 +112,45 @@ def budget_status(budget: BudgetConfig, book: SpendBook, time_ns: int) -> Budget
         time_ns: UTC in ns.
     """
     period = period_at(budget.period, budget.timezone, time_ns)
-    so_far = TimeSpan(period.start_ns, time_ns)
+    elapsed_s = (time_ns - period.start_ns) / NS_PER_S
     payers = payers_of(budget, book.payers)
-    paid = {payer: book.between(payer, so_far) for payer in payers}
-    devices = {payer.device for payer, hour in paid.items() if hour.covered_s > 0}
+    covered_s: dict[str, list[float]] = defaultdict(list)
+    foreign: dict[str, float] = defaultdict(float)
+    costs = []
+    for payer in payers:
+        cost, known_s = book.between(payer, TimeSpan(period.start_ns, time_ns))
+        is_own = payer.currency == budget.currency
+        if known_s > 0:
+            covered_s[payer.device].append(known_s if is_own else 0.0)
+        if is_own:
+            costs.append(cost)
+        elif cost > 0:
+            foreign[payer.currency] += cost
+    of_devices = {name: min(elapsed_s, math.fsum(found)) for name, found in covered_s.items()}
     in_currency = [payer for payer in payers if payer.currency == budget.currency]
-    elapsed_s = (time_ns - period.start_ns) / 1e9
-    covered_s = {
-        device: min(
-            elapsed_s, math.fsum(paid[p].covered_s for p in in_currency if p.device == device)
-        )
-        for device in devices
-    }
     history = hours_before(in_currency, book, time_ns)
-    forecast, note = None, ""
-    if len(history) < MIN_HOURS:
-        note = f"a forecast needs {MIN_HOURS} h of cost data; there are {len(history)}"
-    else:
-        remaining = remaining_hours(time_ns, period.end_ns, book.phase_ns)
-        forecast = robust_forecast(history, remaining, budget.timezone)
-    foreign: dict[str, float] = {}
-    for payer, hour in paid.items():
-        if payer.currency != budget.currency and hour.cost > 0:
-            foreign[payer.currency] = foreign.get(payer.currency, 0.0) + hour.cost
+    remaining = remaining_hours(time_ns, period.end_ns, book.phase_ns)
+    forecast = robust_forecast(history, remaining, budget.timezone)
+    note = f"a forecast needs {MIN_HOURS} h of cost data; there are {len(history)}"
     return BudgetStatus(
         budget=budget,
         period=period,
         time_ns=time_ns,
-        spent=math.fsum(paid[payer].cost for payer in in_currency),
-        coverage=coverage_of(covered_s, elapsed_s),
-        missing=tuple(_missing(budget, covered_s, elapsed_s, foreign)),
+        spent=math.fsum(costs),
+        coverage=coverage_of(of_devices.values(), elapsed_s),
+        missing=tuple(_missing(budget, of_devices, elapsed_s, foreign)),
         remaining=forecast,
-        note=note,
+        note="" if forecast else note,
         foreign=foreign,
     )
 
 
-def spent_since(budget: BudgetConfig, book: SpendBook, hour: int, until_ns: int) -> float:
-    """Return what was spent of a budget from the start of an hour of its book until a UTC ns."""
-    span = TimeSpan(book.start_ns(hour), until_ns)
-    return math.fsum(
-        book.between(payer, span).cost
-        for payer in payers_of(budget, book.payers)
-        if payer.currency == budget.currency
-    )
+def spent(budget: BudgetConfig, book: SpendBook, time_ns: int) -> float:
+    """Return what was spent of a budget in its period up to a UTC ns; arguments as of `budget_status`."""
+    span = TimeSpan(period_at(budget.period, budget.timezone, time_ns).start_ns, time_ns)
+    payers = payers_of(budget, book.payers)
+    costs = (book.between(p, span).cost for p in payers if p.currency == budget.currency)
+    return math.fsum(costs)
 
 
 def payers_of(budget: BudgetConfig, payers: Sequence[Payer]) -> list[Payer]:
@@ -210,78 +222,88 @@ def _missing(
     ]
 
 
-class BudgetWatch:
-    """The conditions of one budget over its periods.
+class BudgetWatch(BaseModel):
+    """The conditions of one budget over its periods, and its stored state.
 
     The condition "exceeded" lasts until the period ends. A forecast must be above the budget in
     two successive evaluations; its condition ends when it falls to 95 % of the budget, and does not
     start again in the same period.
+
+    Attributes:
+        start_ns: Start of the period, UTC in ns.
+        exceeded: Whether spend is above the planned amount.
+        above: Number of successive evaluations whose forecast was above it.
+        forecast: Whether the condition of the forecast is not there yet, there, or over.
     """
 
-    def __init__(self) -> None:
-        self._start_ns = 0
-        self._exceeded = False
-        self._above = 0
-        self._forecast: Literal["no", "yes", "over"] = "no"
+    start_ns: int = 0
+    exceeded: bool = False
+    above: int = 0
+    forecast: Literal["no", "yes", "over"] = "no"
 
-    def take(self, status: BudgetStatus) -> tuple[BudgetFlags, list[Event]]:
-        """Evaluate a status; return the conditions, and events of those that start."""
-        if status.period.start_ns != self._start_ns:
-            self._start_ns = status.period.start_ns
-            self._exceeded, self._above, self._forecast = False, 0, "no"
+    @property
+    def is_forecast(self) -> bool:
+        """Whether the budget is forecast to be exceeded."""
+        return self.forecast == "yes"
+
+    def take(self, status: BudgetStatus) -> list[Event]:
+        """Evaluate a status; return events of the conditions that start."""
+        if status.period.start_ns != self.start_ns:
+            self.start_ns = status.period.start_ns
+            self.exceeded, self.above, self.forecast = False, 0, "no"
         events = []
-        if not self._exceeded and status.spent > status.amount:
-            self._exceeded = True
+        if not self.exceeded and status.spent > status.amount:
+            self.exceeded = True
             events.append(_event("budget_exceeded", status, _exceeded_words(status)))
-        if self._begins(status) and not self._exceeded:
+        if self._begins(status) and not self.exceeded:
             events.append(_event("budget_forecast", status, forecast_words(status)))
-        return BudgetFlags(self._exceeded, self._forecast == "yes"), events
-
-    def document(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        return {
-            "start_ns": self._start_ns,
-            "exceeded": self._exceeded,
-            "above": self._above,
-            "forecast": self._forecast,
-        }
-
-    @classmethod
-    def restore(cls, document: Mapping[str, Any]) -> BudgetWatch:
-        """Return the state of a document.
-
-        Raises:
-            KeyError, TypeError, ValueError: The document is damaged.
-        """
-        watch = cls()
-        watch._start_ns = int(document["start_ns"])
-        watch._exceeded = bool(document["exceeded"])
-        watch._above = int(document["above"])
-        if document["forecast"] not in ("no", "yes", "over"):
-            raise ValueError(f"unknown forecast state {document['forecast']!r}")
-        watch._forecast = document["forecast"]
-        return watch
+        return events
 
     def _begins(self, status: BudgetStatus) -> bool:
         """Return whether the forecast condition starts with this evaluation."""
         expected = status.expected
         if expected is None:
             return False
-        self._above = self._above + 1 if expected > status.amount else 0
-        if self._forecast == "yes" and expected <= CLEAR_SHARE * status.amount:
-            self._forecast = "over"
-        elif self._forecast == "no" and self._above >= LOOKS:
-            self._forecast = "yes"
+        self.above = self.above + 1 if expected > status.amount else 0
+        if self.forecast == "yes" and expected <= CLEAR_SHARE * status.amount:
+            self.forecast = "over"
+        elif self.forecast == "no" and self.above >= LOOKS:
+            self.forecast = "yes"
             return True
         return False
 
 
-def budget_point(status: BudgetStatus, flags: BudgetFlags, tags: Mapping[str, str]) -> Point:
+def watches_document(
+    budgets: Iterable[PlannedSpend], watches: Mapping[str, BudgetWatch]
+) -> dict[str, Any]:
+    """Return the watches of budgets, by their names, as JSON."""
+    return {
+        budget.name: {
+            "budget": budget.model_dump(mode="json"),
+            "watch": watches[budget.name].model_dump(),
+        }
+        for budget in budgets
+    }
+
+
+def restored_watches(budgets: Iterable[PlannedSpend], stored: Any) -> dict[str, BudgetWatch]:  # noqa: ANN401 - any JSON value
+    """Return the watch of each budget by its name; a changed budget, or a damaged state, has a new one."""
+    watches = {}
+    for budget in budgets:
+        watches[budget.name] = BudgetWatch()
+        with suppress(KeyError, TypeError, ValueError):
+            if stored[budget.name]["budget"] == budget.model_dump(mode="json"):
+                watch = BudgetWatch.model_validate(stored[budget.name]["watch"])
+                watches[budget.name] = watch
+    return watches
+
+
+def budget_point(status: BudgetStatus, watch: BudgetWatch, tags: Mapping[str, str]) -> Point:
     """Return a row of `budget`.
 
     Args:
         status: Status of the budget.
-        flags: Its conditions.
+        watch: Its conditions.
         tags: Host and static labels.
     """
     budget = status.budget
@@ -292,19 +314,12 @@ def budget_point(status: BudgetStatus, flags: BudgetFlags, tags: Mapping[str, st
         "device": budget.device or "",
         "service": budget.service or "",
     }
+    document = status.document()
     fields: dict[str, FieldValue | None] = {
-        "amount": status.amount,
-        "spent": status.spent,
-        "forecast": status.expected,
-        "forecast_low": status.low,
-        "forecast_high": status.high,
-        "coverage": status.coverage,
-        "elapsed_share": status.elapsed_share,
-        "exceeded": flags.is_exceeded,
-        "forecast_exceeded": flags.is_forecast,
-        "period_start_ns": status.period.start_ns,
-        "period_end_ns": status.period.end_ns,
-        "text": forecast_words(status) if flags.is_forecast else _exceeded_words(status),
+        **{name: document[name] for name in SCHEMA["budget"].fields if name in document},
+        "exceeded": watch.exceeded,
+        "forecast_exceeded": watch.is_forecast,
+        "text": forecast_words(status) if watch.is_forecast else _exceeded_words(status),
     }
     return make_point("budget", {**tags, **own_tags}, fields, status.time_ns)
 

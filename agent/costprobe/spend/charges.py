@@ -20,33 +20,23 @@ from typing import Final, NamedTuple, TypeVar
 from costprobe.adapters.store.read import RolledPoint, StoreReader
 from costprobe.core.money import divided, exact, total_of
 from costprobe.core.periods import TimeSpan
-from costprobe.core.records import Point
 from costprobe.core.schema import SCHEMA, UNATTRIBUTED
 from costprobe.core.units import HOUR_S
-from costprobe.spend.query import LATE_NS, Usual, cost_rows, spend_by_step
+from costprobe.spend.query import LATE_NS, spend_by_step
 
 # Tags of rows that are not labels of the operator.
 _OWN_TAGS: Final = frozenset({"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags})
 _MICROSECONDS: Final = 6
+_TOKENS: Final = ("tokens_in", "tokens_out")
 # A service's cost and the sum of its tenants' differ by less than this share through rounding.
 _ROUNDING: Final = Fraction(1, 10**9)
 
 Group = TypeVar("Group")
-_ByTenant = dict[str, Fraction]
-
-
-class _Holder(NamedTuple):
-    """A device in a period.
-
-    Attributes:
-        step: Number of the period since 1970.
-        host: Name of the host.
-        device: Name of the device.
-    """
-
-    step: int
-    host: str
-    device: str
+_ByTenant = Mapping[str, Fraction]
+# Number of a period since 1970, name of a host, and of a device or service on it.
+_Place = tuple[int, str, str]
+# The same of a service, and a currency.
+_Served = tuple[int, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +76,16 @@ class PeriodCharge:
 
 
 class _Key(NamedTuple):
-    holder: _Holder
+    """What a charge is for; `holder` is the device in a period."""
+
+    holder: _Place
     service: str
     currency: str
     labels: tuple[tuple[str, str], ...]
 
 
 def period_charges(
-    reader: StoreReader, span: TimeSpan, step_ns: int, usual: Usual
+    reader: StoreReader, span: TimeSpan, step_ns: int, usual_s: float
 ) -> list[PeriodCharge]:
     """Return the charges of a span, by period, host, device and service.
 
@@ -101,107 +93,94 @@ def period_charges(
         reader: The store.
         span: The span.
         step_ns: Length of a period, which starts at a multiple of it.
-        usual: Length of rows if there are too few to derive it.
+        usual_s: Length of a row of `device` in s if there are too few to derive it.
     """
     costs: dict[_Key, list[Decimal]] = defaultdict(list)
     idle: dict[_Key, list[Decimal]] = defaultdict(list)
-    for point in _ended(reader, "allocation", span):
-        key = _key(point, step_ns)
-        costs[key] += _costs_of(point)
-        if point.tags.get("part") == "idle":
-            idle[key] += _costs_of(point)
+    for step, tags, cost in _ended(reader, "allocation", ("cost",), span, step_ns):
+        key = _key(step, tags)
+        costs[key].append(cost)
+        if tags.get("part") == "idle":
+            idle[key].append(cost)
     allocated = {key.holder for key in costs}
     described: dict[tuple[str, str], Mapping[str, str]] = {}
-    for point in _ended(reader, "device", span):
-        key = _key(point, step_ns)
-        described[key.holder.host, key.holder.device] = point.tags
+    for step, tags, cost in _ended(reader, "device", ("cost",), span, step_ns):
+        key = _key(step, tags)
+        described[key.holder[1:]] = tags
         if key.holder not in allocated:
-            costs[key] += _costs_of(point)
-    amounts = {key: total_of(found) for key, found in sorted(costs.items()) if found}
-    hours = _shared(amounts, _hours(reader, span, step_ns, usual), lambda key: key.holder)
-    tokens = _shared(amounts, _tokens(reader, span, step_ns), _consumer)
-    return [
-        PeriodCharge(
-            _within(span, key.holder.step, step_ns),
-            key.holder.host,
-            key.holder.device,
-            described.get(key.holder[1:], {}).get("kind", ""),
-            described.get(key.holder[1:], {}).get("model", ""),
-            key.service,
-            key.currency,
-            cost,
-            total_of(idle[key]),
-            hours.get(key, Decimal(0)),
-            tokens.get(key),
-            dict(key.labels),
+            costs[key].append(cost)
+    # Without a currency an amount is no money.
+    amounts = {key: total_of(found) for key, found in sorted(costs.items()) if key.currency}
+    hours = _shared(amounts, _hours(reader, span, step_ns, usual_s), lambda key: key.holder)
+    tokens = _shared(
+        amounts, _tokens(reader, span, step_ns), lambda key: (*key.holder[:2], key.service)
+    )
+    charges = []
+    for key, cost in amounts.items():
+        step, host, device = key.holder
+        within = TimeSpan(
+            max(span.start_ns, step * step_ns), min(span.end_ns, (step + 1) * step_ns)
         )
-        for key, cost in amounts.items()
-    ]
+        tags = described.get((host, device), {})
+        charges.append(
+            PeriodCharge(
+                within,
+                host,
+                device,
+                tags.get("kind", ""),
+                tags.get("model", ""),
+                key.service,
+                key.currency,
+                cost,
+                total_of(idle[key]),
+                hours.get(key, Decimal(0)),
+                tokens.get(key),
+                dict(key.labels),
+            )
+        )
+    return charges
 
 
-def _ended(reader: StoreReader, measurement: str, span: TimeSpan) -> Iterator[Point]:
-    """Yield the rows that end in a span, its end included."""
+def _ended(
+    reader: StoreReader, measurement: str, fields: Sequence[str], span: TimeSpan, step_ns: int
+) -> Iterator[tuple[int, Mapping[str, str], Decimal]]:
+    """Yield period, tags and the value of each of some fields of the rows that end in a span, its end included."""
     for point in reader.points(measurement, span.start_ns, span.end_ns + 1):
-        if span.start_ns < _end_ns(point) <= span.end_ns:
-            yield point
+        end_ns = point.newest_ns if isinstance(point, RolledPoint) else point.time_ns
+        for value in map(point.fields.get, fields):
+            if span.start_ns < end_ns <= span.end_ns and isinstance(value, float):
+                yield (end_ns - 1) // step_ns, point.tags, exact(value)
 
 
-def _end_ns(point: Point) -> int:
-    return point.newest_ns if isinstance(point, RolledPoint) else point.time_ns
-
-
-def _step(point: Point, step_ns: int) -> int:
-    return (_end_ns(point) - 1) // step_ns
-
-
-def _key(point: Point, step_ns: int) -> _Key:
-    tags = point.tags
-    holder = _Holder(_step(point, step_ns), tags.get("host", ""), tags.get("device", ""))
+def _key(step: int, tags: Mapping[str, str]) -> _Key:
+    holder = (step, tags.get("host", ""), tags.get("device", ""))
     labels = tuple(sorted(item for item in tags.items() if item[0] not in _OWN_TAGS))
     return _Key(holder, tags.get("service", ""), tags.get("currency", ""), labels)
 
 
-def _costs_of(point: Point) -> list[Decimal]:
-    cost = point.fields.get("cost")
-    # Without a currency an amount is no money.
-    return [exact(cost)] if isinstance(cost, float) and point.tags.get("currency") else []
-
-
-def _consumer(key: _Key) -> tuple[int, str, str]:
-    return key.holder.step, key.holder.host, key.service
-
-
 def _hours(
-    reader: StoreReader, span: TimeSpan, step_ns: int, usual: Usual
-) -> dict[_Holder, Decimal]:
+    reader: StoreReader, span: TimeSpan, step_ns: int, usual_s: float
+) -> dict[_Place, Decimal]:
     """Return the hours that the rows of each device cover, by period."""
-    seconds: dict[_Holder, float] = defaultdict(float)
+    seconds: dict[_Place, float] = defaultdict(float)
     by_device = defaultdict(list)
-    around = (span.start_ns - LATE_NS, span.end_ns + LATE_NS)
-    for series in reader.values("device", "cost", *around):
+    for series in reader.values("device", "cost", span.start_ns - LATE_NS, span.end_ns + LATE_NS):
         by_device[series.tags.get("host", ""), series.tags.get("device", "")].append(series)
-    for (host, device), found in by_device.items():
-        for step, _, covered_s in spend_by_step(cost_rows(found), usual.device_s, span, step_ns):
-            seconds[_Holder(step, host, device)] += covered_s
+    for device, found in by_device.items():
+        for step, _, covered_s in spend_by_step(found, usual_s, span, step_ns):
+            seconds[step, *device] += covered_s
     return {
-        holder: exact(round(covered_s / HOUR_S, _MICROSECONDS))
-        for holder, covered_s in seconds.items()
+        place: exact(round(covered_s / HOUR_S, _MICROSECONDS))
+        for place, covered_s in seconds.items()
     }
 
 
-def _tokens(
-    reader: StoreReader, span: TimeSpan, step_ns: int
-) -> dict[tuple[int, str, str], Decimal]:
+def _tokens(reader: StoreReader, span: TimeSpan, step_ns: int) -> dict[_Place, Decimal]:
     """Return the tokens of each service, by period."""
-    counts: dict[tuple[int, str, str], list[Decimal]] = defaultdict(list)
-    for point in _ended(reader, "serving", span):
-        if "served_model" in point.tags:
-            continue
-        key = (_step(point, step_ns), point.tags.get("host", ""), point.tags["service"])
-        for name in ("tokens_in", "tokens_out"):
-            count = point.fields.get(name)
-            if isinstance(count, float):
-                counts[key].append(exact(count))
+    counts: dict[_Place, list[Decimal]] = defaultdict(list)
+    for step, tags, count in _ended(reader, "serving", _TOKENS, span, step_ns):
+        if "served_model" not in tags:
+            counts[step, tags.get("host", ""), tags["service"]].append(count)
     return {key: total_of(found) for key, found in counts.items()}
 
 
@@ -223,19 +202,6 @@ def _shared(
     return shared
 
 
-def _within(span: TimeSpan, step: int, step_ns: int) -> TimeSpan:
-    return TimeSpan(max(span.start_ns, step * step_ns), min(span.end_ns, (step + 1) * step_ns))
-
-
-class _Served(NamedTuple):
-    """A service in a period, in one currency."""
-
-    step: int
-    host: str
-    service: str
-    currency: str
-
-
 def tenant_charges(
     charges: Sequence[PeriodCharge], reader: StoreReader, span: TimeSpan, step_ns: int
 ) -> Iterator[PeriodCharge]:
@@ -247,37 +213,33 @@ def tenant_charges(
         span: The exported time.
         step_ns: Length of a period, which starts at a multiple of it.
     """
-    costs: dict[_Served, _ByTenant] = defaultdict(lambda: defaultdict(Fraction))
-    tokens: dict[_Served, _ByTenant] = defaultdict(lambda: defaultdict(Fraction))
-    for point in _ended(reader, "tenant", span):
-        tags = point.tags
-        served = _Served(
-            _step(point, step_ns), tags["host"], tags["service"], tags.get("currency", "")
+
+    def of_tenants(
+        fields: Sequence[str], whole_of: Callable[[PeriodCharge], Decimal]
+    ) -> Callable[[PeriodCharge], _ByTenant]:
+        """Return what the tenants of a charge's service have, with what they lack of the whole."""
+        parts: dict[_Served, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+        for step, tags, amount in _ended(reader, "tenant", fields, span, step_ns):
+            served = (step, tags["host"], tags["service"], tags.get("currency", ""))
+            parts[served][tags["tenant"]] += Fraction(amount)
+        whole: dict[_Served, Fraction] = defaultdict(Fraction)
+        for charge in charges:
+            whole[_served(charge, step_ns)] += Fraction(whole_of(charge))
+        return lambda charge: _with_rest(
+            parts.get(_served(charge, step_ns), {}), whole[_served(charge, step_ns)]
         )
-        costs[served][tags["tenant"]] += _number(point.fields.get("cost"))
-        for name in ("tokens_in", "tokens_out"):
-            tokens[served][tags["tenant"]] += _number(point.fields.get(name))
-    whole_cost: dict[_Served, Fraction] = defaultdict(Fraction)
-    whole_tokens: dict[_Served, Fraction] = defaultdict(Fraction)
+
+    costs = of_tenants(("cost",), lambda charge: charge.cost)
+    tokens = of_tenants(_TOKENS, lambda charge: charge.tokens or Decimal(0))
     for charge in charges:
-        whole_cost[_served(charge, step_ns)] += Fraction(charge.cost)
-        whole_tokens[_served(charge, step_ns)] += Fraction(charge.tokens or 0)
-    for charge in charges:
-        served = _served(charge, step_ns)
-        by_cost = _with_rest(costs.get(served, {}), whole_cost[served])
-        by_tokens = _with_rest(tokens.get(served, {}), whole_tokens[served])
-        yield from _parts(charge, by_cost, by_tokens)
+        yield from _parts(charge, costs(charge), tokens(charge))
 
 
 def _served(charge: PeriodCharge, step_ns: int) -> _Served:
-    return _Served(charge.span.start_ns // step_ns, charge.host, charge.service, charge.currency)
+    return charge.span.start_ns // step_ns, charge.host, charge.service, charge.currency
 
 
-def _number(value: object) -> Fraction:
-    return Fraction(exact(value)) if isinstance(value, float) else Fraction(0)
-
-
-def _with_rest(parts: Mapping[str, Fraction], whole: Fraction) -> Mapping[str, Fraction]:
+def _with_rest(parts: _ByTenant, whole: Fraction) -> _ByTenant:
     """Return the parts with what they lack of the whole as unattributed; none where none is known."""
     rest = whole - sum(parts.values(), Fraction(0))
     if not parts or not whole or rest / whole <= _ROUNDING:
@@ -286,7 +248,7 @@ def _with_rest(parts: Mapping[str, Fraction], whole: Fraction) -> Mapping[str, F
 
 
 def _parts(
-    charge: PeriodCharge, by_cost: Mapping[str, Fraction], by_tokens: Mapping[str, Fraction]
+    charge: PeriodCharge, by_cost: _ByTenant, by_tokens: _ByTenant
 ) -> Iterator[PeriodCharge]:
     """Divide a charge; one without tenants is returned as it is."""
     if charge.cost < 0:
@@ -299,25 +261,19 @@ def _parts(
     if not any(shares):
         yield charge
         return
-
     counted = [by_tokens.get(name, Fraction(0)) for name in names]
-    tokens: Sequence[Decimal | None] = [None] * len(names)
-    if charge.tokens is not None:
-        tokens = divided(charge.tokens, counted if any(counted) else shares)
-    parts = zip(
-        names,
-        divided(charge.cost, shares),
-        divided(charge.idle_cost, shares),
-        divided(charge.device_hours, shares),
-        tokens,
-        strict=True,
-    )
-    for name, cost, idle_cost, hours, token_count in parts:
+    amounts = [charge.cost, charge.idle_cost, charge.device_hours]
+    parts: list[Sequence[Decimal | None]] = [divided(amount, shares) for amount in amounts]
+    if charge.tokens is None:
+        parts.append([None] * len(names))
+    else:
+        parts.append(divided(charge.tokens, counted if any(counted) else shares))
+    for tenant, cost, idle_cost, hours, tokens in zip(names, *parts, strict=True):
         yield replace(
             charge,
-            tenant=name,
+            tenant=tenant,
             cost=cost,
             idle_cost=idle_cost,
             device_hours=hours,
-            tokens=token_count,
+            tokens=tokens,
         )

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -161,10 +162,14 @@ def robust_forecast(
     if len(history) < MIN_HOURS:
         return None
     zone = ZoneInfo(timezone)
-    seasons = _Seasons(history, zone)
+    past = [(_hour_of_week(hour.start_ns, zone), hour.per_hour) for hour in history]
+    peers, words = _peers(past)
+    usual = {hour: statistics.median(values) for hour, values in peers.items()}
     hours = math.fsum(hour.share for hour in remaining)
-    outlook = _outlook(seasons.differences(), hours)
-    half_width = outlook.half_width * seasons.inflation()
+    outlook = _outlook([value - usual[hour] for hour, value in past], hours)
+    # An hour is further from the usual cost of the others than from its own: n / (n - 1) for the mean of n values.
+    counts = [len(peers[hour]) for hour, _ in past]
+    half_width = outlook.half_width * statistics.fmean(count / (count - 1) for count in counts)
     expected = ahead_h = 0.0
     for hour in remaining:
         ahead_h += hour.share
@@ -172,13 +177,12 @@ def robust_forecast(
             deviation * math.exp(-ahead_h / memory_h)
             for deviation, memory_h in zip(outlook.deviations, MEMORIES_H, strict=True)
         )
-        usual = seasons.usual(_hour_of_week(hour.start_ns, zone))
-        expected += max(0.0, usual + level) * hour.share
+        expected += max(0.0, usual[_hour_of_week(hour.start_ns, zone)] + level) * hour.share
     return Forecast(
         expected=expected,
         low=max(0.0, expected - half_width),
         high=expected + half_width,
-        method=seasons.words,
+        method=words,
         hours=len(history),
     )
 
@@ -197,49 +201,24 @@ _SEASONS: tuple[tuple[str, Callable[[int], int]], ...] = (
 )
 
 
-class _Seasons:
-    """Costs of the past by the hour of the week, of workdays and weekends, and of the day."""
+def _peers(past: Sequence[tuple[int, float]]) -> tuple[dict[int, Sequence[float]], str]:
+    """Return the past costs whose median each hour of the week has, and the season of most of them.
 
-    def __init__(self, history: Sequence[HourRate], zone: ZoneInfo) -> None:
-        self._history = [(_hour_of_week(hour.start_ns, zone), hour.per_hour) for hour in history]
-        self._all = [value for _, value in self._history]
-        self._by_season: list[dict[int, list[float]]] = [{} for _ in _SEASONS]
-        for hour, value in self._history:
-            for (_, slot), values in zip(_SEASONS, self._by_season, strict=True):
-                values.setdefault(slot(hour), []).append(value)
-
-    @property
-    def words(self) -> str:
-        """Return which season most hours are based on."""
-        for (name, _), values in zip(_SEASONS, self._by_season, strict=True):
-            full = sum(len(found) >= MIN_OF_A_SEASON for found in values.values())
-            if full * 2 >= len(values):
-                return f"medians by the hour of {name}"
-        return "median of all hours"
-
-    def usual(self, hour: int) -> float:
-        """Return the usual cost of an hour of the week."""
-        return statistics.median(self._peers(hour))
-
-    def differences(self) -> list[float]:
-        """Return the difference of each hour from its usual cost."""
-        usual = {hour: self.usual(hour) for hour in {hour for hour, _ in self._history}}
-        return [value - usual[hour] for hour, value in self._history]
-
-    def inflation(self) -> float:
-        """Return by what an hour is further from the usual cost of the others than from its own.
-
-        It is n / (n - 1) for the mean of n values.
-        """
-        counts = [len(self._peers(hour)) for hour, _ in self._history]
-        return statistics.fmean(count / (count - 1) for count in counts)
-
-    def _peers(self, hour: int) -> Sequence[float]:
-        for (_, slot), values in zip(_SEASONS, self._by_season, strict=True):
-            found = values.get(slot(hour), ())
-            if len(found) >= MIN_OF_A_SEASON:
-                return found
-        return self._all
+    Args:
+        past: Hour of the week, and cost, of each past hour.
+    """
+    everything = tuple(value for _, value in past)
+    peers: dict[int, Sequence[float]] = dict.fromkeys(range(HOURS_A_WEEK), everything)
+    words = "median of all hours"
+    for name, slot in reversed(_SEASONS):
+        values = defaultdict(list)
+        for hour, value in past:
+            values[slot(hour)].append(value)
+        full = {key: found for key, found in values.items() if len(found) >= MIN_OF_A_SEASON}
+        peers |= {hour: full[slot(hour)] for hour in peers if slot(hour) in full}
+        if len(full) * 2 >= len(values):
+            words = f"medians by the hour of {name}"
+    return peers, words
 
 
 class _Outlook(NamedTuple):

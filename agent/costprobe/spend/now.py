@@ -13,17 +13,22 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, Literal
 
+from costprobe.adapters.databases.question import Question
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import number
 from costprobe.core.periods import HOUR_NS, HOURS_A_DAY, TimeSpan
 from costprobe.core.records import NS_PER_S, is_slice_kind, natural
 from costprobe.core.units import HOUR_S
-from costprobe.spend.evaluate import BudgetOverview
-from costprobe.spend.query import Payer, SpendBook, Usual, coverage_of, span_spend, summed
+from costprobe.spend.evaluate import BudgetOverview, SpendBooks, budget_overviews
+from costprobe.spend.query import (
+    SpendBook,
+    coverage_of,
+    seconds_of,
+    served_sums,
+    span_spend,
+    store_sums,
+)
 from costprobe.spend.settings import BudgetConfig
-
-# Cost by service and part, of one currency.
-_Parts = Mapping[tuple[str, str], float]
 
 # Longest interval of a row of `device`: the row before the hour defines the start of its first.
 EDGE_NS: Final = 600 * NS_PER_S
@@ -107,24 +112,32 @@ def host_budgets(
     return found
 
 
-def is_planned(configured: Iterable[BudgetConfig], budget: BudgetConfig) -> bool:
-    """Return whether a budget is configured."""
-    return any(budget is own for own in configured)
+def host_months(
+    books: SpendBooks, configured: Sequence[BudgetConfig], reader: StoreReader, now_ns: int
+) -> tuple[list[BudgetOverview], list[BudgetOverview]]:
+    """Return the status of the configured budgets, and what the host spends in each currency.
 
-
-def paid_currencies(reader: StoreReader) -> set[str]:
-    """Return the currencies that devices are paid in.
+    Args:
+        books: Hours that were read before; updated.
+        configured: The budgets of the configuration.
+        reader: The store.
+        now_ns: UTC in ns.
 
     Raises:
         StoreError: The store cannot be read.
     """
-    return {series.tags.get("currency", "") for series in reader.series("device")} - {""}
+    currencies = {series.tags.get("currency", "") for series in reader.series("device")} - {""}
+    of_host = host_budgets(configured, currencies)
+    unplanned = [budget for budget in of_host if budget not in configured]
+    found = budget_overviews(books, reader, [*configured, *unplanned], now_ns)
+    months = [one for one in found if one.status.budget in of_host]
+    return found[: len(configured)], months
 
 
 def spending(
     reader: StoreReader,
     configured: Sequence[BudgetConfig],
-    usual: Usual,
+    usual_s: float,
     now_ns: int,
     months: Sequence[BudgetOverview],
 ) -> list[Spending]:
@@ -133,7 +146,7 @@ def spending(
     Args:
         reader: The store.
         configured: The budgets of the configuration.
-        usual: Length of a row's interval if there are too few rows.
+        usual_s: Length of a row of `device` in s if there are too few to derive it.
         now_ns: UTC in ns.
         months: The spend of this month of each currency.
 
@@ -143,7 +156,7 @@ def spending(
     hour = TimeSpan(now_ns - HOUR_NS, now_ns)
     costs = reader.values("device", "cost", hour.start_ns - EDGE_NS, now_ns + 1)
     used = reader.values("device", "util_pct", hour.start_ns, now_ns + 1)
-    spent = span_spend(costs, hour, usual)
+    spent = span_spend(costs, hour, usual_s)
     idle = _idle_shares(costs, used, hour)
     by_currency = {overview.status.budget.currency: overview for overview in months}
     found = [
@@ -158,7 +171,7 @@ def spending(
             idle_share=idle.get(currency),
             month=by_currency.get(currency),
             is_planned=currency in by_currency
-            and is_planned(configured, by_currency[currency].status.budget),
+            and by_currency[currency].status.budget in configured,
         )
         for currency in {*spent, *by_currency}
     ]
@@ -217,30 +230,27 @@ def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[D
         StoreError: The store cannot be read.
     """
     day = TimeSpan(book.start_ns(book.hour_of(now_ns) - HOURS_A_DAY + 1), now_ns)
-    parts: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
-    for tags, cost in summed(reader, "allocation", "cost", day):
-        key = tags.get("service", ""), tags.get("part", "")
-        parts[tags.get("currency", "")][key] += cost
-    models = _models(reader, day) if parts else {}
-    elapsed_s = (day.end_ns - day.start_ns) / NS_PER_S
+    by = ("currency", "service", "part")
+    (allocated,) = store_sums(reader, day, Question("allocation", "cost", "sum", by=by))
+    models = _models(reader, day) if allocated else {}
     found = []
     for currency in sorted({payer.currency for payer in book.payers}):
         paid = {
             payer.device: book.between(payer, day)
             for payer in book.payers
-            if payer == Payer("", payer.device, currency)
+            if not payer.service and payer.currency == currency
         }
         known = {device: hour for device, hour in paid.items() if hour.covered_s > 0}
+        parts = {tuple(key): cost for (own, *key), cost in allocated.items() if own == currency}
         if known:
             total = math.fsum(hour.cost for hour in known.values())
-            covered_s = {device: hour.covered_s for device, hour in known.items()}
             found.append(
                 DayAllocation(
                     currency,
                     day.start_ns,
                     total,
-                    coverage_of(covered_s, elapsed_s),
-                    _listed(total, parts.get(currency, {}), models),
+                    coverage_of((hour.covered_s for hour in known.values()), seconds_of(day)),
+                    _listed(total, parts, models),
                     {device: known[device].cost for device in sorted(known, key=natural)},
                 )
             )
@@ -249,16 +259,18 @@ def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[D
 
 def _models(reader: StoreReader, day: TimeSpan) -> dict[str, dict[str, float]]:
     """Return the cost of the working time of each model, by service."""
+    questions = (served_sums(name)[0] for name in ("cost_total", "cost_idle"))
+    totals, idle = store_sums(reader, day, *questions)
     costs: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for row in reader.points("cost", day.start_ns + 1, day.end_ns + 1, {"basis": "serving"}):
-        model, total = row.tags.get("served_model", ""), number(row, "cost_total")
-        if model and total is not None:
-            costs[row.tags.get("service", "")][model] += total - (number(row, "cost_idle") or 0.0)
+    for (service, model, currency), total in totals.items():
+        costs[service][model] += total - idle.get((service, model, currency), 0.0)
     return costs
 
 
 def _listed(
-    total: float, parts: _Parts, models: Mapping[str, Mapping[str, float]]
+    total: float,
+    parts: Mapping[tuple[str, ...], float],
+    models: Mapping[str, Mapping[str, float]],
 ) -> list[AllocatedCost]:
     used: dict[str, float] = defaultdict(float)
     idle = probing = 0.0

@@ -16,7 +16,6 @@ from costprobe.core.schema import ASSUMED
 from costprobe.drift.findings import CONTENTION
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import Spending, present_power_w, spending
-from costprobe.spend.query import Usual
 from costprobe.unit_costs.now import UnitGroup, unit_groups
 
 
@@ -167,9 +166,7 @@ def overview(
     return Overview(
         time_ns=now_ns,
         host=str((status or {}).get("host") or ""),
-        spending=spending(
-            reader, config.budget, Usual(config.telemetry.aggregate_s), now_ns, months
-        ),
+        spending=spending(reader, config.budget, config.telemetry.aggregate_s, now_ns, months),
         power_w=present_power_w(reader, now_ns),
         units=unit_groups(reader, now_ns),
         change=main_change(reader, now_ns),

@@ -40,8 +40,6 @@ FORGOTTEN_NS: Final = WEEK_NS
 # The row that a day or week ago was the newest may be this much older: probes may run rarely.
 LATE_NS: Final = 6 * HOUR_NS
 TREND_POINTS: Final = 42
-# Windows that are read of each series of a service for its trend.
-WINDOWS_PER_POINT: Final = 4
 _MILLION: Final = 1_000_000
 # Identity of a series across price plans: basis, device, probe, service, served model, currency.
 Key = tuple[str, str, str, str, str, str]
@@ -61,8 +59,7 @@ class UnitCost:
         scale: How many units the cost is written for; constant for a series.
         change_24h_pct: Change of the last hour against the same hour a day before, in percent.
         change_7d_pct: The same against a week before.
-        trend: Times in UTC ns and currency per unit, of the last seven days; services from a sample of
-            windows.
+        trend: Times in UTC ns and currency per unit, of the last seven days, by the hour.
         latency_ms: Median latency.
         energy_j: Joules per unit, of tokens per million output tokens.
         time_ns: UTC in ns of the newest row.
@@ -230,7 +227,7 @@ def _probed(
         (row.tags.get("device"), row.tags.get("probe")): row
         for row in sorted(reader.last("probe", now_ns), key=lambda row: row.time_ns)
     }
-    trends = _probe_trends(reader, tags, now_ns, len(rows))
+    trends = _probe_trends(reader, tags, now_ns)
     found = []
     for key, row in rows.items():
         cost = _level(row)
@@ -278,13 +275,11 @@ def _newest_within(reader: StoreReader, tags: Mapping[str, str], until_ns: int) 
 
 
 def _probe_trends(
-    reader: StoreReader, tags: Mapping[str, str], now_ns: int, count: int
+    reader: StoreReader, tags: Mapping[str, str], now_ns: int
 ) -> dict[Key, list[tuple[int, float]]]:
     trends: dict[Key, list[tuple[int, float]]] = defaultdict(list)
-    sample = TREND_POINTS * max(1, count)
-    for series in reader.values(
-        "cost", "rolling_1h", now_ns - WEEK_NS, now_ns + 1, tags, sample=sample
-    ):
+    span = now_ns - WEEK_NS, now_ns + 1
+    for series in reader.values("cost", "rolling_1h", *span, tags, most=TREND_POINTS):
         key = _key(Point("cost", series.tags, {}, 0))
         trends[key] += zip(series.times_ns, series.values, strict=True)
     return {key: sorted(points) for key, points in trends.items()}
@@ -298,11 +293,7 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
     rows = {key: row for key, row in costs.items() if row.tags.get("basis") == "serving"}
     if not rows:
         return []
-    sample = TREND_POINTS * WINDOWS_PER_POINT * len(rows)
-    sampled: dict[Key, list[Point]] = defaultdict(list)
-    for points in reader.rows("cost", now_ns - WEEK_NS, now_ns + 1, tags, sample=sample):
-        for key, own in _by_key(points).items():
-            sampled[key] += own
+    week = _by_key(reader.points("cost", now_ns - WEEK_NS, now_ns + 1, tags, most=TREND_POINTS))
     hours = [
         _by_key(reader.points("cost", end_ns - HOUR_NS + 1, end_ns + 1, tags))
         for end_ns in (now_ns, now_ns - DAY_NS, now_ns - WEEK_NS)
@@ -318,7 +309,7 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
         of_service = devices.get(key[3]) or {row.tags.get("device", "")}
         unit = _served_cost(
             row,
-            sampled[key],
+            week.get(key, []),
             [hour.get(key, []) for hour in hours],
             sorted(of_service, key=natural),
         )
@@ -329,14 +320,14 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
 
 def _served_cost(
     row: Point,
-    sampled: Sequence[Point],
+    week: Sequence[Point],
     hours: Sequence[Sequence[Point]],
     devices: Sequence[str],
 ) -> UnitCost | None:
-    measure = next((one for one in _SERVED if any(one.field in r.fields for r in sampled)), None)
+    measure = next((one for one in _SERVED if any(one.field in r.fields for r in week)), None)
     if measure is None:
         return None
-    trend = _ratio_trend(sampled, measure)
+    trend = _ratio_trend(week, measure)
     now, day_ago, week_ago = (_ratio(rows, measure) for rows in hours)
     cost = now if now is not None else (trend[-1][1] if trend else None)
     if cost is None:
@@ -434,7 +425,7 @@ def _joined(parts: Sequence[SeriesValues]) -> list[ContinuedSeries]:
     if is_simultaneous or len(steps) > max(len(parts) - 1, len(rows) // 4):
         return [ContinuedSeries(part, []) for part in parts]
     newest = parts[rows[-1][1]]
-    whole = SeriesValues(newest.tags, [], [], is_sampled=any(part.is_sampled for part in parts))
+    whole = SeriesValues(newest.tags, [], [], is_hourly=any(part.is_hourly for part in parts))
     for time_ns, _, value, end in rows:
         whole.add(time_ns, value, end)
     changes = [

@@ -6,7 +6,15 @@ of one item.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, NamedTuple, Optional, Protocol
 
 import torch
@@ -139,7 +147,7 @@ MakeState = Callable[[int, torch.device], "tuple[torch.Tensor, ...]"]
 
 
 class SourcedModel(NamedTuple):
-    """A model as its source returned it.
+    """A model with its inputs; its source returns it on the host.
 
     Attributes:
         module: The model, on the host; or on torch's meta device, if `move` makes its weights.
@@ -166,6 +174,40 @@ class SourcedModel(NamedTuple):
     state: Optional[MakeState] = None  # noqa: UP045 - as above
     tokens_in: Optional[int] = None  # noqa: UP045 - as above
     tokens_out: Optional[int] = None  # noqa: UP045 - as above
+
+    def on(self, device: torch.device) -> SourcedModel:
+        """Return the same model with its module on a device."""
+        module = self.module.to(device) if self.move is None else self.move(device)
+        return self._replace(module=module)
+
+    def staged(self, inputs: Inputs, device: torch.device, batch: int) -> Inputs:
+        """Return inputs on a device, with the state of a pass of a batch."""
+        moved = inputs.map(lambda x: x.to(device))
+        state = self.state(batch, device) if self.state is not None else ()
+        return moved._replace(args=(*moved.args, *state))
+
+    def forward_pass(self, inputs: Inputs) -> Callable[[], object]:
+        """Return one forward pass over inputs on the module's device."""
+        module, args, kwargs = self.module, inputs.args, inputs.kwargs
+        return lambda: completed(module(*args, **kwargs))
+
+
+def completed(result: object) -> object:
+    """Do what remains of a pass whose result is computed as it is read, and return the result.
+
+    Raises:
+        ProbeConfigError: It is asynchronous.
+    """
+    if isinstance(result, torch.Tensor):
+        return result
+    if isinstance(result, Iterator):
+        deque(result, maxlen=0)
+    elif isinstance(result, (Awaitable, AsyncIterable)):
+        raise ProbeConfigError(
+            f"the model's forward returns {type(result).__name__}, whose work is not done when it"
+            " returns: measure a module whose forward returns tensors"
+        )
+    return result
 
 
 class ModelSource(Protocol):

@@ -10,10 +10,10 @@ from fakes.servers import Scripted
 SECRET = "very-secret-token"  # noqa: S105 - no error may contain it
 
 
-def fetcher(timeout_s=5.0, credentials=None, **more):
+def fetcher(timeout_s=5.0, **more):
     keys = {"name": "s", "url": "http://h", "engine": "vllm", "devices": ["gpu0"]}
-    service = ServiceConfig.model_validate({**keys, "timeout": f"{timeout_s * 1000:g}ms", **more})
-    return MetricsFetcher(service, credentials)
+    service = ServiceConfig.model_validate({**keys, "every": f"{timeout_s * 1000:g}ms", **more})
+    return MetricsFetcher(service)
 
 
 def fetched(answer, fetch=None, **server):
@@ -35,7 +35,7 @@ def test_request_asks_for_the_uncompressed_text_format():
 
 def test_service_and_its_tenants_behind_a_gateway_and_on_unix_sockets(tmp_path):
     (tmp_path / "key").write_text("gateway-key\n")
-    own = {"headers": {"X-Scope-OrgID": "ml"}, "key_file": str(tmp_path / "key")}
+    own = {"headers": {"X-Scope-OrgID": "ml"}, "key": f"file:{tmp_path}/key"}
     tenants = {"gateway": "litellm", "label": "team", "url": f"unix://{tmp_path}/gateway.sock"}
     service = ServiceConfig.model_validate(
         {
@@ -53,7 +53,7 @@ def test_service_and_its_tenants_behind_a_gateway_and_on_unix_sockets(tmp_path):
         for url in each.url:
             path = url.split(":")[1]
             with Scripted(lambda *_: (200, {}, b"a 1\n"), address=path) as server:
-                assert MetricsFetcher(each, None)(url) == b"a 1\n"
+                assert MetricsFetcher(each)(url) == b"a 1\n"
             ((_, asked, headers, _),) = server.requests
             sent = {name: text for name, text in headers.items() if name.startswith("X-")}
             found[path.rpartition("/")[2], asked] = sent
@@ -78,12 +78,12 @@ def test_chunked_response_is_joined():
 def test_token_is_read_for_each_request_and_never_shown(tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{SECRET}\n")
-    fetch = fetcher(token_file=file)
+    fetch = fetcher(token=f"file:{file}")
     _, (call,) = fetched(lambda call: call.whole(b""), fetch)
     assert call.headers["Authorization"] == f"Bearer {SECRET}"
 
     error, _ = fetched(lambda call: call.whole(call.headers["Authorization"].encode(), 401), fetch)
-    assert "check token_file" in str(error)
+    assert "check token" in str(error)
     assert SECRET not in str(error)
 
     file.write_text("")
@@ -92,13 +92,14 @@ def test_token_is_read_for_each_request_and_never_shown(tmp_path):
     assert calls == []
 
 
-def test_token_may_be_a_systemd_credential(tmp_path):
+def test_token_may_be_a_systemd_credential(tmp_path, monkeypatch):
     (tmp_path / "metrics").write_text(SECRET)
-    named = {"token_credential": "metrics"}
-    fetch = fetcher(credentials=tmp_path, **named)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    fetch = fetcher(token="credential:metrics")  # noqa: S106 - a place
     _, (call,) = fetched(lambda call: call.whole(b""), fetch)
     assert call.headers["Authorization"] == f"Bearer {SECRET}"
-    error, calls = fetched(lambda call: call.whole(b""), fetcher(**named))
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
+    error, calls = fetched(lambda call: call.whole(b""), fetch)
     assert "add LoadCredential= to the unit" in str(error)
     assert calls == []
 
@@ -151,7 +152,7 @@ def test_server_without_a_usable_state_is_read():
 def test_redirect_is_not_followed(tmp_path):
     file = tmp_path / "token"
     file.write_text(SECRET)
-    fetch = fetcher(token_file=file)
+    fetch = fetcher(token=f"file:{file}")
     with InferenceServer(lambda call: call.whole(b"a 1\n")) as other:
         error, _ = fetched(lambda call: call.whole(b"", 302, Location=other.url), fetch)
         assert other.calls == []

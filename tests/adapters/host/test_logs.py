@@ -17,17 +17,11 @@ from costprobe.adapters.host.log import (
     KINDS_A_TEMPLATE_MAX,
     KINDS_MAX,
     MESSAGE_CHARS_MAX,
-    Journal,
-    Lines,
     Log,
-    LogEntry,
-    RepeatLimit,
     encoded,
-    fields_of,
     is_journal,
     line_head,
     log_ended_threads,
-    priority,
 )
 from costprobe.adapters.host.redaction import MASK, Redactor, secrets_of
 from costprobe.adapters.http.errors import RetryLater
@@ -35,18 +29,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-class Kept:
-    """A writer into memory."""
+class Kept(io.StringIO):
+    """A stream whose lines are read as messages."""
 
-    def __init__(self):
-        self.entries = []
-
-    def write(self, entry):
-        self.entries.append(entry)
+    HEAD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  (?:[A-Z]+ [\w.]*: )?", re.MULTILINE)
 
     @property
     def texts(self):
-        return [entry.text for entry in self.entries]
+        return [text.removesuffix("\n") for text in self.HEAD.split(self.getvalue())[1:]]
+
+    @property
+    def total(self):
+        """Number of messages, repetitions included."""
+        repeated = [re.search(r" repeated (once|\d+ times) in \d+ s$", text) for text in self.texts]
+        return sum(int(r[1].replace("once", "1").split()[0]) if r else 1 for r in repeated)
 
 
 class Seconds:
@@ -72,25 +68,11 @@ def seconds():
 @pytest.fixture
 def logger(kept, seconds):
     """A logger of its own whose log is kept, and whose minutes are moved by hand."""
-    log = Log(kept, Redactor(["canary-1234"]), 60.0, seconds)
+    log = Log(kept, Redactor(["canary-1234"]), None, 60.0, seconds)
     made = logging.Logger("costprobe.delivery.loop")  # noqa: LOG001 - one that no other test shares
     made.addHandler(log)
     yield made
     log.close()
-
-
-def entry_of(text="text", **more):
-    fields = {
-        "time_s": 0.0,
-        "level": logging.ERROR,
-        "part": "adapters.sinks.outbox_worker",
-        "text": text,
-        "file": "/f.py",
-        "line": 7,
-        "function": "run",
-        "thread": "sink influxdb",
-    }
-    return LogEntry(**(fields | more))
 
 
 def complain(logger, *arguments):
@@ -107,8 +89,7 @@ def test_first_message_is_logged_and_repeats_are_counted(logger, kept, seconds):
         "sink influxdb: connection refused ... repeated 240 times in 60 s",
         "something else",
     ]
-    assert kept.entries[1].repeated == 240
-    assert kept.entries[1].level == logging.ERROR
+    assert "ERROR delivery.loop: sink influxdb: connection refused ... rep" in kept.getvalue()
     complain(logger, "influxdb", "connection refused")
     seconds.now_s += 60
     logger.info("and again")
@@ -141,7 +122,7 @@ def test_statement_with_ever_new_texts_is_limited(logger, kept, seconds):
     assert len(kept.texts) <= KINDS_A_TEMPLATE_MAX + 1
     seconds.now_s += 60
     logger.info("x")
-    assert sum(max(entry.repeated, 1) for entry in kept.entries) == 5000 + 1
+    assert kept.total == 5000 + 1
 
 
 def test_counts_are_logged_on_close(logger, kept):
@@ -155,40 +136,43 @@ def test_counts_are_logged_without_other_messages():
     logged = threading.Event()
 
     class Telling(Kept):
-        def write(self, entry):
-            super().write(entry)
-            if entry.repeated:
+        def write(self, text):
+            if "repeated" in text:
                 logged.set()
+            return super().write(text)
 
     kept = Telling()
-    log = Log(kept, Redactor(), 0.2)
+    log = Log(kept, Redactor(), None, 0.2)
     logger = logging.Logger("agent.x")  # noqa: LOG001 - one that no other test shares
     logger.addHandler(log)
     for _ in range(3):
         complain(logger, "influxdb", "down")
     assert logged.wait(30)
     log.close()
-    assert sum(max(entry.repeated, 1) for entry in kept.entries) == 3
+    assert kept.total == 3
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.text(max_size=3)), max_size=400))
-def test_every_message_is_counted_and_memory_is_bounded(messages):
-    limit, logged, counted = RepeatLimit(60.0), 0, 0
-    for now_s, (template, text) in enumerate(messages):
-        counted += sum(entry.repeated for entry in limit.due(now_s))
-        logged += limit.takes(template, entry_of(text), now_s)
-    counted += sum(entry.repeated for entry in limit.due(0, ends=True))
-    assert logged + counted == len(messages)
+@given(st.lists(st.tuples(st.integers(0, 9), st.text("abc", max_size=3)), max_size=400))
+def test_every_message_is_counted(messages):
+    kept, seconds = Kept(), Seconds()
+    log = Log(kept, str, None, 60.0, seconds)
+    for line, text in messages:
+        seconds.now_s += 1
+        values = {"name": "x", "levelno": logging.ERROR, "lineno": line, "msg": text}
+        log.handle(logging.makeLogRecord(values))
+    log.close()
+    assert kept.total == len(messages)
 
 
 def test_number_of_counted_message_kinds_is_bounded():
-    limit = RepeatLimit(60.0)
+    kept, seconds = Kept(), Seconds()
+    log = Log(kept, str, None, 60.0, seconds)
     for number in range(5000):
-        limit.takes(f"template {number}", entry_of(f"text {number}"), 0.0)
-    counts = limit.due(60.0)
-    assert len(counts) <= KINDS_MAX + 1
-    assert sum(entry.repeated for entry in counts) == 5000 - KINDS_MAX - 1
-    assert not limit.is_counting
+        values = {"name": "x", "levelno": logging.ERROR, "lineno": number, "msg": "text"}
+        log.handle(logging.makeLogRecord(values))
+    assert len(kept.texts) == KINDS_MAX + 1
+    log.close()
+    assert (kept.total, len(kept.texts)) == (5000, KINDS_MAX + 2)
 
 
 def test_secrets_and_control_characters_are_not_written(logger, kept):
@@ -206,7 +190,7 @@ def test_traceback_is_masked_and_bounded(logger, kept):
     except ValueError:
         logger.exception("job failed")
     (text,) = kept.texts
-    assert text.startswith("job failed\nTraceback")
+    assert text.startswith("job failed\n    Traceback")
     assert "canary" not in text
     assert len(text) < MESSAGE_CHARS_MAX + 100
 
@@ -281,8 +265,8 @@ def test_secret_patterns_are_masked(text):
     "text",
     [
         "/etc/costprobe/influxdb.token: cannot be read (No such file or directory)",
-        'token_file = "/etc/costprobe/influxdb.token"',
-        "token_credential = 'influxdb'",
+        'token = "file:/etc/costprobe/influxdb.token"',
+        "token = 'credential:influxdb'",
         "probe,host=h tokens_in=512,tokens_out=128 1780000000000000000",
         "http://127.0.0.1:8086/api/v2/write?bucket=b: connection refused",
         "cost_per_million_tokens_in 3.5",
@@ -340,11 +324,6 @@ def test_journal_fields_round_trip(fields):
     assert decoded(encoded(fields)) == fields
 
 
-def test_priorities_are_those_of_syslog():
-    levels = [logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
-    assert [priority(level) for level in levels] == [2, 3, 4, 6, 7]
-
-
 @pytest.fixture
 def journald(tmp_path):
     """A socket that takes what the journal would."""
@@ -354,67 +333,85 @@ def journald(tmp_path):
         yield listening
 
 
+def record_of(text="text", level=logging.ERROR):
+    values = {"name": "costprobe.delivery.loop", "levelno": level, "msg": text, "lineno": 7}
+    values |= {"levelname": logging.getLevelName(level), "pathname": "/f.py", "funcName": "run"}
+    return logging.makeLogRecord({**values, "threadName": "sink influxdb"})
+
+
 def test_message_reaches_the_journal_with_its_fields(journald, tmp_path, kept):
-    journal = Journal(tmp_path / "journal", kept)
-    journal.write(entry_of("two\nlines", repeated=240))
-    journal.close()
-    assert decoded(journald.recv(65536)) == {
+    log = Log(kept, str, tmp_path / "journal")
+    for _ in range(241):
+        log.handle(record_of("two\nlines"))
+    log.handle(record_of(level=logging.INFO))
+    log.close()
+    fields = {
         "PRIORITY": "3",
         "SYSLOG_IDENTIFIER": "costprobe",
         "MESSAGE": "two\nlines",
-        "COSTPROBE_PART": "adapters.sinks.outbox_worker",
-        "COSTPROBE_REPEATED": "240",
+        "COSTPROBE_PART": "delivery.loop",
         "CODE_FILE": "/f.py",
         "CODE_LINE": "7",
         "CODE_FUNC": "run",
         "THREAD_NAME": "sink influxdb",
     }
-    assert kept.entries == []
+    assert decoded(journald.recv(65536)) == fields
+    assert decoded(journald.recv(65536))["PRIORITY"] == "6"
+    repeats = "two\nlines ... repeated 240 times in 0 s"
+    fields |= {"MESSAGE": repeats, "COSTPROBE_REPEATED": "240"}
+    assert decoded(journald.recv(65536)) == fields
+    assert kept.getvalue() == ""
 
 
 def test_busy_journal_drops_and_counts_messages(journald, tmp_path, kept):
-    journal = Journal(tmp_path / "journal", kept)
+    log = Log(kept, str, tmp_path / "journal")
     journald.setblocking(False)
     sent, got = 0, []
     # The socket's queue is of a fixed length: a message that finds it full is lost.
-    while sent < 2000 and not journal.lost:
-        journal.write(entry_of(str(sent)))
+    while sent < 2000 and not log.lost:
+        log.handle(record_of(str(sent), logging.INFO))
         sent += 1
-    assert journal.lost == 1
+    assert log.lost == 1
     while True:
         try:
             got.append(decoded(journald.recv(65536)))
         except BlockingIOError:
             break
     assert len(got) == sent - 1
-    journal.write(entry_of("again"))
-    journal.close()
+    log.handle(record_of("again"))
+    log.close()
     assert decoded(journald.recv(65536))["COSTPROBE_LOST"] == "1"
-    assert journal.lost == 0
+    assert log.lost == 0
 
 
 def test_without_a_journal_lines_go_to_stderr_with_their_level(tmp_path):
     stream = io.StringIO()
-    journal = Journal(tmp_path / "nothing", Lines(stream, for_systemd=True))
-    journal.write(entry_of("two\nlines"))
-    journal.close()
-    assert stream.getvalue() == "<3>ERROR adapters.sinks.outbox_worker: two\n<3>    lines\n"
+    log = Log(stream, str, tmp_path / "nothing")
+    levels = [logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
+    for level in levels:
+        log.handle(record_of("two\nlines", level))
+    log.close()
+    expected = [
+        (f"<{number}>{logging.getLevelName(level)} delivery.loop: two", f"<{number}>    lines")
+        for level, number in zip(levels, (2, 3, 4, 6, 7), strict=True)
+    ]
+    assert stream.getvalue().splitlines() == [line for lines in expected for line in lines]
 
 
-def test_lines_have_a_time_and_continuation_lines_are_indented():
-    stream = io.StringIO()
-    Lines(stream, for_systemd=False).write(entry_of("two\nERROR x: forged"))
-    first, second = stream.getvalue().splitlines()
-    assert re.fullmatch(
-        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ERROR adapters\.sinks\.outbox_worker: two", first
-    )
-    assert second == "    ERROR x: forged"
+def test_continuation_lines_are_indented(kept):
+    log = Log(kept, str)
+    log.handle(record_of("two\nERROR x: forged"))
+    log.close()
+    assert kept.texts == ["two\n    ERROR x: forged"]
+    assert "  ERROR delivery.loop: two" in kept.getvalue()
 
 
 def test_closed_stream_is_ignored():
     stream = io.StringIO()
     stream.close()
-    Lines(stream, for_systemd=False).write(entry_of())
+    log = Log(stream, str)
+    log.handle(record_of())
+    log.close()
     assert stream.closed
 
 
@@ -475,7 +472,3 @@ def test_process_logs_to_the_destination_of_its_environment(to, journald, tmp_pa
         "WARNING daemon.main: the token is [redacted]",
         "WARNING daemon.main: the token is [redacted] ... repeated 2 times",
     ]
-
-
-def test_journal_field_names_are_fixed():
-    assert "COSTPROBE_REPEATED" not in fields_of(entry_of())

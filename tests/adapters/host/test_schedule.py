@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from costprobe.adapters.host.schedule import AlignedTrigger, Schedule
-from costprobe.core.clock import SystemClock, stagger_offset_s
+from costprobe.core.clock import SystemClock
 from fakes.clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,10 +131,3 @@ def test_jobs_are_realigned_after_a_step(schedule):
     schedule.start()
     schedule.realign()
     assert schedule.records["a"].late == 0
-
-
-def test_hosts_are_spread_over_the_stagger_with_a_stable_offset():
-    offsets = [stagger_offset_s(f"gpu-{host}", 30.0) for host in range(100)]
-    assert all(0 <= offset < 30 for offset in offsets)
-    assert len({int(offset) for offset in offsets}) > 20
-    assert offsets == [stagger_offset_s(f"gpu-{host}", 30.0) for host in range(100)]

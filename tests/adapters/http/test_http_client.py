@@ -8,14 +8,12 @@ import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import SimpleNamespace
 
 import pytest
 from costprobe.adapters.http import connections
-from costprobe.adapters.http.access import Destination, environment_proxy
+from costprobe.adapters.http.access import Destination, ExchangeLimits, environment_proxy
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, RetryLater, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from fakes.floods import FLOODS, Flood
 from fakes.servers import TLS, Scripted, Talking, free_port
 
@@ -279,7 +277,6 @@ def test_error_of_strict_tls_names_what_the_certificate_lacks():
     server.load_cert_chain(authority)
     strict = connections.tls_context(authority)
     strict.verify_flags |= ssl.VERIFY_X509_STRICT
-    strict.sslsocket_class = ssl.SSLSocket
     near, far = socket.socketpair()
     with near, far, ThreadPoolExecutor(1) as pool:
         answered = pool.submit(server.wrap_socket, far, server_side=True)
@@ -366,35 +363,6 @@ def test_request_to_a_server_that_does_not_read_ends_in_time():
         to = Destination.parse(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
         with pytest.raises(RetryLater, match="no response within"):
             client(total_s=None, step_s=0.3).request("POST", to, body=b"x" * (64 << 20))
-
-
-def test_each_step_has_its_own_time_where_there_is_no_total(monkeypatch):
-    """A request of three steps may take up to three times as long as one of them."""
-    clock, read, lookup = [0.0], threading.Event(), socket.getaddrinfo
-
-    def monotonic():
-        read.set()
-        return clock[0]
-
-    def slow_lookup(*args, **more):
-        clock[0] += 400
-        return lookup(*args, **more)
-
-    def slow(connection):
-        while b"end" not in connection.recv(1 << 16):
-            pass
-        clock[0] += 400
-        read.clear()
-        connection.sendall(b"HTTP/1.1 204 No Content\r\n")
-        assert read.wait(60)  # the client checks its time before it reads on
-        connection.sendall(b"\r\n")
-
-    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(socket, "getaddrinfo", slow_lookup)
-    with Talking(slow) as server:
-        own = client(total_s=None, step_s=600)
-        assert own.request("POST", Destination.parse(server.url), body=b"end").status == 204
-    assert clock[0] == 800
 
 
 def test_responses_leave_no_thread_and_no_socket_behind():

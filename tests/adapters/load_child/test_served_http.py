@@ -4,7 +4,7 @@ import pytest
 from costprobe.adapters.load_child.clients import items_at
 from costprobe.adapters.load_child.connection import Failure, ServerError
 from costprobe.adapters.load_child.main import measure
-from costprobe.adapters.probe_child.results import read_served_outcome
+from costprobe.adapters.probe_child.results import read_result
 from costprobe_probes.wire import ProbeConfigError
 from fakes.inference_server import InferenceServer, Notes, request
 
@@ -44,8 +44,8 @@ def test_request_is_sent_as_configured_and_each_item_is_an_inference(tmp_path):
     assert sent[0].body == {"rows": 3}
     assert (sent[0].headers["X-Team"], sent[0].headers["X-Api-Key"]) == ("ml", "secret-key")
     result = {**result, "window_requests": 6.0}
-    outcome = read_served_outcome("ranker", "gpu0", result, ())
-    assert (outcome.result.batch, outcome.result.inferences) == (3, 18)
+    found = read_result(result, probe="ranker", device="gpu0")
+    assert (found.batch, found.inferences) == (3, 18)
 
 
 def test_other_answers_fail_with_their_reason(tmp_path):

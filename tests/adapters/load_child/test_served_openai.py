@@ -136,22 +136,6 @@ def test_single_token_has_no_tpot():
     assert result["ttft_ms"]["p50"] > 0
 
 
-def test_result_does_not_depend_on_how_the_stream_is_split():
-    lines = b": hello\r\n\r\nevent: x\r\ndata:" + b'{"choices":[{"text":"a\\n"}]}\r\n\r\n'
-    lines += b'data: {"choices":\ndata: [{"text": "b", "finish_reason": "stop"}]}\n\n'
-    lines += b"data: [DONE]\n\n"
-
-    def answer(call):
-        call.start_stream()
-        for i in range(0, len(lines), 7):
-            call.chunk(lines[i : i + 7])
-        call.chunk(b"")
-
-    with InferenceServer(answer) as server:
-        result = run(server, api="completions")
-    assert (result["samples"], result["tokens_out"]) == (6, 2)
-
-
 def test_stream_held_open_after_done_has_ended():
     def answer(call):
         if call.method == "GET":

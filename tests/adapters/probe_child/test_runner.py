@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.probe_child.results import (
+    Contention,
     ProbeFault,
-    ProbeOutcome,
+    ProbeResult,
     read_batch_point,
-    read_outcome,
     read_progress,
+    read_result,
 )
 from costprobe.adapters.probe_child.runner import HOST_CLOCK, ProbeRunner, device_lock
 from fakes.clock import FakeClock
@@ -76,6 +77,10 @@ def runner_of(
     )
 
 
+def read(changes):
+    return read_result({**RESULT, **changes}, probe="p", device="gpu0", pids=(1,))
+
+
 def run(runner, on_edge=lambda: None, on_progress=lambda _: None):
     return runner.run(REQUEST, "gpu0", on_edge=on_edge, on_progress=on_progress)
 
@@ -122,7 +127,7 @@ def test_stop_of_the_daemon_kills_no_probe_and_discards_its_result():
     assert outcome.kind == "interrupted", outcome
     assert "discarded" in outcome.title
     children = children_of(os.getpid())
-    assert isinstance(run(runner), ProbeOutcome)
+    assert isinstance(run(runner), ProbeResult)
     assert children_of(os.getpid()) == children
     runner.close()
 
@@ -147,32 +152,22 @@ def test_suspension_of_the_host_discards_a_result():
 
 
 def test_contention_of_a_run_on_a_cpu_is_read_and_bounded():
-    shares = {"others_pct": 60.0, "steal_pct": "odd", "wait_pct": None}
-    for contended, found in ((True, True), (False, False), (None, None), ("yes", None)):
-        message = {**RESULT, "contention": {"contended": contended, **shares}}
-        result = read_outcome("p", "cpu", message, (), ()).result
-        assert result.contended is found, contended
-        assert result.fields == {
-            "cpu_others_pct": 60.0,
-            "cpu_steal_pct": None,
-            "cpu_wait_pct": None,
-            "device_ms": None,
-            "samples_delayed": None,
-            "pass_low_ms": None,
-            "pass_high_ms": None,
-            "unsteady": None,
-        }
-    for message in (RESULT, {**RESULT, "contention": 3}):
-        result = read_outcome("p", "cpu", message, (), ()).result
-        assert (result.contended, set(result.fields.values())) == (None, {None})
+    shares = {"others_pct": 60.0, "steal_pct": None, "wait_pct": None}
+    for contended in (True, False, None):
+        result = read({"contention": {"contended": contended, **shares}})
+        assert result.contention == Contention(contended, 60.0)
+    assert read({}).contention == Contention()
+    for contention in (3, {"contended": "odd"}, {"steal_pct": "odd"}, {"wait_pct": -1.0}):
+        with pytest.raises(ValueError, match="contention"):
+            read({"contention": contention})
 
 
 def test_successful_child_gives_a_result_and_its_edges():
     edges, phases = [], []
     outcome = run(runner_of(), lambda: edges.append(1), lambda p: phases.append(p.phase))
-    assert isinstance(outcome, ProbeOutcome)
-    assert (outcome.result.probe, outcome.result.device) == ("p", "gpu0")
-    assert outcome.result.window_s == pytest.approx(6.0)
+    assert isinstance(outcome, ProbeResult)
+    assert (outcome.probe, outcome.device) == ("p", "gpu0")
+    assert outcome.window_s == pytest.approx(6.0)
     assert len(edges) == 2
     assert phases == ["energy"]
 
@@ -234,7 +229,7 @@ def _alive(pid):
 
 def test_large_stderr_does_not_fail_the_run():
     failure = "[sys.stderr.write('x' * 1000000) for _ in range(10)]"
-    assert isinstance(run(runner_of(failure)), ProbeOutcome)
+    assert isinstance(run(runner_of(failure)), ProbeResult)
 
 
 @pytest.mark.parametrize(
@@ -276,10 +271,10 @@ JSON_VALUES = st.recursive(
 def test_any_message_of_a_child_is_parsed_or_rejected(change):
     message = {**RESULT, **change}
     try:
-        outcome = read_outcome("p", "gpu0", message, (1,), [])
+        outcome = read(change)
     except ValueError:
         outcome = None
-    assert outcome is None or outcome.result.window_s > 0
+    assert outcome is None or outcome.window_s > 0
     assert 0.0 <= read_progress(message).done <= 1.0
     assert all(isinstance(value, int | float) for value in read_batch_point(message).values())
 
@@ -288,7 +283,7 @@ def test_invalid_number_is_rejected():
     for field in ("batch", "samples", "inferences", "busy_s"):
         for value in (float("inf"), float("nan"), "x", None, []):
             with pytest.raises(ValueError, match=r"\w"):
-                read_outcome("p", "gpu0", {**RESULT, field: value}, (1,), [])
+                read({field: value})
 
 
 def test_exception_of_a_callback_ends_the_child(tmp_path):
@@ -302,7 +297,7 @@ def test_exception_of_a_callback_ends_the_child(tmp_path):
     with pytest.raises(OSError, match="pipe broke"):
         run(runner, on_edge=fail)
     assert not _alive(int(pid_file.read_text()))
-    assert isinstance(run(runner), ProbeOutcome)
+    assert isinstance(run(runner), ProbeResult)
     runner.close()
 
 

@@ -61,6 +61,11 @@ class ChildSession:
                 raise TimeoutError(f"no {kind} {values} among {self.messages}")
             return found()
 
+    def taken(self, kind):
+        """The messages of a type so far."""
+        with self._arrived:
+            return [message for message in self.messages if message["type"] == kind]
+
     def close(self):
         self.process.stdin.close()
         self.process.wait(60)

@@ -94,11 +94,8 @@ def test_driver_upgrade_ends_the_child_with_its_reason(start_child, fake_nvml):
     fake.upgrade_driver("590.11")
     fault = child.wait_for("fault", code="LIB_RM_VERSION_MISMATCH")
     assert fault["reaction"] == "restart"
-    assert child.wait_for("exit") == {
-        "type": "exit",
-        "reason": "library_mismatch",
-        "device": "gpu0",
-    }
+    reason = {"type": "exit", "reason": "library_mismatch", "devices": ["gpu0"]}
+    assert child.wait_for("exit") == reason
     assert child.process.wait(60) == 0
     assert start_child(fake.env()).wait_for("handshake")["driver_version"] == "590.11"
 
@@ -120,7 +117,7 @@ def test_hung_call_ends_the_child_after_the_other_devices_wrote_their_readings(
     child.wait_for("heartbeat", since=len(child.messages))
     hang = fake.hang("nvmlDeviceGetClockInfo", gpu=2)
     exit_message = child.wait_for("exit")
-    assert exit_message == {"type": "exit", "reason": "hung", "device": "gpu2"}
+    assert exit_message == {"type": "exit", "reason": "hung", "devices": ["gpu2"]}
     fault = child.wait_for("fault")
     assert (fault["device"], fault["call"], fault["code"], fault["reaction"]) == (
         "gpu2",
@@ -138,7 +135,7 @@ def test_hang_in_discovery_names_the_device(start_child, fake_nvml):
     fake = fake_nvml(gpus=2)
     hang = fake.hang("nvmlDeviceGetUUID", gpu=1)
     child = start_child(fake.env(), startup_s=1.0)
-    assert child.wait_for("exit") == {"type": "exit", "reason": "hung", "device": "gpu1"}
+    assert child.wait_for("exit") == {"type": "exit", "reason": "hung", "devices": ["gpu1"]}
     child.process.wait(60)
     hang.clear()
 

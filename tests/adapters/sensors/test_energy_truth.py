@@ -7,13 +7,13 @@ estimate. Time is simulated, so that hundreds of windows pass in seconds.
 import random
 
 import pytest
-from costprobe.adapters.sensors.child.device_thread import DeviceWorker
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
-from costprobe.core.records import Device, Energy, ProbeResult
+from costprobe.core.records import Device
 from costprobe.devices.use import with_sampling_error
 from fakes.nvml import FakeNvml
-from fakes.sensing import sensor_settings
+from fakes.runs import probe_run
+from fakes.worker import WorkerBench
 
 S = 10**9
 MS = 10**6
@@ -41,22 +41,12 @@ H100 = Device("gpu0", "gpu", "GPU-1", "NVIDIA H100 80GB HBM3")
 
 def result_of(pass_ms, cv=0.0, **more):
     """A probe's result in a window of five seconds, of passes of one item."""
-    return ProbeResult(
+    return probe_run(
         **{
-            "probe": "p",
-            "device": "gpu0",
             "batch": 1,
             "latency_ms": {"p50": pass_ms, "mean": pass_ms, "cv": cv},
-            "samples": 300,
-            "stop_reason": "runs",
-            "window_start_ns": 0,
             "window_end_ns": 5 * S,
             "inferences": 5000 / pass_ms,
-            "has_energy_window": True,
-            "h2d_ms": None,
-            "busy_s": 9.0,
-            "fingerprint": "f",
-            "software": {},
             **more,
         }
     )
@@ -78,21 +68,13 @@ class Board:
         if "average_period_ns" not in sensors:
             self.fake.fail("field:185", NOT_SUPPORTED)
             self.fake.fail("field:186", NOT_SUPPORTED)
-        self.messages = []
 
     def open(self):
         library = Library()
         library.open()
         sensor = NvidiaSensor(0, library, self.clock, lambda *_: None)
-        self.worker = DeviceWorker(
-            sensor, sensor_settings(), self.clock, self.messages.append, self.clock.monotonic_ns()
-        )
-
-    def until(self, end_ns):
-        """Advance simulated time to `end_ns` with all wake-ups of the worker."""
-        while (wake_ns := self.worker.work()) <= end_ns:
-            self.clock.move(max(0, wake_ns - self.clock.monotonic_ns()) / S)
-        self.clock.move((end_ns - self.clock.monotonic_ns()) / S)
+        self.bench = WorkerBench(self.fake, sensor)
+        self.until = self.bench.until
 
     def energy(self, rng, region_s, periodic_ms=None):
         """One window: what the worker answers, and the truth.
@@ -112,14 +94,10 @@ class Board:
             self.script_passes(watts, periodic_ms, steady_start_ns, steady_end_ns)
         for edge_ns in (start_ns, end_ns):
             self.until(edge_ns + rng.randrange(1 * MS, 30 * MS))
-            self.worker.command({"cmd": "mark", "device": "gpu0"})
-        self.until(steady_end_ns)
-        question = {"cmd": "energy", "device": "gpu0", "id": len(self.messages)}
-        times = (start_ns, end_ns, steady_start_ns, steady_end_ns)
-        keys = ("start_ns", "end_ns", "steady_start_ns", "steady_end_ns")
-        self.worker.command({**question, **dict(zip(keys, times, strict=True))})
-        self.until(steady_end_ns + 3 * S)
-        (answer,) = [m for m in self.messages if m.get("id") == question["id"]]
+            self.bench.mark_edge()
+        # A sample after the window ends what the daemon waits for.
+        self.until(steady_end_ns + S)
+        answer = self.bench.windows.energy("gpu0", start_ns, end_ns, steady_start_ns, steady_end_ns)
         return answer, self.gpu.energy_j(start_ns, end_ns)
 
     def script_load(self, rng, watts, start_ns, end_ns):
@@ -162,10 +140,10 @@ def test_energy_is_within_its_stated_uncertainty(tmp_path, name):
     within = 0
     for region_s, allowed in ((5, 0.02), (10, 0.01)):
         for board, answer, truth_j, gain in windows(tmp_path, name, region_s, seed=1):
-            assert answer["method"] == board.method
-            assert abs(answer["energy_j"] / gain / truth_j - 1) <= allowed
-            within += abs(answer["energy_j"] / truth_j - 1) <= answer["rel_err"]
-            assert answer["rel_err"] < 0.15
+            assert answer.method == board.method
+            assert abs(answer.energy_j / gain / truth_j - 1) <= allowed
+            within += abs(answer.energy_j / truth_j - 1) <= answer.rel_err
+            assert answer.rel_err < 0.15
     assert within >= 0.95 * 2 * RUNS_EACH
 
 
@@ -174,11 +152,10 @@ def test_periodic_passes_on_a_part_time_board_have_a_larger_uncertainty(tmp_path
     within, naive, count = 0, 0, 0
     for pass_ms in (100, 50, 200):
         for _, answer, truth_j, _ in windows(tmp_path, "part-time power alone", 5, 2, pass_ms):
-            answered = Energy(answer["energy_j"], answer["method"], answer["rel_err"])
-            stated = with_sampling_error(answered, H100, result_of(pass_ms))
-            error = abs(answer["energy_j"] / truth_j - 1)
+            stated = with_sampling_error(answer, H100, result_of(pass_ms))
+            error = abs(answer.energy_j / truth_j - 1)
             within += error <= stated.rel_err
-            naive += error <= answered.rel_err
+            naive += error <= answer.rel_err
             count += 1
     assert within >= 0.95 * count
     assert naive < 0.5 * count

@@ -17,7 +17,7 @@ def looks(clock, watch, worker, seconds):
     for _ in range(int(seconds / EVERY_S)):
         clock.move(EVERY_S)
         found.append(watch.hung([worker]))
-    return [hung for hung in found if hung is not None]
+    return [hung for several in found for hung in several]
 
 
 def in_a_call(clock, deadline_s=DEADLINE_S):

@@ -68,7 +68,7 @@ def test_energy_counter_that_jumps_is_replaced_by_power_in_rows_and_windows(simu
     gpu.set_power(300.0)
     worker.run(2)
     start_ns = simulated.clock.monotonic_ns()
-    worker.command({"cmd": "mark"})
+    worker.mark_edge()
     worker.run(3)
     gpu.count_more(energy_j=4.8e6)
     answer = worker.energy_of_a_window(6, start_ns=start_ns)
@@ -137,7 +137,7 @@ def test_metric_is_read_by_the_first_way_that_works_and_whose_values_are_possibl
         raise ValueError("text of a driver")
 
     def impossible(call, handle):
-        return {"power_w": 4e6, "is_averaged": True}
+        return {"power_w": 4e6, "util_pct": 5.0}
 
     def possible(call, handle):
         return {"power_w": 300.0}
@@ -145,7 +145,7 @@ def test_metric_is_read_by_the_first_way_that_works_and_whose_values_are_possibl
     bounds, faults = Bounds(), []
     for ways, found in (
         ((failing, impossible, possible), {"power_w": 300.0}),
-        ((impossible,), {"is_averaged": True}),
+        ((impossible,), {"util_pct": 5.0}),
         ((failing,), {}),
     ):
         report = lambda _, fault: faults.append(fault)  # noqa: E731

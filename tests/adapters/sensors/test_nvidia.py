@@ -159,9 +159,7 @@ def test_quick_sample_equals_a_full_one_in_its_metrics_with_three_calls(simulate
     quick = sensor.sample(quick=True)
     assert [simulated.calls(function) for function in QUICK_FUNCTIONS] == [n + 1 for n in before]
     kept = ("t_ns", "power_w", "power_instant_w", "util_pct", "mem_util_pct", "sm_clock_mhz")
-    assert quick == type(quick)(
-        **{name: getattr(full, name) for name in kept}, is_quick=True, is_averaged=True
-    )
+    assert quick == type(quick)(**{name: getattr(full, name) for name in kept}, is_quick=True)
     assert faults == []
 
 
@@ -228,7 +226,7 @@ def test_power_falls_back_to_the_older_call_when_both_fields_disappear(simulated
     for field in ("field:185", "field:186"):
         simulated.fail(field, 3)
     quick = sensor.sample(quick=True)
-    assert (quick.power_w, quick.is_averaged) == (60.0, False)
+    assert quick.power_w == 60.0
 
 
 def test_quick_sample_of_a_lost_gpu_or_an_old_library_is_a_fault(simulated):
@@ -410,7 +408,7 @@ def test_mig_devices_are_found_on_their_board(simulated, board):
     assert device.uuid.startswith("MIG-")
     assert device.model == "NVIDIA Fake 80GB MIG 3g.30gb"
     assert second.name == "gpu0.mig1"
-    assert first.slices() == ()
+    assert first.slices() == []
     whole = sensors_of(simulated)[0][1]
     whole.discover()
     assert whole.slices() == []

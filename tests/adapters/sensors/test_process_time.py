@@ -1,10 +1,15 @@
 """Seconds by process, from the driver's shares to the reading on the wire."""
 
 import pytest
-from costprobe.adapters.sensors.child.device_thread import MAX_PROCESSES, DeviceWorker, ProcessTime
+from costprobe.adapters.sensors.child.device_thread import (
+    MAX_PROCESSES,
+    DeviceWorker,
+    busy_by_pid_s,
+)
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.adapters.sensors.messages import (
+    Shares,
     decode,
     encode,
     parse_reading,
@@ -19,30 +24,13 @@ START_NS = 1_780_000_000 * S
 
 
 def test_shares_of_time_are_summed_to_seconds():
-    time = ProcessTime()
-    time.restart(10 * S)
-    time.add(11 * S, {7: 50.0})
-    time.add(13 * S, {7: 25.0, 8: 100.0})
-    assert time.close() == pytest.approx({7: 1.0, 8: 2.0})
-    time.add(14 * S, {})
-    assert time.close() == {}
-
-
-def test_sample_without_shares_makes_its_interval_unknown():
-    time = ProcessTime()
-    time.restart(0)
-    time.add(S, {7: 50.0})
-    time.add(2 * S, None)
-    assert time.close() is None
-    time.add(3 * S, {7: 50.0})
-    assert time.close() == {7: 0.5}
-
-
-def test_too_many_processes_make_the_interval_unknown():
-    time = ProcessTime()
-    time.restart(0)
-    time.add(S, dict.fromkeys(range(MAX_PROCESSES + 1), 1.0))
-    assert time.close() is None
+    shares = [Shares(10 * S, 11 * S, [(7, 50.0)]), Shares(11 * S, 13 * S, [(7, 25.0), (8, 100.0)])]
+    assert busy_by_pid_s(shares) == pytest.approx({7: 1.0, 8: 2.0})
+    assert busy_by_pid_s([]) == {}
+    # One sample without shares, or too many processes, make the interval unknown.
+    assert busy_by_pid_s([*shares, Shares(13 * S, 14 * S, None)]) is None
+    many = [(pid, 1.0) for pid in range(MAX_PROCESSES + 1)]
+    assert busy_by_pid_s([Shares(0, S, many)]) is None
 
 
 @pytest.mark.parametrize("busy", [None, {}, {7: 1.5, 4_000_000: 0.25}])

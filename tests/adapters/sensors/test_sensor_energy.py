@@ -1,16 +1,10 @@
 import math
 
 import pytest
-from costprobe.adapters.sensors.child.energy import (
-    EnergyHistory,
-    SteadyWindow,
-    from_counter,
-    from_powers,
-    mean_rel_err,
-)
-from costprobe.adapters.sensors.energy import IdlePower
-from costprobe.adapters.sensors.messages import Absent, EnergyReading
+from costprobe.adapters.sensors.energy import IdlePower, mean_rel_err
+from costprobe.adapters.sensors.messages import Absent, EnergyReading, WatchedReadings
 from costprobe.core.records import Energy
+from costprobe.devices.use import SteadyWindow, from_counter, from_powers, window_energy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -160,63 +154,54 @@ def test_steady_power_is_integrated_exactly(power_w, polls_per_s, length_s):
 
 class TestHistory:
     def test_counter_is_preferred_to_polls(self):
-        history = EnergyHistory()
+        history = WatchedReadings()
         history.counter.extend(readings((10, 0.0), (15, 500.0)))
         history.powers.extend((t * S, 300.0) for t in range(9, 17))
-        assert history.energy(region(10, 15)).method == "counter"
+        assert window_energy(history, region(10, 15)).method == "counter"
         history.counter.clear()
-        assert history.energy(region(10, 15)).method == "poll"
+        assert window_energy(history, region(10, 15)).method == "poll"
 
     def test_polls_are_used_after_a_counter_reset(self):
-        history = EnergyHistory()
+        history = WatchedReadings()
         history.counter.extend(readings((10, 900.0), (15, 100.0)))
         history.powers.extend((t * S, 300.0) for t in range(9, 17))
-        energy = history.energy(region(10, 15))
+        energy = window_energy(history, region(10, 15))
         assert (energy.method, energy.energy_j) == ("poll", pytest.approx(1500))
 
     def test_buffered_samples_are_preferred_to_polls(self):
-        history = EnergyHistory()
+        history = WatchedReadings()
         history.powers.extend((t * S, 300.0) for t in range(9, 17))
-        history.samples.extend((t * S // 50, 310.0) for t in range(9 * 50, 17 * 50))
-        energy = history.energy(region(10, 15))
+        history.buffered.extend((t * S // 50, 310.0) for t in range(9 * 50, 17 * 50))
+        energy = window_energy(history, region(10, 15))
         assert (energy.method, energy.energy_j) == ("samples", pytest.approx(1550))
         assert energy.rel_err == pytest.approx(0.05 + 0.02 / 5)
         history.counter.extend(readings((10, 0.0), (15, 500.0)))
-        assert history.energy(region(10, 15)).method == "counter"
+        assert window_energy(history, region(10, 15)).method == "counter"
 
     def test_counter_that_disagrees_with_power_is_suspect_and_less_certain(self):
-        history = EnergyHistory()
+        history = WatchedReadings()
         history.counter.extend(readings((10, 0.0), (15, 500.0)))
-        before = history.energy(region(10, 15))
+        before = window_energy(history, region(10, 15))
         history.disagreement, history.suspect = 0.04, False
-        assert history.energy(region(10, 15)).rel_err == before.rel_err
+        assert window_energy(history, region(10, 15)).rel_err == before.rel_err
         history.disagreement, history.suspect = 0.25, True
-        after = history.energy(region(10, 15))
+        after = window_energy(history, region(10, 15))
         assert (before.suspect, after.suspect) == (None, True)
         assert after.rel_err == pytest.approx(before.rel_err + 0.25)
 
     def test_absent_energy_has_both_reasons(self):
-        history = EnergyHistory()
+        history = WatchedReadings()
         history.counter.extend(readings((3, 900.0)))
-        answer = history.energy(region(10, 15))
+        answer = window_energy(history, region(10, 15))
         assert answer == Absent(
             "the energy counter was not read in the window; power was polled 0 times in the window"
         )
 
     def test_window_under_five_seconds_has_no_energy(self):
-        history = EnergyHistory()
+        history = WatchedReadings()
         history.counter.extend(readings((10, 0.0), (14.99, 500.0)))
-        answer = history.energy(region(10, 14.99))
+        answer = window_energy(history, region(10, 14.99))
         assert answer == Absent("the window lasted 4.99 s, and needs 5")
-
-    def test_history_is_bounded(self):
-        history = EnergyHistory()
-        for i in range(10_000):
-            history.counter.append(EnergyReading(i, 0.0))
-            history.powers.append((i, 1.0))
-            history.idle.add(1.0)
-        assert len(history.counter) == 600
-        assert len(history.powers) == 2400
 
 
 class TestIdlePower:

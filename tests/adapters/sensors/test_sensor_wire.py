@@ -2,15 +2,18 @@ import json
 from dataclasses import asdict
 
 import pytest
+from costprobe.adapters.sensors.child.energy import KEPT
 from costprobe.adapters.sensors.messages import (
-    UNKNOWN,
-    Activity,
+    LINE_BYTES_MAX,
+    EnergyReading,
     LineSplitter,
+    Power,
     Quarantined,
-    activity_message,
+    Sample,
+    Shares,
+    WatchedReadings,
     decode,
     encode,
-    parse_activity,
     parse_command,
     parse_settings,
     settings_message,
@@ -45,16 +48,35 @@ def test_devices_round_trip(device):
     assert Device(**decode(encode(asdict(device)))) == device
 
 
-@pytest.mark.parametrize(
-    "activity", [UNKNOWN, Activity(True, 13.0, 2.0, 11.0, 1815.0, 2619.0, 500.0, 87.0, 62.5, 3)]
-)
-def test_activity_round_trips(activity):
-    assert parse_activity(decode(encode(activity_message(4, activity)))) == activity
+def test_readings_of_a_watched_device_round_trip():
+    readings, received = WatchedReadings(), WatchedReadings()
+    readings.samples.append(Sample(1, 300.0, pids=(7, 8), is_quick=True))
+    readings.counter.append(EnergyReading(2, 5.5, "rapl"))
+    readings.powers.append(Power(3, 290.0))
+    readings.buffered.append(Power(4, 310.0))
+    readings.shares.append(Shares(1, 5, [(7, 99.0)]))
+    readings.edge_ns, readings.idle_power_w, readings.suspect_ns = 9, 60.0, [2]
+    for is_first in (True, False):
+        received.add(decode(encode(readings.message("gpu0", is_first=is_first))))
+    (sample, _), (counter, _) = received.samples, received.counter
+    assert (sample.power_w, sample.pids, sample.is_quick) == (300.0, [7, 8], True)
+    assert counter == EnergyReading(2, 5.5, "rapl")
+    assert received.powers[0] == (3, 290.0)
+    assert received.shares[0] == Shares(1, 5, [[7, 99.0]])
+    assert (received.edge_ns, received.idle_power_w, received.suspect_ns) == (9, 60.0, [2])
 
 
-def test_unknown_conditions_of_another_version_are_ignored():
-    message = {"type": "activity", "id": 1, "contended": True, "sm_clock_mhz": 1980.0, "fan_pct": 3}
-    assert parse_activity(message) == Activity(contended=True, sm_clock_mhz=1980.0)
+def test_longest_message_of_a_watched_device_is_no_overlong_line():
+    full = WatchedReadings(KEPT)
+    t_ns = 10**18
+    numbers = [1e6 / 3] * 13
+    for _ in range(KEPT):
+        full.samples.append(Sample(t_ns, *numbers, pids=tuple(range(4_000_000, 4_000_100))))
+        full.counter.append(EnergyReading(t_ns, 1e12 / 3))
+        full.shares.append(Shares(t_ns, t_ns, [(4_000_000, 100 / 3)] * 100))
+    full.powers.extend([Power(t_ns, 1e3 / 3)] * 1000)
+    full.buffered.extend([Power(t_ns, 1e3 / 3)] * 1000)
+    assert len(encode(full.message("gpu15.mig6", is_first=True))) < LINE_BYTES_MAX
 
 
 @pytest.mark.parametrize("line", [b"", b"nonsense", b"[1,2]", b'"text"', b"\xff\xfe", b'{"a":'])
@@ -68,16 +90,7 @@ def test_line_that_is_not_an_object_is_an_error(line):
     [
         {"cmd": "stop"},
         {"cmd": "mark", "device": "gpu0"},
-        {
-            "cmd": "energy",
-            "id": 1,
-            "device": "gpu0",
-            "start_ns": 1,
-            "end_ns": 2,
-            "steady_start_ns": 0,
-            "steady_end_ns": 3,
-        },
-        {"cmd": "activity", "id": 1, "device": "gpu0", "start_ns": 1, "end_ns": 2, "own_pids": []},
+        {"cmd": "watch", "device": "gpu0", "until_ns": 1},
     ],
 )
 def test_commands_are_read_only_when_complete(command):

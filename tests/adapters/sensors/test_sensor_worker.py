@@ -1,14 +1,15 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from costprobe.adapters.sensors.child.device_thread import (
     INBOX_MAX,
-    DeviceWorker,
     DriverVisit,
     next_on_grid,
 )
 from costprobe.adapters.sensors.child.sensor import Sensor
 from costprobe.adapters.sensors.messages import (
+    Absent,
     Activity,
     EnergyReading,
     Reaction,
@@ -16,12 +17,11 @@ from costprobe.adapters.sensors.messages import (
     SensorFault,
 )
 from costprobe.core.records import Device
-from fakes.sensing import sensor_settings
+from fakes.worker import WorkerBench
 from hypothesis import given
 from hypothesis import strategies as st
 
 S = 10**9
-SETTINGS = sensor_settings(every_s=1.0, aggregate_s=10.0, selftest_s=0.0)
 
 
 class ManualClock:
@@ -30,6 +30,9 @@ class ManualClock:
 
     def monotonic_ns(self):
         return self.now_ns
+
+    def move(self, seconds):
+        self.now_ns += round(seconds * S)
 
     def boottime_ns(self):
         return self.monotonic_ns()
@@ -90,44 +93,19 @@ class ScriptedGpu(Sensor):
         return self.power_w
 
 
-class Bench:
+class Bench(WorkerBench):
     """A worker on a clock that the test moves."""
 
-    def __init__(self, *, has_counter=True, late_s=0.0, **options):
+    def __init__(self, *, has_counter=True, **options):
         self.clock = ManualClock()
-        start_ns = self.clock.now_ns - int(late_s * S)
         self.sensor = ScriptedGpu(self.clock, has_counter=has_counter)
-        self.messages = []
-        self.worker = DeviceWorker(
-            self.sensor, SETTINGS, self.clock, self.messages.append, start_ns, **options
-        )
+        super().__init__(self, self.sensor, selftest_s=0.0, **options)
 
-    def run(self, seconds):
-        """Advance simulated time by `seconds` with all wake-ups of the worker."""
-        end_ns = self.clock.now_ns + int(seconds * S)
-        while (wake_ns := self.worker.work()) <= end_ns:
-            self.clock.now_ns = max(self.clock.now_ns, wake_ns)
-        self.clock.now_ns = end_ns
+    def watch_for(self, seconds):
+        self.windows.watch("gpu0", self.clock.now_ns + seconds * S)
 
-    def of(self, kind):
-        return [message for message in self.messages if message["type"] == kind]
-
-    def watch(self, for_s):
-        until_ns = self.clock.now_ns + for_s * S
-        self.worker.command({"cmd": "watch", "device": "gpu0", "until_ns": until_ns})
-
-    def ask_energy(self, start_ns, end_ns, lead_ns=S):
-        self.worker.command(
-            {
-                "cmd": "energy",
-                "id": 1,
-                "device": "gpu0",
-                "start_ns": start_ns,
-                "end_ns": end_ns,
-                "steady_start_ns": start_ns - lead_ns,
-                "steady_end_ns": end_ns + lead_ns,
-            }
-        )
+    def energy(self, start_ns, end_ns, lead_ns=S):
+        return self.windows.energy("gpu0", start_ns, end_ns, start_ns - lead_ns, end_ns + lead_ns)
 
 
 @given(st.integers(0, 10**15), st.integers(1, 10**11), st.integers(0, 10**12))
@@ -175,14 +153,14 @@ def test_slow_metrics_are_read_at_the_end_of_an_interval():
 def test_watched_device_is_read_fully_at_once_and_at_every_sample():
     bench = Bench()
     bench.run(2.5)
-    bench.watch(for_s=4)
+    bench.watch_for(4)
     assert bench.sensor.full_ns[-1] == bench.clock.now_ns
     bench.run(5)
     assert [(t_ns / S) % 100 for t_ns in bench.sensor.full_ns] == [0, 2.5, 3, 4, 5, 6]
     # The reading between two ticks is for the conditions: it weighs in no mean, and moves no tick.
     assert [(t_ns / S) % 100 for t_ns in bench.sensor.quick_ns] == [1, 2, 7]
-    bench.watch(for_s=60)
-    bench.watch(for_s=0)
+    bench.watch_for(60)
+    bench.watch_for(0)
     bench.run(1)
     assert [(t_ns / S) % 100 for t_ns in bench.sensor.full_ns[-2:]] == [6, 7.5]
 
@@ -190,8 +168,8 @@ def test_watched_device_is_read_fully_at_once_and_at_every_sample():
 def test_watching_a_watched_device_reads_nothing_extra():
     bench = Bench()
     bench.run(2.5)
-    bench.watch(for_s=60)
-    bench.watch(for_s=90)
+    bench.watch_for(60)
+    bench.watch_for(90)
     assert bench.sensor.full_ns.count(bench.clock.now_ns) == 1
 
 
@@ -208,16 +186,14 @@ def test_marks_are_the_edges_of_an_energy_window():
     bench = Bench()
     bench.run(3.25)
     start_ns = bench.clock.now_ns
-    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.mark_edge()
     bench.run(6)
     end_ns = bench.clock.now_ns
-    bench.worker.command({"cmd": "mark", "device": "gpu0"})
-    bench.worker.step()
-    bench.ask_energy(start_ns, end_ns)
-    (answer,) = bench.of("energy")
-    assert answer["energy_j"] == pytest.approx(600)
-    assert answer["method"] == "counter"
-    assert answer["rel_err"] == pytest.approx(0.1 / 6 + 0.05)
+    bench.mark_edge()
+    bench.run(1)
+    energy = bench.energy(start_ns, end_ns, lead_ns=S // 2)
+    assert (energy.energy_j, energy.method) == (pytest.approx(600), "counter")
+    assert energy.rel_err == pytest.approx(0.1 / 6 + 0.05)
 
 
 def test_marks_in_quick_succession_do_not_read_the_counter_faster_than_once_a_second():
@@ -225,106 +201,99 @@ def test_marks_in_quick_succession_do_not_read_the_counter_faster_than_once_a_se
     bench.run(2.5)
     before = len(bench.sensor.counter_read_ns)
     for _ in range(50):
-        bench.worker.command({"cmd": "mark", "device": "gpu0"})
+        bench.mark("gpu0")
         bench.run(0.1)
     times_ns = bench.sensor.counter_read_ns[before:]
     assert len(times_ns) == 6
     assert all(b - a >= S for a, b in pairwise(times_ns))
 
 
-def test_power_without_a_counter_is_polled_until_the_request():
+def test_power_without_a_counter_is_polled_while_the_device_is_watched():
     bench = Bench(has_counter=False)
     bench.run(2.5)
     start_ns = bench.clock.now_ns
-    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.mark_edge()
     bench.run(5)
     end_ns = bench.clock.now_ns
     assert 49 <= len(bench.sensor.power_read_ns) <= 51
-    bench.ask_energy(start_ns, end_ns)
-    bench.run(1)
-    (answer,) = bench.of("energy")
-    assert (answer["method"], answer["energy_j"]) == ("poll", pytest.approx(500))
+    bench.watch_for(1)
+    bench.run(3)
+    energy = bench.energy(start_ns, end_ns)
+    assert (energy.method, energy.energy_j) == ("poll", pytest.approx(500))
     polls = len(bench.sensor.power_read_ns)
+    assert polls <= 62
     bench.run(10)
     assert len(bench.sensor.power_read_ns) == polls
 
 
-def test_polling_ends_without_a_request():
+def test_power_is_polled_for_two_minutes_at_most():
     bench = Bench(has_counter=False)
     bench.run(2)
-    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.mark_edge()
     bench.run(300)
     assert 1195 <= len(bench.sensor.power_read_ns) <= 1205
 
 
-def test_answer_waits_for_a_sample_after_the_window_up_to_a_limit():
-    bench = Bench(has_counter=False)
-    bench.run(20.5)
-    now_ns = bench.clock.now_ns
-    bench.ask_energy(now_ns - 6 * S, now_ns + S // 4)
-    assert bench.of("energy") == []
-    bench.run(1)
-    assert len(bench.of("energy")) == 1
-    bench.ask_energy(now_ns, now_ns + 3600 * S)
-    bench.run(3)
-    assert len(bench.of("energy")) == 2
+def test_samples_are_sent_while_the_device_is_watched_with_the_last_before():
+    bench = Bench()
+    bench.run(25.5)
+    assert bench.of("samples") == []
+    bench.watch_for(3)
+    bench.run(10)
+    sent_s = [[s[0] / S - 100 for s in m["samples"]] for m in bench.of("samples")]
+    assert sent_s[0] == [*range(17, 26), 25.5]
+    assert sent_s[1:] == [[26], [27], [28]]
+    assert [m["is_first"] for m in bench.of("samples")] == [True, False, False, False]
 
 
-def test_answered_energy_has_the_idle_power():
+def test_energy_has_the_idle_power():
     bench = Bench(has_counter=False)
     bench.sensor.util_pct, bench.sensor.power_w = 0.0, 47.0
     bench.run(15)
     bench.sensor.util_pct, bench.sensor.power_w = 90.0, 300.0
+    bench.watch_for(60)
     bench.run(20.5)
     now_ns = bench.clock.now_ns
-    bench.ask_energy(now_ns - 8 * S, now_ns - 2 * S)
-    (answer,) = bench.of("energy")
-    assert answer["energy_j"] == pytest.approx(1800)
-    assert answer["idle_power_w"] == 47.0
+    energy = bench.energy(now_ns - 8 * S, now_ns - 2 * S)
+    assert energy.energy_j == pytest.approx(1800)
+    assert energy.idle_power_w == 47.0
 
 
 def test_idle_power_is_unknown_on_a_device_that_was_never_idle():
     bench = Bench()
+    bench.watch_for(60)
     bench.run(30.5)
     now_ns = bench.clock.now_ns
-    bench.ask_energy(now_ns - 8 * S, now_ns - 2 * S)
-    (answer,) = bench.of("energy")
-    assert answer["idle_power_w"] is None
+    assert bench.energy(now_ns - 8 * S, now_ns - 2 * S).idle_power_w is None
 
 
-def test_activity_is_answered_from_the_samples():
+def test_activity_is_that_of_the_samples():
     bench = Bench()
+    bench.watch_for(60)
     bench.run(10)
-    now_ns = bench.clock.now_ns
-    question = {"cmd": "activity", "device": "gpu0", "start_ns": now_ns - 5 * S, "end_ns": now_ns}
-    bench.worker.command({**question, "id": 3, "own_pids": [7]})
-    bench.worker.command({**question, "id": 4, "own_pids": []})
-    bench.run(3)
-    unknown = dict.fromkeys(Activity.__slots__)
-    known = {**unknown, "sm_clock_mhz": 1900.0, "util_pct": 50.0}
-    assert bench.of("activity") == [
-        {"type": "activity", "id": 3, **known, "contended": False, "is_open": False},
-        {"type": "activity", "id": 4, **known, "contended": True, "is_open": True},
-    ]
+    window = bench.clock.now_ns - 5 * S, bench.clock.now_ns
+    known = Activity(sm_clock_mhz=1900.0, util_pct=50.0, contended=False, is_open=False)
+    assert bench.windows.activity("gpu0", *window, [7]) == known
+    shared = replace(known, contended=True, is_open=True)
+    assert bench.windows.activity("gpu0", *window, []) == shared
 
 
-def test_short_window_is_answered_after_the_next_sample():
-    bench = Bench(has_counter=False)
+def test_load_of_the_last_seconds_needs_no_watch_before():
+    bench = Bench()
     bench.run(10.4)
-    start_ns = bench.clock.now_ns
-    bench.worker.command({"cmd": "mark", "device": "gpu0"})
-    bench.run(0.2)
-    question = {"cmd": "activity", "device": "gpu0", "start_ns": start_ns, "own_pids": [7]}
-    bench.worker.command({**question, "end_ns": bench.clock.now_ns, "id": 5})
-    bench.sensor.sm_clock_mhz = 1300.0
-    bench.run(0.3)
-    # Power was polled past the window by now, but the window needs a sample of the clocks.
-    assert bench.sensor.power_read_ns[-1] > start_ns + S // 5
-    assert bench.of("activity") == []
-    bench.run(0.2)
-    (answer,) = bench.of("activity")
-    assert answer["sm_clock_mhz"] == pytest.approx((1900 + 1300) / 2)
-    assert answer["contended"] is False
+    now_ns = bench.clock.now_ns
+    activity = bench.windows.activity("gpu0", now_ns - 2 * S, now_ns, [7])
+    assert (activity.util_pct, activity.contended, activity.is_open) == (50.0, False, False)
+
+
+def test_window_does_not_span_two_children():
+    bench = Bench()
+    bench.mark_edge()
+    bench.run(10)
+    start_ns, end_ns = 101 * S, 109 * S
+    assert bench.energy(start_ns, end_ns).energy_j == pytest.approx(800)
+    bench.windows.take({**bench.of("samples")[-1], "is_first": True})
+    assert isinstance(bench.energy(start_ns, end_ns), Absent)
 
 
 def lost():
@@ -365,14 +334,6 @@ def test_quarantined_gpu_is_not_accessed_at_first():
     assert bench.sensor.opens == 0
     bench.run(2)
     assert bench.sensor.opens == 1
-
-
-def test_request_for_a_quarantined_gpu_is_answered_at_once():
-    bench = Bench(retry_after_s=30.0)
-    bench.worker.command({"cmd": "mark", "device": "gpu0"})
-    bench.ask_energy(bench.clock.now_ns - 6 * S, bench.clock.now_ns)
-    (answer,) = bench.of("energy")
-    assert "absent" in answer
 
 
 def test_library_is_initialized_again_three_times_at_most():

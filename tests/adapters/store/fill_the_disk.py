@@ -37,7 +37,7 @@ while buffer.dropped_points == 0 and given < 100_000:
         faults.add(buffer.fault)
 kept = len(lines_of(store))
 try:
-    store.put_state("a", "x" * 10_000)
+    store.put_state("a", "x" * 100_000)
     error = None
 except StoreError as caught:
     error = caught.fault

@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from store_samples import T0_NS, S, point
 
 BATCH_POINTS = 20
-EVERY_S = 5
+EVERY_S = 60
 
 
 def report(*words):
@@ -26,7 +26,8 @@ while True:
     number += BATCH_POINTS
     report("appended", number)
     now_ns = T0_NS + number * EVERY_S * S
-    keep = KeepSince(now_ns - 300 * S, now_ns - 900 * S, -(2**63), -(2**63))
+    store.settle(now_ns, 2)
+    keep = KeepSince(now_ns - 10_800 * S, now_ns - 10_800 * S, -(2**63), -(2**63))
     for _ in range(3):
         step = store.retain(keep, 16)
         report("aggregated", step.aggregated)

@@ -1,17 +1,19 @@
-"""Aggregation of the rows of a minute or an hour, field by field."""
+"""Aggregation of the rows of an hour, field by field."""
 
 import math
 
 import pytest
 from costprobe.adapters.store.hours import (
+    HIGH,
+    LOW,
     NEVER_AGGREGATED,
-    Cell,
+    ROWS,
+    Part,
     aggregate,
-    decoded,
-    encoded,
     kind_of,
-    merge,
+    values_of,
 )
+from costprobe.core.line_protocol import field_set, parse_field_set
 from costprobe.core.schema import SCHEMA, SERVING_SUMS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,6 +134,22 @@ def test_other_fields_are_means_medians_maxima_or_flags():
     assert {name.partition(".")[0] for name in medians} == {"probe", "cost"}
 
 
+def one(measurement, rows):
+    """The fields of some rows as one."""
+    return aggregate(measurement, [Part(n, 1, fields) for n, fields in enumerate(rows)])
+
+
+def both(measurement, older, newer):
+    """The fields of two parts of an hour as one: the rows of each, and their fields as one."""
+    parts = ((rows, one(measurement, rows)) for rows in (older, newer))
+    return aggregate(measurement, [Part(n, len(r), found) for n, (r, found) in enumerate(parts)])
+
+
+def test_names_of_ranges_are_of_no_field():
+    names = {field for of in SCHEMA.values() for field in of.fields}
+    assert values_of(dict.fromkeys(names, 1.0)).keys() == names
+
+
 def test_device_rows_are_aggregated_to_one():
     rows = [
         {"power_w": 100.0, "power_max_w": 150.0, "energy_j": 1000.0, "processes": 1},
@@ -140,31 +158,47 @@ def test_device_rows_are_aggregated_to_one():
         {"mem_used_bytes": 10, "energy_suspect": True},
         {"mem_used_bytes": 13, "energy_suspect": False},
     ]
-    assert aggregate("device", rows) == {
-        "power_w": Cell(200.0, 3, 100.0, 400.0),
-        "power_max_w": Cell(410.0, 3),
-        "energy_j": Cell(1900.5, 2),
-        "processes": Cell(3, 2),
-        "energy_method": Cell("counter", 2),
-        "mem_used_bytes": Cell(12, 2, 10, 13),
-        "energy_suspect": Cell(value=True, rows=2),
+    found = one("device", rows)
+    assert values_of(found) == {
+        "power_w": 200.0,
+        "power_max_w": 410.0,
+        "energy_j": 1900.5,
+        "processes": 3,
+        "energy_method": "counter",
+        "mem_used_bytes": 12,
+        "energy_suspect": True,
+    }
+    assert {name: found[name] for name in found.keys() - values_of(found).keys()} == {
+        "power_w_min": 100.0,
+        "power_w_max": 400.0,
+        "mem_used_bytes_min": 10,
+        "mem_used_bytes_max": 13,
+        **{f"power{which}_rows": 3 for which in ("_w", "_max_w")},
+        **dict.fromkeys(("energy_j_rows", "processes_rows", "energy_method_rows"), 2),
+        **dict.fromkeys(("mem_used_bytes_rows", "energy_suspect_rows"), 2),
     }
 
 
 @pytest.mark.parametrize(("latencies", "median"), [([9.0, 1.0, 2.0], 2.0), ([4.0, 1.0], 2.5)])
 def test_probe_samples_are_aggregated_to_their_median(latencies, median):
-    aggregated = aggregate("probe", [{"latency_p50_ms": latency} for latency in latencies])
-    assert aggregated == {
-        "latency_p50_ms": Cell(median, len(latencies), min(latencies), max(latencies))
+    assert one("probe", [{"latency_p50_ms": latency} for latency in latencies]) == {
+        "latency_p50_ms": median,
+        "latency_p50_ms_min": min(latencies),
+        "latency_p50_ms_max": max(latencies),
     }
+
+
+def test_a_late_sample_is_added_to_a_median_by_the_number_of_its_rows():
+    hour = Part(9, 3, {"latency_p50_ms": 2.0, "latency_p50_ms_min": 1.0, "latency_p50_ms_max": 9.0})
+    found = aggregate("probe", [Part(1, 1, {"latency_p50_ms": 10.0}), hour])
+    assert found == {"latency_p50_ms": 4.0, "latency_p50_ms_min": 1.0, "latency_p50_ms_max": 10.0}
 
 
 def test_aggregate_is_complete_if_all_rows_were():
     rows = [{"complete": True}, {"complete": False}]
-    assert aggregate("serving", rows) == {"complete": Cell(value=False, rows=2)}
-    whole, part = aggregate("serving", rows[:1]), aggregate("serving", rows[1:])
-    assert merge("serving", part, whole) == {"complete": Cell(value=False, rows=2)}
-    assert merge("serving", whole, whole) == {"complete": Cell(value=True, rows=2)}
+    assert one("serving", rows) == {"complete": False}
+    assert both("serving", rows[1:], rows[:1]) == {"complete": False}
+    assert both("serving", rows[:1], rows[:1]) == {"complete": True}
 
 
 def test_ratios_of_production_are_ratios_of_sums():
@@ -175,35 +209,34 @@ def test_ratios_of_production_are_ratios_of_sums():
         {"requests": 4.0, "cost_idle": 3.0, "tokens_in": 2e6, "in": 2.0, "out": 4.0},
     ]
     rows = []
-    for one in windows:
-        tokens = {"cost_tokens_in": one.pop("in"), "cost_tokens_out": one.pop("out")}
-        row = {"cost_total": 6.0, "idle_share": one["cost_idle"] / 6, **one, **tokens}
-        if one["requests"]:
-            row["cost_per_request"] = 6.0 / one["requests"]
-            row["cost_per_million_tokens_in"] = row["cost_tokens_in"] / one["tokens_in"] * 1e6
+    for window in windows:
+        tokens = {"cost_tokens_in": window.pop("in"), "cost_tokens_out": window.pop("out")}
+        row = {"cost_total": 6.0, "idle_share": window["cost_idle"] / 6, **window, **tokens}
+        if window["requests"]:
+            row["cost_per_request"] = 6.0 / window["requests"]
+            row["cost_per_million_tokens_in"] = row["cost_tokens_in"] / window["tokens_in"] * 1e6
         rows.append(row)
     wanted = {
         "cost_per_request": 18.0 / 12,
         "cost_per_million_tokens_in": 18.0 * 6 / 12 / 6,
         "idle_share": 10 / 18,
     }
-    whole = aggregate("cost", rows)
-    parts = merge("cost", aggregate("cost", rows[:1]), aggregate("cost", rows[1:]))
-    for found in (whole, parts):
-        assert {name: found[name].value for name in wanted} == pytest.approx(wanted)
-        assert found["cost_per_request"].high == 1.5
+    for found in (one("cost", rows), both("cost", rows[:1], rows[1:])):
+        assert {name: found[name] for name in wanted} == pytest.approx(wanted)
+        assert found["cost_per_request_max"] == 1.5
     # A row that cannot be divided keeps the median of its windows.
-    assert aggregate("cost", [{"cost_per_request": 2.0}])["cost_per_request"].value == 2.0
+    assert one("cost", [{"cost_per_request": 2.0}])["cost_per_request"] == 2.0
 
 
 def test_field_that_changed_its_type_is_aggregated_by_its_last_type():
-    assert aggregate("device", [{"a": "x"}, {"a": 2.0}, {"a": 4.0}])["a"] == Cell(3.0, 2, 2.0, 4.0)
-    older, newer = aggregate("device", [{"a": "x"}]), aggregate("device", [{"a": 4.0}])
-    assert merge("device", older, newer)["a"] == Cell(4.0, 2)
+    found = {"a": 3.0, "a_min": 2.0, "a_max": 4.0, "a_rows": 2}
+    assert one("device", [{"a": "x"}, {"a": 2.0}, {"a": 4.0}]) == found
+    assert both("device", [{"a": "x"}], [{"a": 4.0}]) == {"a": 4.0, "a_rows": 1}
 
 
 def test_sum_beyond_float_range_is_absent():
-    assert aggregate("device", [{"energy_j": 1e308, "power_w": 1e308}] * 3).keys() == {"power_w"}
+    found = one("device", [{"energy_j": 1e308, "power_w": 1e308}] * 3)
+    assert parse_field_set(field_set(found)).keys() == {"power_w"}
 
 
 FIELDS = st.fixed_dictionaries(
@@ -213,7 +246,7 @@ FIELDS = st.fixed_dictionaries(
         "power_max_w": st.floats(-1e9, 1e9),
         "energy_j": st.floats(0, 1e9),
         "mem_used_bytes": st.integers(0, 2**40),
-        "energy_method": st.text(max_size=3),
+        "energy_method": st.sampled_from(["counter", "poll"]),
         "energy_suspect": st.booleans(),
         "throttle_power_s": st.just(0.0),
     },
@@ -221,35 +254,27 @@ FIELDS = st.fixed_dictionaries(
 
 
 @given(st.lists(FIELDS, min_size=1, max_size=30), st.data())
-def test_hour_from_minutes_equals_hour_from_rows(rows, data):
+def test_hour_from_its_parts_equals_hour_from_rows(rows, data):
     cuts = sorted(data.draw(st.sets(st.integers(1, len(rows)), max_size=4)))
-    hour = {}
+    parts = []
     for since, until in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        hour = merge("device", hour, aggregate("device", rows[since:until]))
-    at_once = aggregate("device", rows)
-    assert hour.keys() == at_once.keys()
-    for name, expected in at_once.items():
-        cell = hour[name]
-        assert cell.rows == expected.rows
-        if isinstance(expected.value, float | int):
-            low, high = expected.low, expected.high
-            width = 1.0 if low is None else max(abs(low), abs(high), 1.0)
-            slack = 1e-5 * width
-            if isinstance(low, int):
-                # A mean of integers is rounded at each aggregation, by up to 0.5 per step.
-                slack = max(slack, 0.5 * (len(cuts) + 2))
-            assert math.isclose(cell.value, expected.value, rel_tol=1e-9, abs_tol=slack)
-        else:
-            assert cell.value == expected.value
-        assert (cell.low, cell.high) == (expected.low, expected.high)
-
-
-@given(st.lists(FIELDS, min_size=1, max_size=5))
-def test_encoded_cells_round_trip(rows):
-    cells = aggregate("device", rows)
-    names = sorted(cells)
-    read = decoded(encoded(cells, names, len(rows)), names, len(rows))
-    for name, cell in cells.items():
-        # The range of a single value is not stored.
-        ranged = cell.low is not None and not cell.low == cell.high == cell.value
-        assert read[name] == (cell if ranged else Cell(cell.value, cell.rows))
+        if since < until:
+            text = field_set(one("device", rows[since:until]))
+            parts.append(Part(until, until - since, parse_field_set(text)))
+    hour = aggregate("device", parts)
+    at_once = one("device", rows)
+    assert values_of(hour).keys() == values_of(at_once).keys()
+    for name, expected in values_of(at_once).items():
+        assert hour.get(name + ROWS) == at_once.get(name + ROWS)
+        low, high = at_once.get(name + LOW, expected), at_once.get(name + HIGH, expected)
+        assert (hour.get(name + LOW), hour.get(name + HIGH)) == tuple(
+            at_once.get(name + which) for which in (LOW, HIGH)
+        )
+        if isinstance(expected, bool | str):
+            assert hour[name] == expected
+            continue
+        slack = 1e-5 * max(abs(low), abs(high), 1.0)
+        if isinstance(low, int):
+            # A mean of integers is rounded at each aggregation, by up to 0.5 per step.
+            slack = max(slack, 0.5 * (len(cuts) + 2))
+        assert math.isclose(hour[name], expected, rel_tol=1e-9, abs_tol=slack)

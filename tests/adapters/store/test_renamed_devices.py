@@ -1,8 +1,8 @@
 """Rows follow their devices to other names; sinks receive them under the name of their time."""
 
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from store_samples import T0_NS, S, point
 
 EXCHANGED = {"gpu0": "GPU-a", "gpu1": "gpu0", "gpu0+gpu1": "GPU-a+gpu0"}
@@ -18,8 +18,8 @@ def watts(path, device):
 
 def sent(store):
     """The lines that a new sink receives, as its devices' names and values."""
-    rows = store.outbox_of("influx").live
-    lines = [row.line for row in rows.rows(rows.batch(99))]
+    outbox = store.outbox_of("influx")
+    lines = [row.line for row in outbox.rows(outbox.live_batch(99))]
     return [(line.split(",")[1], float(line.split("power_w=")[1].split()[0])) for line in lines]
 
 

@@ -4,8 +4,9 @@ import math
 from collections import Counter
 from pathlib import Path
 
-from costprobe.adapters.store.hours import KeepSince
+import pytest
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
@@ -19,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from store_samples import T0_NS, S, query
 
 HOUR_NS = 3600 * S
-# A few minutes on both sides of an hour, so that rows share periods.
+# Some minutes on both sides of an hour.
 SECONDS = st.builds(
     lambda minute, second: minute * 60 + second,
     st.sampled_from([0, 59, 60, 130]),
@@ -64,7 +65,7 @@ class RollupMachine(RuleBasedStateMachine):
             if identity in self.rows:
                 continue  # aggregated rows cannot be replaced
             self.seq += 1
-            fields = {"energy_j": joules, "power_w": joules}
+            fields = {"energy_j": joules, "power_max_w": joules}
             points.append(Point(measurement, {"device": device}, fields, identity[2]))
             self.rows[identity] = (self.seq, points[-1])
         self.store.append(points)
@@ -76,11 +77,15 @@ class RollupMachine(RuleBasedStateMachine):
                 self.acked_seq = row.seq
             advance(self.store, "s", self.acked_seq, 0)
 
-    @rule(raw=CUTS, minutes=CUTS, outbox=CUTS, limit=st.integers(1, 60), steps=st.integers(1, 5))
-    def retain(self, raw, minutes, outbox, limit, steps):
+    @rule(raw=CUTS, sampled=CUTS, outbox=CUTS, limit=st.integers(1, 60), steps=st.integers(1, 5))
+    def retain(self, raw, sampled, outbox, limit, steps):
         self.outbox_ns = max(self.outbox_ns, outbox)
         for _ in range(steps):
-            self.store.retain(KeepSince(raw, minutes, -(2**63), outbox), limit)
+            self.store.retain(KeepSince(raw, sampled, -(2**63), outbox), limit)
+
+    @rule(until=CUTS, limit=st.integers(1, 4))
+    def settle(self, until, limit):
+        self.store.settle(until + 2 * HOUR_NS, limit)
 
     @rule()
     def reopen(self):
@@ -105,17 +110,27 @@ class RollupMachine(RuleBasedStateMachine):
             found_rows, found_sums, found_tops = Counter(), Counter(), Counter()
             for found in reader.points(measurement, -(2**63), 2**63 - 1):
                 own = (found.tags["device"], found.time_ns // HOUR_NS)
-                cells = getattr(found, "cells", {})
                 found_rows[own] += getattr(found, "rows", 1)
-                joules, cell = found.fields["energy_j"], cells.get("power_w")
-                found_sums[own] += joules  # probe rows have medians, which are not additive
-                high = found.fields["power_w"] if cell is None or cell.high is None else cell.high
-                found_tops[own] = max(found_tops[own], high)
+                # Of probes it is a median, which is not additive.
+                found_sums[own] += found.fields["energy_j"]
+                found_tops[own] = max(found_tops[own], found.fields["power_max_w"])
             assert found_rows == rows
             for own, total in sums.items():
                 if measurement != "probe":
                     assert math.isclose(found_sums[own], total, rel_tol=1e-5, abs_tol=1e-9)
-                assert math.isclose(found_tops[own], tops[own], rel_tol=1e-6, abs_tol=1e-9)
+                    assert math.isclose(found_tops[own], tops[own], rel_tol=1e-6, abs_tol=1e-9)
+            if measurement == "device":
+                (hours,) = reader.hourly_sums("device", ("energy_j",), -(2**63), 2**63 - 1).values()
+                hourly, counts = Counter(), Counter()
+                for one in hours:
+                    for time_ns, joules, end in zip(
+                        one.times_ns, one.values, one.ends, strict=True
+                    ):
+                        own = (one.tags["device"], time_ns // HOUR_NS)
+                        hourly[own] += joules
+                        counts[own] += end.rows
+                assert counts == rows
+                assert hourly == pytest.approx(sums, rel=1e-9)
         reader.close()
 
     @invariant()

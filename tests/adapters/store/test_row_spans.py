@@ -5,15 +5,15 @@ from contextlib import closing
 from statistics import fmean
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import compact
 from costprobe.adapters.store.write import Store
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import Point
 from costprobe.savings.gather import history_of
 from costprobe.savings.workload import measured_load
-from costprobe.spend.query import SpendBook, Usual, read_spend
+from costprobe.spend.query import SpendBook
 from costprobe.ui.cli.support.command_prices import savings_sections, stored_prices
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from fakes.clock import FakeClock
@@ -44,7 +44,7 @@ def figures(folder, config, last_ns):
     span = TimeSpan(last_ns - DAYS * 24 * HOUR_NS, last_ns)
     book = SpendBook()
     with closing(StoreReader.open(folder / "costprobe.db")) as reader:
-        read_spend(book, reader, last_ns + S, Usual(10.0))
+        book.read(reader, last_ns + S, 10.0)
         settings = LoadedConfig(str(config))
         sections, prices = savings_sections(settings.config), stored_prices(settings)
         past = history_of(sections, prices, reader, span.start_ns, ()).devices["gpu0"]

@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.store.cursors import load_progress
-from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.cursors import RejectedLine, load_ranges
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S, Point
@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 SINK = "s"
-MINUTE_NS = 60 * NS_PER_S
 
 
-def point(number, measurement="device", every_ns=NS_PER_S):
-    tags = {"host": "h", "device": f"gpu{number % 2}"}
-    return Point(measurement, tags, {"v": number}, 10**18 + number * every_ns)
+def point(number, measurement="device"):
+    tags = {"host": "h,ü", "device": f"gpu{number % 2}"}
+    fields = {"v": number, "text": 'a "b" \\ é'}
+    return Point(measurement, tags, fields, 10**18 + number * NS_PER_S)
 
 
 def mixed(count, start=0):
@@ -43,12 +43,12 @@ def outbox_of(store):
     return store.outbox_of(SINK)
 
 
-def drained(rows, limit=7):
-    """All rows of a stream in order."""
+def drained(outbox, batch_of, limit=7):
+    """All live rows, or all of the backlog, in order."""
     found = []
-    while batch := rows.batch(limit):
-        found += [row.line for row in rows.rows(batch)]
-        rows.done(batch.seq, batch.points, ())
+    while batch := batch_of(limit):
+        found += [row.line for row in outbox.rows(batch)]
+        outbox.done(batch.after, batch.seq, batch.points, ())
     return found
 
 
@@ -62,12 +62,12 @@ def test_many_rows_become_a_backlog_beside_live_rows(store):
     store.append(old)
     outbox = outbox_of(store)
     outbox.move_to_backlog(100)
-    assert outbox.backlog.batch(10) is None
+    assert outbox.backlog_batch(10) is None
     outbox.move_to_backlog(50)
     store.append(new)
-    assert drained(outbox.live) == [render(p) for p in new]
+    assert drained(outbox, outbox.live_batch) == [render(p) for p in new]
     assert status(store).backlog.points == 100
-    assert drained(outbox.backlog) == [render(p) for p in old]
+    assert drained(outbox, outbox.backlog_batch) == [render(p) for p in old]
     assert (status(store).sent_points, status(store).backlog.points) == (105, 0)
 
 
@@ -77,19 +77,8 @@ def test_second_outage_extends_the_backlog(store):
         store.append(mixed(100, start))
         outbox.move_to_backlog(10)
     with store._database.reading("read") as connection:  # noqa: SLF001 - what is kept is looked at
-        assert len(load_progress(connection, SINK).spans) == 1
-    assert drained(outbox.backlog) == [render(p) for p in mixed(300)]
-
-
-def test_refused_backlog_rows_are_stored(store):
-    store.append(mixed(20))
-    outbox = outbox_of(store)
-    outbox.move_to_backlog(5)
-    batch = outbox.backlog.batch(1)
-    (row,) = outbox.backlog.rows(batch)
-    outbox.backlog.done(row.seq, 0, [(row.line, "field type conflict")])
-    assert status(store).rejected_points == 1
-    assert len(drained(outbox.backlog)) == 19
+        assert len(load_ranges(connection, SINK)) == 2
+    assert drained(outbox, outbox.backlog_batch) == [render(p) for p in mixed(300)]
 
 
 def test_rows_deleted_by_retention_count_once_and_only_for_sinks_that_lack_them(store):
@@ -98,7 +87,7 @@ def test_rows_deleted_by_retention_count_once_and_only_for_sinks_that_lack_them(
     outbox.move_to_backlog(5)
     later = [point(1000 + i) for i in range(10)]
     store.append(later)
-    drained(outbox.live)
+    drained(outbox, outbox.live_batch)
     store.retain(KeepSince(*[2 * 10**18] * 4))
     assert status(store).dropped_points == 100
     assert status(store).backlog.points == 0
@@ -109,7 +98,8 @@ def test_deleted_sink_leaves_no_rows(store):
     outbox_of(store).move_to_backlog(5)
     store.forget_sink(SINK)
     store.register_sink(SINK)
-    assert drained(outbox_of(store).live) == [render(p) for p in mixed(100)]
+    outbox = outbox_of(store)
+    assert drained(outbox, outbox.live_batch) == [render(p) for p in mixed(100)]
 
 
 STEPS = st.lists(
@@ -142,17 +132,17 @@ def sent_once_or_counted(steps, rng, folder):
             store.close()
             store = Store.open(store.path, FakeClock())
         else:
-            stream = outbox.live if step == "live" else outbox.backlog
-            batch = stream.batch(rng.randint(1, 40))
-            rows = stream.rows(batch) if batch else []
+            batch_of = outbox.live_batch if step == "live" else outbox.backlog_batch
+            batch = batch_of(rng.randint(1, 40))
+            rows = outbox.rows(batch) if batch else []
             if rows and step == "refuse":
-                stream.done(rows[0].seq, 0, [(rows[0].line, "no")])
+                outbox.done(batch.after, rows[0].seq, 0, [RejectedLine(rows[0].line, "no")])
                 refused.append(rows[0].line)
             elif rows:
-                stream.done(rows[-1].seq, len(rows), ())
+                outbox.done(batch.after, rows[-1].seq, len(rows), ())
                 sent += [row.line for row in rows]
     outbox = outbox_of(store)
-    sent += drained(outbox.live) + drained(outbox.backlog)
+    sent += drained(outbox, outbox.live_batch) + drained(outbox, outbox.backlog_batch)
     found = status(store)
     store.close()
     assert len(set(sent)) == len(sent) == found.sent_points
@@ -169,5 +159,70 @@ def test_backlog_whose_rows_are_gone_ends(store):
     with store._database.transaction("delete in") as connection:  # noqa: SLF001 - nothing else does
         connection.execute("DELETE FROM points")
     assert status(store).backlog.points == 20
-    assert outbox.backlog.batch(10) is None
+    assert outbox.backlog_batch(10) is None
     assert (status(store).sent_points, status(store).backlog.points) == (0, 0)
+
+
+@pytest.mark.parametrize("stream", ["live", "backlog"])
+def test_batch_holds_the_text_of_its_rows(store, stream):
+    store.append([point(i) for i in range(50)])
+    outbox = outbox_of(store)
+    if stream == "backlog":
+        outbox.move_to_backlog(0)
+    batch_of, seen = getattr(outbox, f"{stream}_batch"), 0
+    while batch := batch_of(7):
+        rows = outbox.rows(batch)
+        assert batch.lines == "\n".join(row.line for row in rows).encode()
+        assert (batch.seq, batch.points) == (rows[-1].seq, len(rows))
+        outbox.done(batch.after, batch.seq, batch.points, ())
+        seen += batch.points
+    assert seen == 50
+    assert (status(store).sent_points, status(store).backlog.points) == (50, 0)
+
+
+def test_batch_that_another_thread_sent_counts_once(store):
+    store.append([point(i) for i in range(20)])
+    outbox = outbox_of(store)
+    outbox.move_to_backlog(0)
+    batch = outbox.backlog_batch(10)
+    for _ in range(2):
+        outbox.done(batch.after, batch.seq, batch.points, ())
+    assert (status(store).sent_points, status(store).backlog.points) == (10, 10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(1, 9), st.booleans(), st.booleans(), st.booleans()), max_size=40
+    )
+)
+def test_every_row_is_sent_however_batches_are_prepared(steps):
+    """Rows arrive and backlogs grow between batches; a batch that is being sent stays valid."""
+    with memory_folder() as folder:
+        every_row_is_sent(Path(folder) / "store.db", steps)
+
+
+def every_row_is_sent(path, steps):
+    store = Store.open(path, FakeClock())
+    store.register_sink(SINK)
+    outbox = outbox_of(store)
+    number, found, prepared = 0, [], []
+    for limit, arrives, is_apart, prepares in [*steps, *[(9, False, True, True)] * 60]:
+        batch = prepared.pop(0) if prepared else outbox.backlog_batch(limit)
+        while batch and prepares and len(prepared) < 2:
+            in_advance = outbox.backlog_batch(limit, [batch, *prepared][-1].seq)
+            if in_advance is None:
+                break
+            prepared.append(in_advance)
+        if arrives:
+            store.append([point(number + i) for i in range(5)])
+            number += 5
+        if is_apart:
+            outbox.move_to_backlog(0)
+        if batch:
+            outbox.done(batch.after, batch.seq, batch.points, ())
+            found += batch.lines.decode().split("\n")
+    counted = status(store).sent_points
+    store.close()
+    assert sorted(found) == sorted(render(point(i)) for i in range(number))
+    assert counted == number

@@ -8,8 +8,8 @@ import pytest
 from costprobe.adapters.host.files import open_own
 from costprobe.adapters.probe_child.runner import device_lock
 from costprobe.adapters.store.database import StoreError, StoreLock, prepare
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import compact
 from costprobe.adapters.store.write import Store
 from costprobe.daemon.main import open_store

@@ -55,7 +55,7 @@ def test_intact_store_is_reported_with_its_content(path):
     assert (health.points, health.series) == (4000, 4)
     assert (health.oldest_ns, health.newest_ns) == (0, 3999 * S)
     assert health.size_bytes >= path.stat().st_size
-    assert health.schema.startswith("0006")
+    assert health.schema.startswith("0007")
     assert not is_damaged(path)
 
 
@@ -65,9 +65,8 @@ def test_text_that_is_not_utf8_is_found_and_stops_no_sink(path):
     assert examine(path).problems == ("table points: fields of 1 row is not UTF-8 text",)
     with closing(Store.open(path, FakeClock())) as store:
         store.register_sink("influxdb")
-        live = store.outbox_of("influxdb").live
-        batch = live.batch(10)
-        assert len(live.rows(batch)) == 10
+        outbox = store.outbox_of("influxdb")
+        assert len(outbox.rows(outbox.live_batch(10))) == 10
 
 
 def test_damaged_row_of_a_device_is_a_check_of_doctor(path):

@@ -1,6 +1,8 @@
 """The schema is migrated in named, atomic steps."""
 
+import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 from costprobe.adapters.store.database import (
@@ -75,6 +77,41 @@ def test_migration_preserves_data(path):
     connection.close()
     assert query(path, "SELECT key, colour FROM series") == [("device,device=gpu0,host=h", None)]
     assert query(path, "SELECT count(*) FROM points") == [(1,)]
+
+
+def test_rows_of_minutes_and_hours_become_hour_rows(path, connection, caplog):
+    """Three minutes and the hour of an older version, by hand; one of the minutes is damaged."""
+    migrate(connection, path, 1, MIGRATIONS[:6])
+    connection.execute("INSERT INTO series VALUES (1, 'device', 'device,device=gpu0', '{}')")
+    layout = ["cost", "power_w", "util_pct"]
+    connection.execute("INSERT INTO layouts VALUES (1, ?)", (json.dumps(layout),))
+    hour_ns, s = 3600 * 10**9, 10**9
+    for table, time_ns, newest_ns, rows, cells in (
+        ("1m", 2 * hour_ns, 2 * hour_ns + 50 * s, 6, "[0.1,[100.0,90.0,110.0],[50.0,2]]"),
+        ("1m", 2 * hour_ns + 60 * s, 2 * hour_ns + 90 * s, 3, "[0.2,400.0,[20.0,10.0,30.0,1]]"),
+        ("1m", 2 * hour_ns + 120 * s, 2 * hour_ns + 150 * s, 6, "[7"),
+        ("1h", 2 * hour_ns, 2 * hour_ns + 3000 * s, 1, "[0.4,200.0,60.0]"),
+        ("1h", hour_ns, 2 * hour_ns - s, 360, "[1.5,[100.0,50.0,150.0],10.0]"),
+    ):
+        row = (1, time_ns, newest_ns, rows, 1, cells)
+        connection.execute(f"INSERT INTO rollups_{table} VALUES (?, ?, ?, ?, ?, ?)", row)  # noqa: S608 - literals
+    document = json.dumps([3, 1.0, 2.0, 3.0, 4.0, [5.0] * 60, None])
+    summary = ("load", 1, 2 * hour_ns, document)
+    connection.execute("INSERT INTO summaries VALUES (?, ?, ?, ?)", summary)
+    Store.open(path, FakeClock()).close()
+    with closing(StoreReader.open(path)) as reader:
+        first, second = reader.points("device", 0, 2**62)
+        ((loads,), _) = reader.loads(0, 2**62, edge_ns=0)
+    assert (first.rows, first.fields) == (360, {"cost": 1.5, "power_w": 100.0, "util_pct": 10.0})
+    assert (second.rows, second.newest_ns) == (10, 2 * hour_ns + 3000 * s)
+    assert second.fields == pytest.approx({"cost": 0.7, "power_w": 200.0, "util_pct": 45.0})
+    assert loads[0] == 2 * hour_ns
+    _, (text,) = query(path, "SELECT fields FROM hours ORDER BY time_ns")
+    assert "power_w_max=400.0,power_w_min=90.0" in text
+    assert "util_pct_max=60.0,util_pct_min=10.0,util_pct_rows=4i" in text
+    assert query(path, "SELECT line FROM set_aside") == [
+        (f"device,device=gpu0 [7 {2 * hour_ns + 120 * s}",)
+    ]
 
 
 def test_unknown_order_of_migrations_is_rejected(path, connection):

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from costprobe.adapters.store.cursors import RejectedLine
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
 from fakes.clock import FakeClock

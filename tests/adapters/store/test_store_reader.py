@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.store.database import StoreError
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import field_set, parse_field_set, render
 from costprobe.core.records import Point

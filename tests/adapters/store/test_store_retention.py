@@ -1,6 +1,6 @@
 """Old rows are deleted once every sink acknowledged them, or past the outbox retention."""
 
-from costprobe.adapters.store.hours import KeepSince, Retained
+from costprobe.adapters.store.retention import KeepSince, Retained
 from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
 from fakes.clock import FakeClock

@@ -254,7 +254,7 @@ def test_test_alert_needs_no_daemon(tmp_path):
         url.write_text(server.url)
         config.write_text(
             f'[store]\npath = "{tmp_path}/costprobe.db"\n[[notifier]]\nname = "ops"\nkind = "webhook"\n'
-            f'url_file = "{url}"\n[[notifier]]\nname = "chat"\nkind = "webhook"\nurl_file = "{url}2"\n'
+            f'url = "file:{url}"\n[[notifier]]\nname = "chat"\nkind = "webhook"\nurl = "file:{url}2"\n'
         )
         assert called(config, "alerts", "test", "ops").output == "ops: sent\n"
         url.with_name("ops.url2").write_text("https://hooks.slack.com/services/T/B/c4nary5ecret")

@@ -337,7 +337,7 @@ def test_doctor_reports_an_unreachable_database(host):
 
 def test_config_check_reports_every_error_as_json(tmp_path):
     config = tmp_path / "costprobe.toml"
-    config.write_text('[[probe]]\nname = "x"\nevry = "5m"\n[store]\nretention = "soon"\n')
+    config.write_text('[[probe]]\nname = "x"\nevry = "5m"\n[store]\noutbox_retention = "soon"\n')
     found = checked("config check", printed(config, "config", "check", code=2))
     assert (found["good"], len(found["problems"])) == (False, 2)
 

@@ -99,7 +99,7 @@ def test_calibration_of_a_server_is_within_a_tenth_of_its_device_time(tmp_path):
             f'[[service]]\nname = "chat"\nurl = "{server.url}"\nengine = "generic"\n'
             'devices = ["cpu"]\ncounters = { requests = "n_total" }\n'
             f'[[probe]]\nname = "p"\n{OPENAI}url = "{server.url}"\nmax_tokens = 4\nrequests = 4\n'
-            'load = { warmup = "1s", window = "5s", window_max = "8s", when_busy = "run" }\n'
+            'load = { warmup = "1s", window = "5s", when_busy = "run" }\n'
         )
         words = ("--in-flight", "4", "--tokens-in", "400", "--tokens-out", "40", "--yes", "--json")
         document = json.loads(called(config, "calibrate", "chat", *words).stdout)

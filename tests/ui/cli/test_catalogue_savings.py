@@ -35,7 +35,7 @@ def host(tmp_path, monkeypatch):
     def make(model, dmi=(), bodies=(), config=""):
         file = tmp_path / "costprobe.toml"
         file.write_text(
-            f'[store]\npath = "{tmp_path}/costprobe.db"\n[telemetry]\naggregate = "5m"\n{config}'
+            f'[store]\npath = "{tmp_path}/costprobe.db"\n[telemetry]\nevery = "30s"\n{config}'
         )
         store = Store.open(tmp_path / "costprobe.db", FakeClock())
         store.append(list(telemetry(model)))

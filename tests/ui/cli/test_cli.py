@@ -138,7 +138,7 @@ def test_trend_is_a_table_and_a_plot(costprobe, points):
     assert "\x1b" not in output
 
 
-def test_long_trend_is_sampled_unless_exact(costprobe, tmp_path):
+def test_long_trend_is_by_the_hour_unless_exact(costprobe, tmp_path):
     import time
 
     now_ns = time.time_ns()
@@ -146,20 +146,21 @@ def test_long_trend_is_sampled_unless_exact(costprobe, tmp_path):
     store.append(
         [
             Point("device", {"device": "gpu0"}, {"power_w": float(index)}, now_ns - index * 10**10)
-            for index in range(1, 8_001)
+            for index in range(1, 16_001)
         ]
     )
+    store.settle(now_ns, limit=99)
     store.close()
     trend_args = ("trend", "--field", "device.power_w", "--since", "2d")
-    sampled = costprobe(*trend_args)
-    assert "sampled: 2,00" in sampled
-    assert "--exact" in sampled
-    assert sampled.splitlines()[1].split()[2:4] == ["8,000", "1"]
+    hourly = costprobe(*trend_args)
+    assert "hours, evenly spaced" in hourly
+    assert "--exact" in hourly
+    assert int(hourly.splitlines()[1].split()[1].replace(",", "")) < 1500
     exact = costprobe(*trend_args, "--exact")
-    assert "sampled" not in exact
-    assert exact.splitlines()[1].split()[1] == "8,000"
+    assert "evenly" not in exact
+    assert exact.splitlines()[1].split()[1] == "16,000"
     (series,) = json.loads(costprobe(*trend_args, "--json"))["series"]
-    assert len(series["values"]) == 8_000
+    assert len(series["values"]) == 16_000
 
 
 def test_trend_as_json_and_csv_holds_every_value(costprobe, points):

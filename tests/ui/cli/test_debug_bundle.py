@@ -62,13 +62,13 @@ class Host:
             f'[store]\npath = "{folder}/costprobe.db"\n'
             "[telemetry]\ngpus = false\ncpu = true\n"
             '[[sink]]\napi = "v2"\nurl = "http://127.0.0.1:9/canary-path"\nbucket = "b"\n'
-            f'token_file = "{folder}/token"\n'
+            f'token = "file:{folder}/token"\n'
             '[[sink]]\nname = "second"\napi = "v2"\nurl = "http://127.0.0.1:9"\nbucket = "b"\n'
-            'token_credential = "sink2"\n'
+            'token = "credential:sink2"\n'
             '[[sink]]\nname = "third"\napi = "v1"\nurl = "http://127.0.0.1:9"\ndatabase = "d"\n'
-            f'user = "u"\npassword_file = "{folder}/password"\n'
-            f'[[notifier]]\nname = "hook"\nkind = "webhook"\nurl_file = "{folder}/url"\n'
-            f'key_file = "{folder}/key"\n'
+            f'user = "u"\npassword = "file:{folder}/password"\n'
+            f'[[notifier]]\nname = "hook"\nkind = "webhook"\nurl = "file:{folder}/url"\n'
+            f'key = "file:{folder}/key"\n'
             '[[price]]\nplan = "spot"\ncommand = ["/bin/true", "--token", "canary-argument"]\n'
             '[[price]]\nplan = "spot"\nname = "other"\n'
             'url = "http://127.0.0.1:9/price?key=canary-query"\nvalid_from = 2026-01-01\n'
@@ -152,9 +152,9 @@ def test_bundle_has_the_diagnostic_files_and_no_secret(bundled):
     assert store["migrations"][0].startswith("0001")
     assert json.loads(files["versions.json"])["packages"]["click"]
     config = files["config.toml"].decode()
-    assert f'token_file = "{host.folder}/token"' in config
+    assert f'token = "file:{host.folder}/token"' in config
     assert config.count("***") == 2
-    assert 'token_credential = "sink2"' in config
+    assert 'token = "credential:sink2"' in config
     doctor = files["doctor.txt"].decode()
     assert "sink second" in doctor
     assert "exit code 1" in doctor
@@ -192,13 +192,15 @@ def test_bundle_is_written_without_a_store_and_with_an_invalid_file(host):
     files = unpacked(file)
     assert set(files) == FILES
     assert not [name for name, content in files.items() if CANARY.encode() in content]
-    assert "sink[0].token: unknown key" in files["config.toml"].decode()
+    assert "sink[0].token: write where the token is" in files["config.toml"].decode()
     assert files["store.json"].startswith(b"not available: ")
     assert files["event.lp"].startswith(b"not available: ")
 
 
-def test_every_configured_secret_is_masked(host):
-    learn_secrets(parse(host.config.read_text(), host.config), host.env)
+def test_every_configured_secret_is_masked(host, monkeypatch):
+    for name in ("CREDENTIALS_DIRECTORY", "INFLUX_TOKEN"):
+        monkeypatch.setenv(name, host.env[name])
+    learn_secrets(parse(host.config.read_text(), host.config))
     for secret in (*host.secrets.values(), "canary-credential-4D", "canary-environment-5E"):
         assert REDACTOR(f"x {secret} y") == f"x {MASK} y"
     for part in ("canary-user", "canary-pw", "canary-T0", "canary-q"):

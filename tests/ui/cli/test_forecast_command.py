@@ -5,7 +5,7 @@ import time
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
@@ -135,8 +135,8 @@ def test_rolled_up_windows_count_in_full(forecast, tmp_path):
     ]
     forecast(windows, "--horizon", "9d")
     store = Store.open(tmp_path / "costprobe.db", FakeClock())
-    for hours_since_ns in (0, end_ns):
-        while not store.retain(KeepSince(end_ns, hours_since_ns, 0, 0), 10_000).is_done:
+    for sampled_since_ns in (0, end_ns):
+        while not store.retain(KeepSince(end_ns, sampled_since_ns, 0, 0), 10_000).is_done:
             pass
         (found,) = checked("forecast", forecast([], "--horizon", "9d", "--json"))
         assert found["history_d"] in (22, 23, 24)

@@ -166,7 +166,7 @@ def guarded(tmp_path):
 def test_created_user_may_only_write(costprobe, guarded, tmp_path):
     server, admin = guarded
     secret = tmp_path / "influxdb.password"
-    sink = v1(server, "d", 'user = "costprobe"', f'password_file = "{secret}"')
+    sink = v1(server, "d", 'user = "costprobe"', f'password = "file:{secret}"')
     shown = costprobe(sink, "setup", *admin)
     assert "would create: user costprobe" in shown
     assert not secret.exists()
@@ -192,7 +192,7 @@ def test_existing_password_file_is_used(costprobe, guarded, tmp_path):
     server, admin = guarded
     secret = tmp_path / "influxdb.password"
     secret.write_text("it's mine\n")
-    sink = v1(server, "d", 'user = "costprobe"', f'password_file = "{secret}"')
+    sink = v1(server, "d", 'user = "costprobe"', f'password = "file:{secret}"')
     costprobe(sink, "setup", "--apply", *admin)
     assert secret.read_text() == "it's mine\n"
     settings = config_of("v1", server.url, user="costprobe", secret_file=secret)
@@ -226,7 +226,7 @@ def organization(tmp_path):
 def test_v2_setup_creates_everything_once(costprobe, organization, tmp_path):
     server, admin = organization
     token = tmp_path / "write.token"
-    sink = v2(server, f'token_file = "{token}"')
+    sink = v2(server, f'token = "file:{token}"')
     shown = costprobe(sink, "setup", *admin)
     assert shown.count("would create: ") == 7
     assert server.changes == []
@@ -275,7 +275,7 @@ def test_different_retention_is_reported_and_kept(costprobe, organization):
 
 def test_token_that_cannot_be_stored_is_not_created(costprobe, organization, tmp_path):
     server, admin = organization
-    sink = v2(server, f'token_file = "{tmp_path}/nowhere/token"')
+    sink = v2(server, f'token = "file:{tmp_path}/nowhere/token"')
     stdout = costprobe(sink, "setup", "--apply", *admin, code=1)
     assert "nowhere/token: cannot be written" in stdout
     assert server.all("authorizations") == []

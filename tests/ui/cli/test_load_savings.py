@@ -15,7 +15,7 @@ from fakes.page_examples import missing_lines
 HOUR_NS = 3600 * NS_PER_S
 CONFIG = """
 [telemetry]
-aggregate = "5m"
+every = "30s"
 [[price]]
 plan = "on_demand"
 per = "device"

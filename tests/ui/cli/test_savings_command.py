@@ -5,7 +5,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.cases import check_all
@@ -74,7 +74,7 @@ def filled(folder, points):
     store = Store.open(path, FakeClock())
     store.append(points)
     now_ns = time.time_ns()
-    ages = KeepSince(now_ns - 7 * DAY_NS, now_ns - 30 * DAY_NS, 0, 0)
+    ages = KeepSince(now_ns - 7 * DAY_NS, now_ns - 90 * DAY_NS, 0, 0)
     while not store.retain(ages, 10_000).is_done:
         pass
     store.close()
@@ -191,7 +191,7 @@ def served(now_ns, days):
 def test_a_service_between_whose_requests_the_device_is_released(tmp_path):
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS
     config = (
-        '[telemetry]\naggregate = "5m"\n'
+        '[telemetry]\nevery = "30s"\n'
         '[[price]]\nplan = "on_demand"\nper = "device"\nper_hour = 3.6\n'
         '[[service]]\nname = "chat"\nurl = "http://127.0.0.1:9"\nengine = "vllm"\n'
         'devices = ["gpu0"]\n'

@@ -6,11 +6,10 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.core.records import NS_PER_S, Energy
 from costprobe.pricing.book import Prices, Terms
 from costprobe.pricing.plans import Rate
 from costprobe.probing.cost import ProbeState, account_run
-from costprobe.probing.rows import MeasuredRun
 from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.sweep import (
     CurvePoint,
@@ -20,6 +19,7 @@ from costprobe.ui.cli.sweep import (
     shown,
 )
 from fakes.command import called
+from fakes.runs import probe_run
 
 pytestmark = pytest.mark.processes
 
@@ -99,21 +99,13 @@ def test_sweep_rows_share_a_timestamp_and_mark_the_cheapest():
 
 def test_points_have_the_energy_and_cost_of_their_runs():
     runs = [
-        MeasuredRun(
-            ProbeResult(
-                probe="ranker", device="gpu0", batch=batch, latency_ms={"p50": 4.0}, samples=300,
-                stop_reason="runs", window_start_ns=0, window_end_ns=10 * NS_PER_S, inferences=1000,
-                has_energy_window=True, h2d_ms=0.1, busy_s=12.0,
-                fingerprint="aa", software={},
-            ),
-            Energy(energy_j, "counter", 0.06), "", {}, every_s=300, board="GPU-1",
-        )
+        probe_run(batch=batch, window_energy=Energy(energy_j, "counter", 0.06))
         for batch, energy_j in ((8, 500.0), (1, 2000.0))
-    ]  # fmt: skip
+    ]
     rate = Rate("on_demand", "USD", Decimal("3.6"), electricity_included=True, source="test")
     prices = Prices(Terms(rate, 0.0), None, None)
-    reports = [account_run(run, prices, ProbeState(), {}, 10 * NS_PER_S).report for run in runs]
-    curve = curve_of(reports, {(None, 1): 1 << 20}, ProbeConfig(name="ranker"), {})
+    priced = [account_run(run, prices, ProbeState(), 10 * NS_PER_S).run for run in runs]
+    curve = curve_of(priced, {(None, 1): 1 << 20}, ProbeConfig(name="ranker"), {})
     one, eight = curve.points
     assert (one.batch, one.peak_memory_bytes, eight.peak_memory_bytes) == (1, 1 << 20, None)
     assert (one.energy_per_inference_j, one.energy_method, one.energy_rel_err) == (

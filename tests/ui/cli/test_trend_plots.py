@@ -9,6 +9,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from costprobe.ui.cli.trend import trend_table
 from costprobe.ui.cli.views.plots import series_names, trend_plots
+from fakes.cases import check_all
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.terminal import on_terminal
@@ -129,3 +130,32 @@ def test_costs_of_each_basis_have_a_scale_of_their_own():
         *3 * ["$0.4"],
     ]
     assert lines[3].split() == ["s", "serving", "1", "$0.7", "$0.7", "-", *3 * ["$0.7"]]
+
+
+def test_any_finite_values_keep_the_frame():
+    cases = [
+        [5.0],
+        [0.0, 0.0],
+        [-1.234e-5, -1.2e-5],
+        [-1.7e308, 1.7e308],
+        [0.0, 2.225073858507203e-309],
+        [1.0] * 5_000,
+    ]
+
+    def check(values):
+        times_ns = [number * S for number in range(len(values))]
+        lines = trend_plots("power_w", [SeriesValues({"device": "gpu0"}, times_ns, values)])
+        inside = [found[1] for line in lines if (found := FRAME.search(line))]
+        assert len(inside) == 12
+        assert len({len(line) for line in inside}) == 1
+        assert any(line.strip() for line in inside)
+
+    check_all(check, cases)
+
+
+def test_single_outlier_does_not_flatten_the_curve():
+    many = [10.0] * 5_000
+    many[2_500] = 1e9
+    times_ns = [number * S for number in range(len(many))]
+    lines = trend_plots("power_w", [SeriesValues({"device": "gpu0"}, times_ns, many)])
+    assert "1e+09" not in "".join(lines)

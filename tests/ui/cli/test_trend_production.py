@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock

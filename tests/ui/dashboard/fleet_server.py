@@ -33,7 +33,7 @@ class FleetServer:
             self._servers.append(server)
             started.set()
 
-        self.thread = threading.Thread(target=serve, args=(made, listening, take))
+        self.thread = threading.Thread(target=serve, args=(made.app, listening, take))
         self.thread.start()
         assert started.wait(TIMEOUT_S)
 
@@ -56,6 +56,7 @@ class FleetServer:
         self._servers[0].should_exit = True
         self.thread.join(TIMEOUT_S)
         assert not self.thread.is_alive()
+        self.figures.close()
 
 
 def parts_of(answer):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from costprobe.adapters.store.read import StoreReader
+from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import make_point
 from dashboard_samples import (
     BUDGETS,
@@ -98,21 +99,19 @@ def test_downsampled_cost_of_a_service_is_a_ratio_of_sums(page, store, clock):
     assert (min(series["lows"]), max(series["highs"])) == (0.005, 0.5)
 
 
-def test_trend_above_the_row_limit_is_marked_as_sampled(kept_page, kept_store):
-    path = "/api/trend?field=device.power_w&since=24h"
-    assert kept_page.json(f"{path}&rows=5000")["sampled"] is False
-    found = kept_page.json(f"{path}&rows=300")
-    assert found["sampled"] is True
-    stored = {
-        (r.tags["device"], r.time_ns // 10**6): r.fields["power_w"]
-        for r in rows_of(kept_store, "device")
-    }
-    assert len(found["series"]) == len(DEVICES)
-    for series in found["series"]:
-        device = series["tags"]["device"]
-        assert 90 <= series["samples"] <= 102
-        for time_ms, value in zip(series["times_ms"], series["values"], strict=True):
-            assert stored[device, time_ms] == value
+def test_trend_above_the_row_limit_is_by_the_hour(page, store, clock):
+    now_ns = clock.time_ns()
+    times_ns = range(now_ns - 86_400 * NS_PER_S, now_ns, 60 * NS_PER_S)
+    store.append(Point("device", {"device": "gpu7"}, {"power_w": 9.0}, at) for at in times_ns)
+    store.settle(now_ns, limit=99)
+    path = "/api/trend?field=device.power_w&since=24h&device=gpu7"
+    assert page.json(f"{path}&rows=5000")["hourly"] is False
+    found = page.json(f"{path}&rows=300")
+    assert found["hourly"] is True
+    (series,) = found["series"]
+    # Hours, and the minutes of those that have not settled.
+    assert 21 + 120 <= series["samples"] <= 22 + 180
+    assert set(series["values"]) == {9.0}
 
 
 def test_short_trend_is_complete_and_filtered_by_tag(kept_page, kept_store):

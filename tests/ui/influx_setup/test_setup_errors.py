@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from costprobe.adapters.host.redaction import REDACTOR
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.influx import InfluxClient
 from costprobe.ui.influx_setup.steps import SetupError, SetupOptions, write_new_secret
@@ -17,14 +18,16 @@ OPTIONS = SetupOptions(keep_s=86400.0, keep_hourly_s=86400.0)
 
 @contextlib.contextmanager
 def influxql(url, timeout_s=5.0):
+    REDACTOR.learn(SECRET)
     config = config_of("v1", url, timeout_s=timeout_s)
-    api = InfluxqlApi(config, SystemClock(), {"Authorization": f"Basic {SECRET}"}, [SECRET])
+    api = InfluxqlApi(config, SystemClock(), {"Authorization": f"Basic {SECRET}"})
     yield lambda: api.query("SHOW DATABASES")
     api.close()
 
 
 @contextlib.contextmanager
 def v2_setup(url, timeout_s=5.0):
+    REDACTOR.learn(SECRET)
     config = config_of("v2", url, timeout_s=timeout_s)
     client = InfluxClient(config, config.org, SystemClock())
     client.use_token(SECRET)
@@ -98,11 +101,12 @@ def test_secret_in_a_response_is_not_shown(setup_against):
 
 
 def test_secret_of_a_statement_is_not_shown():
+    REDACTOR.learn("hunter2")
     words = b'{"results": [{"error": "error parsing query: hunter2"}]}'
     with answering(200, words) as server:
-        api = InfluxqlApi(config_of("v1", server.url), SystemClock(), {}, [])
+        api = InfluxqlApi(config_of("v1", server.url), SystemClock(), {})
         with pytest.raises(SetupError) as caught:
-            api.query("CREATE USER a WITH PASSWORD 'hunter2'", "hunter2")
+            api.query("CREATE USER a WITH PASSWORD 'hunter2'")
         api.close()
     assert "hunter2" not in str(caught.value)
 

@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 
 import pytest
 from costprobe.adapters.store.read import SeriesValues
-from costprobe.spend.query import Usual
 from costprobe.ui.report.gather import HOUR_NS as HOUR
 from costprobe.ui.report.gather import Period, spent
 from fakes.command import called
@@ -105,7 +104,7 @@ def test_spend_by_a_label_of_the_hosts_uses_the_devices():
         for hour in hours:
             series.add(hour * HOUR, 1.0)
         costs.append(series)
-    (spend,) = spent(costs, [], whole, Usual(3600.0), "team")
+    (spend,) = spent(costs, [], whole, 3600.0, "team")
     assert {part.name: float(part.amount) for part in spend.by_label} == {"a": 2.0, "b": 2.0}
 
 

@@ -7,8 +7,8 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.core.periods import DAY_NS, HOUR_NS
 from costprobe.core.records import Point
-from costprobe.spend.evaluate import budget_overviews
-from costprobe.spend.query import LATE_NS, Usual
+from costprobe.spend.evaluate import SpendBooks, budget_overviews
+from costprobe.spend.query import LATE_NS
 from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.report.gather import DRAWN, Period, drawn_in, spent
 from fakes.clock import FakeClock
@@ -44,7 +44,7 @@ def reader_of(tmp_path):
 
 def spend_of(reader):
     costs = reader.values("device", "cost", 0, 2**62)
-    return {one.currency: one for one in spent(costs, (), PERIOD, Usual(EVERY_S), lambda *_: "?")}
+    return {one.currency: one for one in spent(costs, (), PERIOD, EVERY_S, lambda *_: "?")}
 
 
 def test_constant_spend_with_unequal_coverage_is_no_change(reader_of):
@@ -81,7 +81,8 @@ def test_coverage_of_a_report_is_that_of_a_forecast(reader_of):
     budget = BudgetConfig.model_validate({"name": "b", "amount": 100, "period": "month"})
     with reader_of(rows("gpu0", 3.6, range(48), minutes=5), rows("gpu1", 3.6, range(24))) as reader:
         spend = spend_of(reader)["USD"]
-        (overview,) = budget_overviews((), Usual(EVERY_S), reader, [budget], PERIOD.until_ns)
+        books = SpendBooks((), EVERY_S)
+        (overview,) = budget_overviews(books, reader, [budget], PERIOD.until_ns)
     assert spend.coverage == pytest.approx((5 / 60 + 0.5) / 2, rel=1e-3)
     assert spend.coverage == pytest.approx(overview.status.coverage)
     assert float(spend.total) == pytest.approx(overview.status.spent)
@@ -94,7 +95,7 @@ def test_emissions_state_the_time_for_which_they_are_known(reader_of):
     ) as reader:
         around_ns = PERIOD.since_ns - LATE_NS, PERIOD.until_ns + LATE_NS
         totals = reader.hourly_sums("device", DRAWN, *around_ns, cuts_ns=PERIOD)
-    drawn = drawn_in(totals, PERIOD, Usual(EVERY_S))
+    drawn = drawn_in(totals, PERIOD, EVERY_S)
     assert drawn.energy_j == pytest.approx(0.36 * 48 * 3.6e6)
     assert drawn.carbon_g == pytest.approx(0.5 * ROWS_PER_HOUR * 12)
     assert (drawn.energy_coverage, drawn.carbon_coverage) == pytest.approx((1.0, 0.25))

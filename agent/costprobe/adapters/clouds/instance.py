@@ -24,10 +24,9 @@ from threading import Lock
 from typing import Final
 
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.access import Destination, ExchangeLimits
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import UnusableInputError, bounded_object, read_regular
 from costprobe.core.records import Instance, Market
 

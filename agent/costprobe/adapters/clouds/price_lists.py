@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import Field
 
 from costprobe.adapters.clouds.regions import AWS_LOCATIONS
-from costprobe.adapters.host.redaction import read_secret
+from costprobe.adapters.http.access import Key, one_form
 from costprobe.core.config.fields import Currency, SourceConfig, matching
 from costprobe.core.outside import bounded_json
 from costprobe.core.records import NS_PER_S
@@ -60,6 +60,8 @@ class PriceListConfig(SourceConfig):
         currency: ISO 4217 code.
     """
 
+    removed: ClassVar = one_form("key")
+
     plan: str
     currency: Currency
     api: Literal["aws", "azure", "gcp", "catalogue"] | None = Field(
@@ -89,10 +91,10 @@ class PriceListConfig(SourceConfig):
         ),
         examples=[{"2E27-4F75-95CD": Decimal(4)}],
     )
-    key_file: Path | None = Field(
+    key: Key | None = Field(
         None,
-        description="File with the API key (gcp).",
-        examples=["/etc/costprobe/google.key"],
+        description="Location of the API key (gcp).",
+        examples=["file:/etc/costprobe/google.key"],
     )
 
 
@@ -111,14 +113,14 @@ def api_price(query: PriceListConfig, get: Get, timeout_s: float, now_ns: int) -
     """
     end_s = time.monotonic() + timeout_s
     instance, region = query.instance or "", query.region or ""
-    if query.api == "gcp":
-        return _gcp_price(query, get, end_s + _GCP_MORE_TIMES * timeout_s, now_ns)
     found: list[Decimal] = []
-    if query.api == "aws":
-        place = quote(AWS_LOCATIONS[region], safe="()")
-        text = get(f"{query.url or AWS_URL}/{place}/Linux/index.json", {}, timeout_s)
-        found = _aws_prices(text, instance, region)
-    else:
+    with _as_documented():
+        if query.api == "gcp":
+            return _gcp_price(query, get, end_s + _GCP_MORE_TIMES * timeout_s, now_ns)
+        if query.api == "aws":
+            place = quote(AWS_LOCATIONS[region], safe="()")
+            text = get(f"{query.url or AWS_URL}/{place}/Linux/index.json", {}, timeout_s)
+            return only_price(_aws_prices(text, instance, region), f"{instance} in {region}")
         host, url = urlsplit(query.url or AZURE_URL).netloc, _azure_url(query)
         for _ in range(_PAGES_MAX):
             text = get(url, {}, _left_s(end_s))
@@ -146,10 +148,10 @@ def _azure_url(query: PriceListConfig) -> str:
 
 
 def _gcp_price(query: PriceListConfig, get: Get, end_s: float, now_ns: int) -> Decimal:
-    if query.key_file is None:
-        raise ValueError("no key_file")
+    if query.key is None:
+        raise ValueError("no key")
     # In a header: a key in the URL would be in the logs of proxies.
-    headers = {"X-Goog-Api-Key": read_secret(query.key_file, "API key")}
+    headers = {"X-Goog-Api-Key": query.key.read()}
     found: dict[str, Decimal] = {}
     parameters = {
         "currencyCode": query.currency,
@@ -184,12 +186,12 @@ def _aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
     Raises:
         ValueError: It is no such map.
     """
-    offers = _values(_values_of(_object(text), "regions").get(AWS_LOCATIONS[region]))
+    offers = _object(text)["regions"].get(AWS_LOCATIONS[region])
     if not offers:
         raise ValueError(f"has no list of {region}")
     return [
-        _price(offer.get("price"))
-        for offer in offers
+        _price(offer["price"])
+        for offer in offers.values()
         if _same(offer.get("Instance Type"), instance)
         and offer.get("Operating System") == "Linux"
         and offer.get("Pre Installed S/W") in (None, "NA")
@@ -211,7 +213,7 @@ def _azure_prices(text: str, query: PriceListConfig, now_ns: int) -> tuple[list[
     """
     document = _object(text)
     prices = []
-    for item in _objects(document, "Items"):
+    for item in document["Items"]:
         kinds = "".join(f"{item.get(key)}" for key in ("productName", "skuName", "meterName"))
         kind = "".join(kinds.split()).lower()
         if (
@@ -226,7 +228,7 @@ def _azure_prices(text: str, query: PriceListConfig, now_ns: int) -> tuple[list[
             currency = item.get("currencyCode")
             if currency != query.currency:
                 raise ValueError(f"its prices are in {currency}, the plan in {query.currency}")
-            prices.append(_price(item.get("retailPrice")))
+            prices.append(_price(item["retailPrice"]))
     return prices, str(document.get("NextPageLink") or "")
 
 
@@ -267,18 +269,17 @@ def _gcp_prices(
     """
     document = _object(text)
     prices = {}
-    for sku in _objects(document, "skus"):
-        name = sku.get("skuId")
+    for sku in document["skus"]:
+        name = sku["skuId"]
         if name not in skus:
             continue
         rates = []
-        for pricing in in_force(_objects(sku, "pricingInfo"), "effectiveTime", now_ns):
-            expression = _values_of(pricing, "pricingExpression")
-            hours = _GCP_UNITS.get(str(expression.get("usageUnit")))
+        for pricing in in_force(sku["pricingInfo"], "effectiveTime", now_ns):
+            expression = pricing["pricingExpression"]
+            hours = _GCP_UNITS.get(expression["usageUnit"])
             if hours is None:
                 raise ValueError(f"SKU {name} is not priced by the hour or the month")
-            for tier in _objects(expression, "tieredRates"):
-                unit = _values_of(tier, "unitPrice")
+            for unit in (tier["unitPrice"] for tier in expression["tieredRates"]):
                 if unit.get("currencyCode") != currency:
                     raise ValueError(f"SKU {name} has no price in {currency}, the plan's currency")
                 nanos = _NANO * _number(unit.get("nanos", 0))
@@ -287,27 +288,28 @@ def _gcp_prices(
     return prices, str(document.get("nextPageToken") or "")
 
 
-def aws_price_list(
-    document: Mapping[str, Any], currency: str | None, now_ns: int
-) -> Iterator[Decimal]:
-    """Yield the on-demand prices in force in the output of `aws pricing get-products`.
+def aws_price_list(document: Mapping[str, Any], currency: str | None, now_ns: int) -> list[Decimal]:
+    """Return the on-demand prices in force in the output of `aws pricing get-products`.
 
     Source: AWS, "Price List Query API: GetProducts". A product is an object, or its JSON as text.
 
     Raises:
         ValueError: It is no such output, or has no price in the currency.
     """
-    for entry in document["PriceList"]:
-        product = _object(entry) if isinstance(entry, str) else entry
-        terms = _values(_values_of(product, "terms").get("OnDemand"))
-        for term in in_force(terms, "effectiveDate", now_ns):
-            for dimension in _values(term.get("priceDimensions")):
-                per_unit = dimension.get("pricePerUnit")
-                if dimension.get("unit") != "Hrs" or not isinstance(per_unit, dict):
-                    continue
-                if currency is not None and currency not in per_unit:
-                    raise ValueError(f"its prices are not in {currency}, the plan's currency")
-                yield _price(per_unit[currency or next(iter(per_unit))])
+    found = []
+    with _as_documented():
+        for entry in document["PriceList"]:
+            product = _object(entry) if isinstance(entry, str) else entry
+            on_demand = product["terms"].get("OnDemand", {}).values()
+            for term in in_force(on_demand, "effectiveDate", now_ns):
+                for dimension in term["priceDimensions"].values():
+                    per_unit = dimension["pricePerUnit"]
+                    if dimension["unit"] != "Hrs":
+                        continue
+                    if currency is not None and currency not in per_unit:
+                        raise ValueError(f"its prices are not in {currency}, the plan's currency")
+                    found.append(_price(per_unit[currency or next(iter(per_unit))]))
+    return found
 
 
 def only_price(prices: Collection[Decimal], words: str) -> Decimal:
@@ -339,22 +341,13 @@ def _object(text: str) -> dict[str, Any]:
     return document
 
 
-def _objects(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    values = document.get(key)
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise ValueError(f"has no list {key}")
-    return values
-
-
-def _values_of(document: object, key: str) -> dict[str, Any]:
-    value = document.get(key) if isinstance(document, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def _values(document: object) -> list[dict[str, Any]]:
-    """Return the objects in an object."""
-    values = document.values() if isinstance(document, dict) else ()
-    return [value for value in values if isinstance(value, dict)]
+@contextmanager
+def _as_documented() -> Iterator[None]:
+    """Give one error for what a document lacks."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError):
+        raise ValueError("its content is not as documented") from None
 
 
 def _number(value: object) -> Decimal:

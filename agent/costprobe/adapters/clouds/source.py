@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 from costprobe.adapters.clouds.price_lists import PriceListConfig, api_price
 from costprobe.adapters.host.processes import kill_marked, new_mark
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, environment_proxy
+from costprobe.adapters.http.access import Destination, ExchangeLimits, environment_proxy
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.outside import UnusableInputError, decoded_text, read_regular
 
@@ -72,7 +71,7 @@ def read_price_list(query: PriceListConfig, timeout_s: float = TIMEOUT_S) -> str
     """
     try:
         return f"{api_price(query, _get, timeout_s, time.time_ns()):f}"
-    except ValueError as error:
+    except (ValueError, DeliveryError) as error:
         raise SourceError(f"price list {query.api}: {outside_text(str(error))}") from None
 
 
@@ -91,7 +90,6 @@ def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> str:
         raise_for_status(
             response,
             now_s=time.time(),
-            secrets=destination.secrets,
             is_tls=destination.is_tls,
             name=host,
         )

@@ -24,13 +24,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import CaFile, WithHeaders, WithToken
+from costprobe.adapters.http.access import CaFile, Password, WithHeaders, WithToken, one_form
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Name, Section, key, matching
 from costprobe.core.schema import SCHEMA
 
@@ -184,6 +183,11 @@ class _Database(Section):
 class FleetConfig(WithHeaders, WithToken, _Database):
     """The database with the rows of all hosts."""
 
+    removed: ClassVar = {
+        **one_form("password"),
+        "max_groups": "an answer has at most 16 MiB and 500,000 values",
+    }
+
     database: Label | None = Field(
         None,
         description=(
@@ -223,10 +227,10 @@ class FleetConfig(WithHeaders, WithToken, _Database):
         examples=[["replica"]],
     )
     user: Label | None = Field(None, description="User.", examples=["reader"])
-    password_file: Path | None = Field(
+    password: Password | None = Field(
         None,
-        description="File with the user's password.",
-        examples=["/etc/costprobe/fleet.password"],
+        description="Location of the user's password.",
+        examples=["file:/etc/costprobe/fleet.password"],
     )
     ca_file: CaFile = None
     host_url: Annotated[str, _HOST_URL] | None = Field(
@@ -243,12 +247,6 @@ class FleetConfig(WithHeaders, WithToken, _Database):
     silent_after_s: Duration = key(
         "silent_after", 300.0, ge=120, description="A host without a row for so long is silent."
     )
-    max_groups: int = Field(
-        100_000,
-        ge=100,
-        le=400_000,
-        description="Most groups of an answer, such as devices; beyond it a command fails.",
-    )
 
     @model_validator(mode="after")
     def _belongs_together(self) -> FleetConfig:
@@ -260,8 +258,8 @@ class FleetConfig(WithHeaders, WithToken, _Database):
             raise ValueError('retention_policy belongs to kind "influxql"; remove it')
         if self.kind == "influxql" and (self.tenant or self.replica_labels):
             raise ValueError("tenant and replica_labels belong to PromQL; remove them")
-        if self.user and (self.token_file or self.token_credential):
-            raise ValueError("give user, token_file or token_credential, one of them")
-        if self.password_file and self.user is None:
-            raise ValueError("password_file needs a user; add user")
+        if self.user and self.token:
+            raise ValueError("give user or token, one of them")
+        if self.password and self.user is None:
+            raise ValueError("password needs a user; add user")
         return self

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import time
 from abc import ABC, abstractmethod
@@ -22,11 +21,9 @@ from costprobe.adapters.databases.question import FleetAnswer, FleetConfig, Grou
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import (
     Destination,
-    FurtherHeaders,
-    Secret,
+    ExchangeLimits,
     basic,
     bearer,
-    credentials_folder,
 )
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import (
@@ -39,14 +36,13 @@ from costprobe.adapters.http.errors import (
     json_object,
     raise_for_status,
 )
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.clock import Clock
 from costprobe.core.outside import MAX_BYTES, OversizedInputError, UnusableInputError, bounded_json
 from costprobe.core.periods import HOUR_NS, iso
 from costprobe.core.records import NS_PER_S
 
 _HINTS: Final = Hints(
-    unauthorized="check token_file, password_file or key_file of [fleet]",
+    unauthorized="check token, password or key of [fleet]",
     not_found="check url, kind and tenant of [fleet]",
     unexpected="check url and kind of [fleet]",
 )
@@ -90,15 +86,12 @@ class Transport:
 
     def __init__(self, config: FleetConfig, clock: Clock) -> None:
         self._config, self._clock = config, clock
-        folder = credentials_folder(os.environ)
-        self._password = Secret("password", config.password_file, None, folder)
-        self._token = config.token(folder)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s, max_body_bytes=MAX_BYTES + 1)
         self._http = HttpClient(
             limits,
             ca_file=config.ca_file,
             keep=PARALLEL,
-            further_headers=FurtherHeaders(config, folder),
+            further_headers=config.sent_headers,
         )
 
     def post(self, path: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -112,7 +105,7 @@ class Transport:
             Rejected: It rejected the query, or its answer is too large or no JSON object.
             Misconfigured: URL, certificates or credentials are wrong.
         """
-        headers, secrets = self._headers()
+        headers = self._headers()
         destination = Destination.parse(self._config.url.rstrip("/") + path)
         response = self._http.request(
             "POST",
@@ -124,7 +117,6 @@ class Transport:
             raise_for_status(
                 without_query(response),
                 now_s=self._clock.time_ns() / NS_PER_S,
-                secrets=secrets,
                 hints=_HINTS,
                 is_tls=destination.is_tls,
                 name=destination.name,
@@ -146,19 +138,18 @@ class Transport:
         """Close the connection."""
         self._http.close()
 
-    def _headers(self) -> tuple[dict[str, str], list[str]]:
-        """Return the headers, and the secrets in them."""
+    def _headers(self) -> dict[str, str]:
         config = self._config
         headers = {}
         if config.tenant is not None and config.kind == "prometheus":
             headers["X-Scope-OrgID"] = config.tenant
         if config.user is not None:
-            authorization, secrets = basic(config.user, self._password)
+            authorization = basic(config.user, config.password)
         else:
             # InfluxDB 2.x does not accept the scheme Bearer.
             scheme = "Token" if config.kind == "influxql" else "Bearer"
-            authorization, secrets = bearer(self._token, scheme)
-        return headers | authorization, secrets
+            authorization = bearer(config.token, scheme)
+        return headers | authorization
 
 
 def without_query(response: HttpResponse) -> HttpResponse:
@@ -276,10 +267,6 @@ class FleetReader(ABC):
             for span, error in joined(missing)
         ]
         rows = merged(question, [answer.rows for answer in answers])
-        if len(rows) > self._config.max_groups and not question.every_s:
-            raise Rejected(
-                f"the answer has {len(rows):,} groups, more than fleet.max_groups; ask for fewer hosts"
-            )
         shown = dict.fromkeys(outside_text(problem) for problem in problems)
         return FleetAnswer(rows, tuple(list(shown)[:_PROBLEMS_MAX]))
 

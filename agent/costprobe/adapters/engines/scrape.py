@@ -17,7 +17,8 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
+from itertools import islice
 from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -35,25 +36,22 @@ from costprobe.adapters.engines.exposition import (
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, FurtherHeaders, bearer
+from costprobe.adapters.http.access import Destination, ExchangeLimits, bearer
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, HttpResponse, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import UnusableInputError, bounded_json
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, Measure
 
 MAX_MODEL_CHARS = 200
 _LABEL = re.compile(r'([A-Za-z_]\w*)="([^"{}\\]*)"')
-_SCALES = (
-    (re.compile(r"_(us|microseconds)(_total|_sum)?"), 1e-6),
-    (re.compile(r"_(ms|milliseconds)(_total|_sum)?"), 1e-3),
-    (re.compile(r"_(ns|nanoseconds)(_total|_sum)?"), 1e-9),
-)
+_UNIT = re.compile(r"_(us|microseconds|ms|milliseconds|ns|nanoseconds)(_total|_sum)?$")
+# Seconds, by the first letters of a unit.
+_SCALES = {"us": 1e-6, "mic": 1e-6, "ms": 1e-3, "mil": 1e-3, "ns": 1e-9, "nan": 1e-9}
 _TIMES = ("prefill_s", "decode_s", "compute_s", "decode_request_s", "compute_request_s")
 _OK = 200
 _HINTS = Hints(
-    unauthorized="check token_file",
+    unauthorized="check token",
     not_found="check the path, and that metrics are enabled",
 )
 # Builds of llama-server that answer /metrics while they sleep, without a restart of their idle timer.
@@ -93,7 +91,10 @@ class MeasureSeries:
     series: Mapping[Labels, SeriesValue]
 
 
-@dataclass(frozen=True, slots=True)
+SeriesKey = tuple[Measure, str, Labels]
+
+
+@dataclass(frozen=True)
 class CounterReading:
     """The counters of one server at an instant.
 
@@ -108,6 +109,15 @@ class CounterReading:
     missing: tuple[str, ...]
     started_s: float | None
     gauges: Mapping[Gauge, float] = field(default_factory=dict)
+
+    @cached_property
+    def series(self) -> dict[SeriesKey, SeriesValue]:
+        """All series of its measures, by measure, counter and labels."""
+        return {
+            (measure, counted.counter, labels): value
+            for measure, counted in self.measures.items()
+            for labels, value in counted.series.items()
+        }
 
 
 def engine_of(endpoint: MetricsEndpoint) -> Engine:
@@ -182,50 +192,38 @@ def _counted(
     unnamed: str,
 ) -> MeasureSeries | None:
     """Return the first counter with values, or else the first one that is declared."""
-    for counter in counters:
-        for name in engine.spellings(counter.name):
-            if name in exposition.samples:
-                series = _series(exposition, name, counter, engine, unnamed)
-                for added in counter.plus:
-                    series |= _added(exposition, added, engine, unnamed)
-                if models is not None:
-                    series = {
-                        labels: value
-                        for labels, value in series.items()
-                        if value.model in models or not _names_model(labels, engine)
-                    }
-                return MeasureSeries(name, series)
-    for counter in counters:
-        for name in engine.spellings(counter.name):
-            if exposition.type_of(name) is not None:
-                return MeasureSeries(name, {})
-    return None
+    spellings = [(name, counter) for counter in counters for name in engine.spellings(counter.name)]
+    for name, counter in spellings:
+        if name in exposition.samples:
+            series: dict[Labels, SeriesValue] = {}
+            for part in (counter, *counter.plus):
+                series |= _series(exposition, part, engine, unnamed)
+            if models is not None:
+                series = {
+                    labels: value
+                    for labels, value in series.items()
+                    if value.model in models or not _names_model(labels, engine)
+                }
+            return MeasureSeries(name, series)
+    declared = (name for name, _ in spellings if exposition.type_of(name) is not None)
+    return next((MeasureSeries(name, {}) for name in declared), None)
 
 
 def _series(
-    exposition: Exposition, name: str, counter: Counter, engine: Engine, unnamed: str
+    exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
 ) -> dict[Labels, SeriesValue]:
-    """The matching series of an exposed metric."""
+    """The matching series of an exposed counter, under its name, which distinguishes those that are added."""
+    exposed = (name for name in engine.spellings(counter.name) if name in exposition.samples)
     return {
-        sample.labels: SeriesValue(
+        (*sample.labels, ("__name__", name)): SeriesValue(
             sample.value * counter.scale,
             _model(sample, engine.model_label) or unnamed,
             sample.created_s,
         )
+        for name in islice(exposed, 1)
         for sample in _of_lowest_rank(exposition.samples[name], counter.one_of)
         if _matches(dict(sample.labels), counter)
     }
-
-
-def _added(
-    exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
-) -> dict[Labels, SeriesValue]:
-    """The series of a counter that is added to another, distinguished from them by its name."""
-    for name in engine.spellings(counter.name):
-        if name in exposition.samples:
-            series = _series(exposition, name, counter, engine, unnamed)
-            return {(*labels, ("__name__", name)): value for labels, value in series.items()}
-    return {}
 
 
 def _model(sample: CounterSample, label: str) -> str:
@@ -325,7 +323,8 @@ def generic_engine(config: CountersConfig) -> Engine:
 
 def _scale(name: str) -> float:
     """Return seconds per count, by the unit suffix of the name; 1 without a suffix."""
-    return next((scale for ending, scale in _SCALES if re.search(f"{ending.pattern}$", name)), 1.0)
+    unit = _UNIT.search(name)
+    return 1.0 if unit is None else _SCALES[unit[1][:3]]
 
 
 def engine_of_page(body: bytes) -> str | None:
@@ -361,18 +360,17 @@ class MetricsFetcher:
 
     Args:
         endpoint: Its engine, timeout, token and certificates.
-        credentials: Where systemd stored this process's credentials; None without any.
     """
 
-    def __init__(self, endpoint: MetricsEndpoint, credentials: Path | None) -> None:
-        self._token = endpoint.token(credentials)
+    def __init__(self, endpoint: MetricsEndpoint) -> None:
+        self._token = endpoint.token
         limits = ExchangeLimits(
             endpoint.timeout_s, endpoint.timeout_s, max_body_bytes=MAX_BYTES + 1
         )
         self._client = HttpClient(
             limits,
             ca_file=endpoint.ca_file,
-            further_headers=FurtherHeaders(endpoint, credentials),
+            further_headers=endpoint.sent_headers,
         )
         self._sleeps = engine_of(endpoint).sleeps
         self._pages: dict[str, bytes] = {}
@@ -439,12 +437,10 @@ class MetricsFetcher:
         headers = {"Accept": "text/plain;version=0.0.4", **headers}
         try:
             destination = Destination.parse(url).unnamed()
-            authorization, secrets = bearer(self._token)
+            authorization = bearer(self._token)
             response = self._client.request("GET", destination, headers | authorization)
             # Scrapes are not retried: only the message is used.
-            raise_for_status(
-                response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
-            )
+            raise_for_status(response, now_s=0.0, hints=_HINTS, is_tls=destination.is_tls)
         except DeliveryError as error:
             raise ScrapeError(error.reason) from None
         return _body(response)

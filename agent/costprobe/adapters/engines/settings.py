@@ -17,6 +17,7 @@ from costprobe.adapters.http.access import (
 from costprobe.core.config.fields import Duration, Section, has_port, key, matching
 
 MAX_REPLICAS = 64
+TIMEOUT_S = 5.0
 _URL = re.compile(r"(https?://[^/@\s?#]+)(/[^\s?#]*)?(\?model=[^\s?#&]+)?")
 # A metric's name, perhaps with labels that it must have: name{label="value",other="value"}.
 _LABEL = r'[A-Za-z_]\w*="[^"{}\\]*"'
@@ -43,7 +44,7 @@ def _with_path(url: str, path: str) -> str:
     if match is None or not has_port(url) or len(url) > 500:  # noqa: PLR2004 - no real one is longer
         raise ValueError(
             "a URL is http(s)://host:port/path with a port from 1 to 65535, without user, fragment or"
-            " query but ?model=NAME, or unix:/path/of/socket; a token goes into token_file"
+            " query but ?model=NAME, or unix:/path/of/socket; a token goes into token"
         )
     return f"{match[1]}{path if match[2] in (None, '/') else match[2]}{match[3] or ''}"
 
@@ -173,8 +174,8 @@ class MetricsEndpoint(WithHeaders, WithToken, _Server):
         description='Which metrics to read, for `engine = "generic"`.',
         examples=[{"requests": "my_requests_total"}],
     )
-    timeout_s: Duration = key("timeout", 5.0, description="Timeout of a whole scrape.")
     ca_file: CaFile = None
+    every_s: Duration = key("every", 15.0, description="Time between two scrapes.")
 
     @field_validator("url")
     @classmethod
@@ -196,3 +197,8 @@ class MetricsEndpoint(WithHeaders, WithToken, _Server):
                 ' remove them, or write engine = "generic"'
             )
         return self
+
+    @property
+    def timeout_s(self) -> float:
+        """Longest time of a scrape in s."""
+        return min(TIMEOUT_S, self.every_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from costprobe.core.schema import Measure
 
@@ -122,127 +122,122 @@ _GAUGES: Mapping[Gauge, str] = {
 _HITS = ("device_hit", "host_hit", "storage_hit")
 # With the passes of speculative decoding.
 _DECODE = ("decode", "target_verify", "draft_extend", "eagle_draft", "eagle_draft_extend")
+_TOKENS: tuple[Measure, ...] = ("requests", "tokens_in", "tokens_out")
+_Written = str | Counter | tuple[str | Counter, ...]
 
-SGLANG = Engine(
-    name="sglang",
-    counters={
-        "requests": (Counter("sglang:num_requests_total"),),
-        "errors": (Counter("sglang:num_aborted_requests_total"),),
+
+def _engine(
+    name: str,
+    prefix: str,
+    counters: Mapping[Measure, _Written],
+    *,
+    model_label: str = "model_name",
+    required: tuple[Measure, ...] = ("requests",),
+    **more: Any,  # noqa: ANN401 - attributes of an engine
+) -> Engine:
+    """Return an engine whose series begin with their first count; a counter may be written as its name."""
+    ways = {
+        measure: written if isinstance(written, tuple) else (written,)
+        for measure, written in counters.items()
+    }
+    return Engine(
+        name,
+        {
+            measure: tuple(Counter(way) if isinstance(way, str) else way for way in written)
+            for measure, written in ways.items()
+        },
+        required,
+        model_label,
+        prefix,
+        counts_begin_at_zero=True,
+        **more,
+    )
+
+
+def _of_ranks(name: str, label: str, *texts: str, plus: tuple[Counter, ...] = ()) -> Counter:
+    return Counter(name, only={label: texts}, one_of=_RANKS, plus=plus)
+
+
+SGLANG = _engine(
+    "sglang",
+    "sglang:",
+    {
+        "requests": "sglang:num_requests_total",
+        "errors": "sglang:num_aborted_requests_total",
         # The last of the alternatives increases only when a request finishes.
         "tokens_in": (
             # Without what is computed again after a retraction.
-            Counter(
-                "sglang:prefill_effective_tokens_total",
-                only={"mode": ("input", *_HITS)},
-                one_of=_RANKS,
-            ),
-            Counter(
-                "sglang:realtime_tokens_total",
-                only={"mode": ("prefill_compute", "prefill_cache")},
-                one_of=_RANKS,
-            ),
-            Counter("sglang:prompt_tokens_total"),
+            _of_ranks("sglang:prefill_effective_tokens_total", "mode", "input", *_HITS),
+            _of_ranks("sglang:realtime_tokens_total", "mode", "prefill_compute", "prefill_cache"),
+            "sglang:prompt_tokens_total",
         ),
         "tokens_out": (
-            Counter(
+            # Prefill generates the first token of each request.
+            _of_ranks(
                 "sglang:realtime_tokens_total",
-                only={"mode": ("decode",)},
-                one_of=_RANKS,
-                # Prefill generates the first token of each request.
+                "mode",
+                "decode",
                 plus=(Counter("sglang:num_requests_total"),),
             ),
-            Counter("sglang:generation_tokens_total"),
+            "sglang:generation_tokens_total",
         ),
         "cached_tokens": (
-            Counter(
-                "sglang:prefill_effective_tokens_total",
-                only={"mode": _HITS},
-                one_of=_RANKS,
-            ),
-            Counter(
-                "sglang:realtime_tokens_total",
-                only={"mode": ("prefill_cache",)},
-                one_of=_RANKS,
-            ),
-            Counter("sglang:cached_tokens_total"),
+            _of_ranks("sglang:prefill_effective_tokens_total", "mode", *_HITS),
+            _of_ranks("sglang:realtime_tokens_total", "mode", "prefill_cache"),
+            "sglang:cached_tokens_total",
         ),
-        "prefill_s": (
-            Counter(
-                "sglang:forward_execution_seconds_total",
-                only={"category": ("extend", "split_prefill")},
-                one_of=_RANKS,
-            ),
+        "prefill_s": _of_ranks(
+            "sglang:forward_execution_seconds_total", "category", "extend", "split_prefill"
         ),
-        "decode_s": (
-            Counter(
-                "sglang:forward_execution_seconds_total",
-                only={"category": _DECODE},
-                one_of=_RANKS,
-            ),
-        ),
+        "decode_s": _of_ranks("sglang:forward_execution_seconds_total", "category", *_DECODE),
         # Passes with prefill and decode together (--enable-mixed-chunk).
-        "compute_s": (
-            Counter(
-                "sglang:forward_execution_seconds_total",
-                only={"category": ("mixed",)},
-                one_of=_RANKS,
-            ),
-        ),
-        "decode_request_s": (Counter("sglang:inter_token_latency_seconds_sum"),),
+        "compute_s": _of_ranks("sglang:forward_execution_seconds_total", "category", "mixed"),
+        "decode_request_s": "sglang:inter_token_latency_seconds_sum",
     },
-    required=("requests", "tokens_in", "tokens_out"),
-    model_label="model_name",
-    prefix="sglang:",
-    counts_begin_at_zero=True,
+    required=_TOKENS,
     option="--enable-metrics",
 )
 
 
 def vllm(name: str, prefix: str) -> Engine:
     """Return the counters of vLLM under a prefix."""
-    return Engine(
-        name=name,
-        counters={
+    return _engine(
+        name,
+        prefix,
+        {
             # Sequences: each prompt of a list and each of `n` answers is one. Requests that the
             # client aborted are in none of its series.
-            "requests": (
-                Counter(f"{prefix}request_success_total", without={"finished_reason": _UNANSWERED}),
+            "requests": Counter(
+                f"{prefix}request_success_total", without={"finished_reason": _UNANSWERED}
             ),
-            "errors": (
-                Counter(
-                    f"{prefix}request_success_total",
-                    only={"finished_reason": _UNANSWERED},
-                    # Refused by a limit of the queue.
-                    plus=(Counter(f"{prefix}admission_rejections_total"),),
-                ),
+            "errors": Counter(
+                f"{prefix}request_success_total",
+                only={"finished_reason": _UNANSWERED},
+                # Refused by a limit of the queue.
+                plus=(Counter(f"{prefix}admission_rejections_total"),),
             ),
-            "tokens_in": (Counter(f"{prefix}prompt_tokens_total"),),
-            "tokens_out": (Counter(f"{prefix}generation_tokens_total"),),
+            "tokens_in": f"{prefix}prompt_tokens_total",
+            "tokens_out": f"{prefix}generation_tokens_total",
             # The hits are counted again with each retry to schedule a request.
             "cached_tokens": (
-                Counter(f"{prefix}prompt_tokens_cached_total"),
-                Counter(f"{prefix}prefix_cache_hits_total"),
-                Counter(f"{prefix}gpu_prefix_cache_hits_total"),
+                f"{prefix}prompt_tokens_cached_total",
+                f"{prefix}prefix_cache_hits_total",
+                f"{prefix}gpu_prefix_cache_hits_total",
             ),
             # Updated with each token, the last one only when a request ends.
             "decode_request_s": (
-                Counter(f"{prefix}inter_token_latency_seconds_sum"),
-                Counter(f"{prefix}time_per_output_token_seconds_sum"),
-                Counter(f"{prefix}request_decode_time_seconds_sum"),
+                f"{prefix}inter_token_latency_seconds_sum",
+                f"{prefix}time_per_output_token_seconds_sum",
+                f"{prefix}request_decode_time_seconds_sum",
             ),
             # Estimated from the model's shape, of one GPU of each engine (--enable-mfu-metrics).
-            "estimated_flop": (Counter(f"{prefix}estimated_flops_per_gpu_total"),),
-            "estimated_bytes": (
-                Counter(
-                    f"{prefix}estimated_read_bytes_per_gpu_total",
-                    plus=(Counter(f"{prefix}estimated_write_bytes_per_gpu_total"),),
-                ),
+            "estimated_flop": f"{prefix}estimated_flops_per_gpu_total",
+            "estimated_bytes": Counter(
+                f"{prefix}estimated_read_bytes_per_gpu_total",
+                plus=(Counter(f"{prefix}estimated_write_bytes_per_gpu_total"),),
             ),
         },
-        required=("requests", "tokens_in", "tokens_out"),
-        model_label="model_name",
-        prefix=prefix,
-        counts_begin_at_zero=True,
+        required=_TOKENS,
     )
 
 
@@ -253,194 +248,175 @@ ENGINES: Mapping[str, Engine] = {
         # Ray's agent exposes the counters of all vLLM processes of its node.
         vllm("ray_vllm", "ray_vllm_"),
         SGLANG,
-        Engine(
-            name="tgi",
-            counters={
-                "requests": (Counter("tgi_request_success"),),
-                "errors": (Counter("tgi_request_failure"),),
-                "tokens_in": (Counter("tgi_request_input_length_sum"),),
-                "tokens_out": (Counter("tgi_request_generated_tokens_sum"),),
-                "prefill_s": (
-                    Counter("tgi_batch_inference_duration_sum", only={"method": ("prefill",)}),
+        _engine(
+            "tgi",
+            "tgi_",
+            {
+                "requests": "tgi_request_success",
+                "errors": "tgi_request_failure",
+                "tokens_in": "tgi_request_input_length_sum",
+                "tokens_out": "tgi_request_generated_tokens_sum",
+                "prefill_s": Counter(
+                    "tgi_batch_inference_duration_sum", only={"method": ("prefill",)}
                 ),
-                "decode_s": (
-                    Counter("tgi_batch_inference_duration_sum", only={"method": ("decode",)}),
+                "decode_s": Counter(
+                    "tgi_batch_inference_duration_sum", only={"method": ("decode",)}
                 ),
             },
-            required=("requests", "tokens_in", "tokens_out"),
-            prefix="tgi_",
-            counts_begin_at_zero=True,
+            required=_TOKENS,
+            model_label="",
             reset_together="process",
         ),
-        Engine(
-            name="triton",
-            counters={
-                "requests": (Counter("nv_inference_request_success"),),
-                "errors": (Counter("nv_inference_request_failure"),),
-                "inferences": (Counter("nv_inference_count"),),
+        _engine(
+            "triton",
+            "nv_",
+            {
+                "requests": "nv_inference_request_success",
+                "errors": "nv_inference_request_failure",
+                "inferences": "nv_inference_count",
                 # Each request of a batch adds the whole length of the batch.
-                "compute_request_s": (
-                    Counter("nv_inference_compute_infer_duration_us", scale=_MICRO),
+                "compute_request_s": Counter(
+                    "nv_inference_compute_infer_duration_us", scale=_MICRO
                 ),
-                "executions": (Counter("nv_inference_exec_count"),),
+                "executions": "nv_inference_exec_count",
             },
             required=("requests", "inferences"),
             model_label="model",
-            prefix="nv_",
-            counts_begin_at_zero=True,
             reset_together="model",
         ),
-        Engine(
-            name="torchserve",
-            counters={
-                "requests": (Counter("ts_inference_requests_total"),),
-                "errors": (Counter("Requests5XX"),),
-                "compute_request_s": (Counter("ts_inference_latency_microseconds", scale=_MICRO),),
+        _engine(
+            "torchserve",
+            "ts_",
+            {
+                "requests": "ts_inference_requests_total",
+                "errors": "Requests5XX",
+                "compute_request_s": Counter("ts_inference_latency_microseconds", scale=_MICRO),
             },
-            model_label="model_name",
-            prefix="ts_",
-            counts_begin_at_zero=True,
             reset_together="process",
             option="metrics_mode=prometheus",
         ),
-        Engine(
-            name="kserve",
-            counters={
+        _engine(
+            "kserve",
+            "request_",
+            {
                 # A failed prediction has a prediction time and no postprocessing.
-                "requests": (Counter("request_postprocess_seconds_count"),),
-                "compute_request_s": (Counter("request_predict_seconds_sum"),),
+                "requests": "request_postprocess_seconds_count",
+                "compute_request_s": "request_predict_seconds_sum",
             },
-            model_label="model_name",
-            prefix="request_",
-            counts_begin_at_zero=True,
         ),
-        Engine(
-            name="mlserver",
-            counters={
-                "requests": (Counter("model_infer_request_success_total"),),
-                "errors": (Counter("model_infer_request_failure_total"),),
-                "compute_request_s": (Counter("model_infer_request_duration_sum"),),
+        _engine(
+            "mlserver",
+            "model_infer_",
+            {
+                "requests": "model_infer_request_success_total",
+                "errors": "model_infer_request_failure_total",
+                "compute_request_s": "model_infer_request_duration_sum",
             },
             model_label="model",
-            prefix="model_infer_",
-            counts_begin_at_zero=True,
         ),
-        Engine(
-            name="tensorrt_llm",
-            counters={
-                "requests": (
-                    Counter(
-                        "trtllm_request_success_total", without={"finished_reason": _TRT_UNANSWERED}
-                    ),
+        _engine(
+            "tensorrt_llm",
+            "trtllm_",
+            {
+                "requests": Counter(
+                    "trtllm_request_success_total", without={"finished_reason": _TRT_UNANSWERED}
                 ),
-                "errors": (
-                    Counter(
-                        "trtllm_request_success_total",
-                        only={"finished_reason": _TRT_UNANSWERED},
-                        plus=(Counter("trtllm_request_error_total"),),
-                    ),
+                "errors": Counter(
+                    "trtllm_request_success_total",
+                    only={"finished_reason": _TRT_UNANSWERED},
+                    plus=(Counter("trtllm_request_error_total"),),
                 ),
-                "tokens_in": (Counter("trtllm_prompt_tokens_total"),),
-                "tokens_out": (Counter("trtllm_generation_tokens_total"),),
-                "cached_tokens": (Counter("trtllm_prompt_cached_tokens_total"),),
-                "decode_request_s": (Counter("trtllm_request_decode_time_seconds_sum"),),
+                "tokens_in": "trtllm_prompt_tokens_total",
+                "tokens_out": "trtllm_generation_tokens_total",
+                "cached_tokens": "trtllm_prompt_cached_tokens_total",
+                "decode_request_s": "trtllm_request_decode_time_seconds_sum",
             },
-            model_label="model_name",
-            prefix="trtllm_",
             may_lack_prefix=True,
             path="/prometheus/metrics",
-            counts_begin_at_zero=True,
             option="return_perf_metrics: true",
         ),
-        Engine(
-            name="dynamo",
-            counters={
-                "requests": (
-                    Counter("dynamo_frontend_requests_total", only={"status": ("success",)}),
+        _engine(
+            "dynamo",
+            "dynamo_frontend_",
+            {
+                "requests": Counter(
+                    "dynamo_frontend_requests_total", only={"status": ("success",)}
                 ),
-                "errors": (Counter("dynamo_frontend_requests_total", only={"status": ("error",)}),),
-                "tokens_in": (Counter("dynamo_frontend_input_sequence_tokens_sum"),),
-                "tokens_out": (Counter("dynamo_frontend_output_tokens_total"),),
-                "cached_tokens": (Counter("dynamo_frontend_cached_tokens_sum"),),
-                "decode_request_s": (Counter("dynamo_frontend_inter_token_latency_seconds_sum"),),
+                "errors": Counter("dynamo_frontend_requests_total", only={"status": ("error",)}),
+                "tokens_in": "dynamo_frontend_input_sequence_tokens_sum",
+                "tokens_out": "dynamo_frontend_output_tokens_total",
+                "cached_tokens": "dynamo_frontend_cached_tokens_sum",
+                "decode_request_s": "dynamo_frontend_inter_token_latency_seconds_sum",
             },
-            required=("requests", "tokens_in", "tokens_out"),
+            required=_TOKENS,
             model_label="model",
-            prefix="dynamo_frontend_",
-            counts_begin_at_zero=True,
         ),
-        Engine(
-            name="llamacpp",
+        _engine(
+            "llamacpp",
+            "llamacpp:",
             # It counts no requests.
-            counters={
+            {
                 # Without what is in the cache, which versions before August 2026 do not count.
-                "tokens_in": (
-                    Counter(
-                        "llamacpp:prompt_tokens_total",
-                        plus=(Counter("llamacpp:prompt_tokens_cached_total"),),
-                    ),
+                "tokens_in": Counter(
+                    "llamacpp:prompt_tokens_total",
+                    plus=(Counter("llamacpp:prompt_tokens_cached_total"),),
                 ),
-                "tokens_out": (Counter("llamacpp:tokens_predicted_total"),),
-                "cached_tokens": (Counter("llamacpp:prompt_tokens_cached_total"),),
+                "tokens_out": "llamacpp:tokens_predicted_total",
+                "cached_tokens": "llamacpp:prompt_tokens_cached_total",
                 # The time of prompts is not read: a batch decodes other requests meanwhile.
-                "decode_request_s": (Counter("llamacpp:tokens_predicted_seconds_total"),),
+                "decode_request_s": "llamacpp:tokens_predicted_seconds_total",
             },
             required=("tokens_in", "tokens_out"),
-            prefix="llamacpp:",
+            model_label="",
             sleeps=True,
-            counts_begin_at_zero=True,
             reset_together="process",
             option="--metrics",
         ),
-        Engine(
-            name="lmdeploy",
-            counters={
-                "requests": (Counter("lmdeploy:request_success_total"),),
+        _engine(
+            "lmdeploy",
+            "lmdeploy:",
+            {
+                "requests": "lmdeploy:request_success_total",
                 # Cancelled, aborted and failed ones; a gauge that only increases.
-                "errors": (Counter("lmdeploy:num_requests_failed"),),
-                "tokens_in": (Counter("lmdeploy:prompt_tokens_total"),),
-                "tokens_out": (Counter("lmdeploy:generation_tokens_total"),),
-                "cached_tokens": (Counter("lmdeploy:cached_tokens_total"),),
+                "errors": "lmdeploy:num_requests_failed",
+                "tokens_in": "lmdeploy:prompt_tokens_total",
+                "tokens_out": "lmdeploy:generation_tokens_total",
+                "cached_tokens": "lmdeploy:cached_tokens_total",
                 "decode_request_s": (
-                    Counter("lmdeploy:iter_token_latency_sum"),
-                    Counter("lmdeploy:request_decode_time_seconds_sum"),
+                    "lmdeploy:iter_token_latency_sum",
+                    "lmdeploy:request_decode_time_seconds_sum",
                 ),
             },
-            required=("requests", "tokens_in", "tokens_out"),
-            model_label="model_name",
-            prefix="lmdeploy:",
-            counts_begin_at_zero=True,
+            required=_TOKENS,
         ),
-        Engine(
-            name="nim",
-            counters={
-                "requests": (Counter("request_success_total"),),
-                "errors": (Counter("request_failure_total"),),
-                "tokens_in": (Counter("prompt_tokens_total"),),
-                "tokens_out": (Counter("generation_tokens_total"),),
-                "decode_request_s": (Counter("time_per_output_token_seconds_sum"),),
+        _engine(
+            "nim",
+            "",
+            {
+                "requests": "request_success_total",
+                "errors": "request_failure_total",
+                "tokens_in": "prompt_tokens_total",
+                "tokens_out": "generation_tokens_total",
+                "decode_request_s": "time_per_output_token_seconds_sum",
             },
-            required=("requests", "tokens_in", "tokens_out"),
-            model_label="model_name",
+            required=_TOKENS,
             path="/v1/metrics",
-            counts_begin_at_zero=True,
         ),
-        Engine(
-            name="litellm",
-            counters={
-                "requests": (
-                    Counter("litellm_proxy_total_requests_metric", only={"status_code": ("200",)}),
+        _engine(
+            "litellm",
+            "litellm_",
+            {
+                "requests": Counter(
+                    "litellm_proxy_total_requests_metric", only={"status_code": ("200",)}
                 ),
-                "errors": (Counter("litellm_proxy_failed_requests_metric"),),
-                "tokens_in": (Counter("litellm_input_tokens_metric"),),
-                "tokens_out": (Counter("litellm_output_tokens_metric"),),
-                "cached_tokens": (Counter("litellm_input_cached_tokens_metric"),),
+                "errors": "litellm_proxy_failed_requests_metric",
+                "tokens_in": "litellm_input_tokens_metric",
+                "tokens_out": "litellm_output_tokens_metric",
+                "cached_tokens": "litellm_input_cached_tokens_metric",
             },
-            required=("requests", "tokens_in", "tokens_out"),
+            required=_TOKENS,
             model_label="requested_model",
-            prefix="litellm_",
             path="/metrics/",
-            counts_begin_at_zero=True,
             option='callbacks: ["prometheus"]',
         ),
     )

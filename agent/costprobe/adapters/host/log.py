@@ -6,6 +6,7 @@ by systemd's native protocol: one datagram per message, with fields.
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import re
@@ -14,12 +15,11 @@ import sqlite3
 import struct
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import RLock, Timer
-from typing import Final, NamedTuple, TextIO
+from threading import Timer
+from typing import Final, TextIO
 
 from costprobe.adapters.host.redaction import REDACTOR, secrets_of
 from costprobe.core.outside import OutsideError, one_line
@@ -31,15 +31,9 @@ _VARYING: Final = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{7,}\b|\d+(?:\
 JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
 # The longest wait for a busy journal: one that hangs must not block the daemon.
 SEND_S: Final = 0.2
-_IDENTIFIER: Final = "costprobe"
 _LENGTH: Final = struct.Struct("<Q")
-# Python's levels and those of syslog(3), most severe first.
-_PRIORITIES: Final = (
-    (logging.CRITICAL, 2),
-    (logging.ERROR, 3),
-    (logging.WARNING, 4),
-    (logging.INFO, 6),
-)
+# The levels of syslog(3) by Python's.
+_PRIORITIES: Final = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6}
 _DEBUG: Final = 7
 MESSAGE_CHARS_MAX: Final = 8192
 # Redacted before truncation: otherwise a secret could be cut in two and missed.
@@ -47,107 +41,6 @@ REDACTED_CHARS_MAX: Final = 2 * MESSAGE_CHARS_MAX
 REPEATS_EVERY_S: Final = 60.0
 _PACKAGE: Final = "costprobe."
 _OUTSIDE: Final = (OutsideError, OSError, MemoryError, sqlite3.Error)
-
-
-class LogEntry(NamedTuple):
-    """A log message, ready to be written.
-
-    Attributes:
-        time_s: UTC seconds since 1970.
-        level: As in `logging`.
-        part: Module that logged it, relative to the package.
-        text: Message, without secrets and control characters.
-        file: Source file.
-        line: Line in it.
-        function: Function.
-        thread: Name of the thread.
-        repeated: Suppressed repetitions that it stands for; 0 for a message itself.
-    """
-
-    time_s: float
-    level: int
-    part: str
-    text: str
-    file: str
-    line: int
-    function: str
-    thread: str
-    repeated: int = 0
-
-
-@dataclass(slots=True)
-class _Kind:
-    since_s: float
-    last: LogEntry
-    count: int = 0
-
-
-class RepeatLimit:
-    """Passes the first message of each kind, and counts the others.
-
-    Messages are of one kind if they have the same template and differ only in numbers. A template
-    with more than KINDS_A_TEMPLATE_MAX kinds, such as one that quotes a server, is a single kind
-    from then on.
-
-    Args:
-        every_s: Interval at which counts are reported, in s; a kind without a message for this time
-            is dropped.
-    """
-
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
-        self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._of_template: Counter[str] = Counter()
-
-    @property
-    def is_counting(self) -> bool:
-        """Whether there are counts that are not reported yet."""
-        return any(kind.count for kind in self._kinds.values())
-
-    def takes(self, template: str, entry: LogEntry, now_s: float) -> bool:
-        """Return whether to log a message; otherwise it is counted.
-
-        Args:
-            template: Identifies the statement that logs the message.
-            entry: The message.
-            now_s: Monotonic seconds.
-        """
-        key = (template, _VARYING.sub("#", entry.text))
-        if key not in self._kinds and self._of_template[template] >= KINDS_A_TEMPLATE_MAX:
-            key = (template, "")
-        if key not in self._kinds and len(self._kinds) >= KINDS_MAX:
-            key = ("", "")
-        kind = self._kinds.get(key)
-        if kind is None:
-            self._kinds[key] = _Kind(now_s, entry)
-            self._of_template[key[0]] += 1
-            return True
-        kind.count += 1
-        kind.last = entry
-        return False
-
-    def due(self, now_s: float, *, ends: bool = False) -> list[LogEntry]:
-        """Return the counts that are due, one entry for each kind.
-
-        Args:
-            now_s: Monotonic seconds.
-            ends: Whether to return all counts, because the log is closed.
-        """
-        entries: list[LogEntry] = []
-        for key, kind in list(self._kinds.items()):
-            if not ends and now_s - kind.since_s < self._every_s:
-                continue
-            if kind.count:
-                last, times = kind.last, "once" if kind.count == 1 else f"{kind.count} times"
-                text = f"{last.text} ... repeated {times} in {now_s - kind.since_s:.0f} s"
-                entries.append(last._replace(text=text, repeated=kind.count))
-                kind.since_s, kind.count = now_s, 0
-            else:
-                del self._kinds[key]
-                self._of_template[key[0]] -= 1
-                if not self._of_template[key[0]]:
-                    del self._of_template[key[0]]
-        return entries
 
 
 def is_journal(journal_stream: str, stderr: TextIO) -> bool:
@@ -164,9 +57,17 @@ def is_journal(journal_stream: str, stderr: TextIO) -> bool:
     return journal_stream == f"{status.st_dev}:{status.st_ino}"
 
 
-def priority(level: int) -> int:
-    """Return the level of syslog(3) for a level of `logging`."""
-    return next((number for least, number in _PRIORITIES if level >= least), _DEBUG)
+def line_head(stream: TextIO, time_s: float) -> str:
+    """Return the start of a line: the local time, with the date in a file; empty in the journal.
+
+    Args:
+        stream: The destination of the line.
+        time_s: UTC in s.
+    """
+    if is_journal(os.environ.get("JOURNAL_STREAM", ""), stream):
+        return ""
+    form = "%H:%M:%S  " if stream.isatty() else "%Y-%m-%d %H:%M:%S  "
+    return time.strftime(form, time.localtime(time_s))
 
 
 def encoded(fields: Mapping[str, str]) -> bytes:
@@ -181,158 +82,109 @@ def encoded(fields: Mapping[str, str]) -> bytes:
     return b"".join(parts)
 
 
-def fields_of(entry: LogEntry) -> dict[str, str]:
-    """Return a message as journal fields (systemd.journal-fields(7)); ours begin with COSTPROBE_."""
-    fields = {
-        "PRIORITY": str(priority(entry.level)),
-        "SYSLOG_IDENTIFIER": _IDENTIFIER,
-        "MESSAGE": entry.text,
-        "COSTPROBE_PART": entry.part,
-        "CODE_FILE": entry.file,
-        "CODE_LINE": str(entry.line),
-        "CODE_FUNC": entry.function,
-        "THREAD_NAME": entry.thread,
-    }
-    if entry.repeated:
-        fields["COSTPROBE_REPEATED"] = str(entry.repeated)
-    return fields
+@dataclass(slots=True)
+class _Kind:
+    """Messages of the same statement that differ only in numbers: since when, the last one, how many."""
+
+    since_s: float
+    last: logging.LogRecord
+    count: int = 0
 
 
-class Journal:
-    """Sends messages to the journal.
+class Log(logging.Handler):
+    """Masks secrets, counts repeated warnings and errors, and writes the rest.
+
+    A statement with more than KINDS_A_TEMPLATE_MAX kinds of messages, such as one that quotes a server,
+    has a single kind from then on.
 
     Args:
-        path: Its socket.
-        otherwise: Writes messages that cannot be sent.
+        stream: The destination of lines; a line starts with its time, and with level and part from
+            warnings on.
+        redactor: Masks secrets.
+        journal: The journal's socket, if the stream is the journal: what cannot be sent to it is then
+            written as lines, to which systemd adds the time, and whose start it parses as the level
+            (sd-daemon(3)).
+        repeats_every_s: How often the number of repetitions is logged, in s.
+        monotonic_s: Monotonic seconds.
 
     Attributes:
         lost: Messages dropped because the journal was busy, since the last one that was sent; the
             next message reports the number.
     """
 
-    def __init__(self, path: Path, otherwise: Lines) -> None:
-        self._path = str(path)
-        self._otherwise = otherwise
-        self.lost = 0
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        self._socket.settimeout(SEND_S)
-
-    def write(self, entry: LogEntry) -> None:
-        """Send a message; while the journal is busy, messages are dropped and counted."""
-        fields = fields_of(entry)
-        if self.lost:
-            fields["COSTPROBE_LOST"] = str(self.lost)
-        try:
-            self._socket.sendto(encoded(fields), self._path)
-            self.lost = 0
-        except (TimeoutError, BlockingIOError):
-            self.lost += 1
-        except OSError:
-            self._otherwise.write(entry)
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-
-def line_head(stream: TextIO, time_s: float) -> str:
-    """Return the start of a line: the local time, with the date in a file; empty in the journal.
-
-    Args:
-        stream: The destination of the line.
-        time_s: UTC in s.
-    """
-    if is_journal(os.environ.get("JOURNAL_STREAM", ""), stream):
-        return ""
-    form = "%H:%M:%S  " if stream.isatty() else "%Y-%m-%d %H:%M:%S  "
-    return time.strftime(form, time.localtime(time_s))
-
-
-class Lines:
-    """Writes messages as lines to a stream; the further lines of a message are indented.
-
-    Args:
-        stream: The destination.
-        for_systemd: True if systemd reads the stream: it adds the time itself and parses the level
-            at the start of a line (sd-daemon(3)). Otherwise a line starts with its time, and with
-            level and part from warnings on.
-    """
-
-    def __init__(self, stream: TextIO, *, for_systemd: bool) -> None:
-        self._stream = stream
-        self._for_systemd = for_systemd
-
-    def write(self, entry: LogEntry) -> None:
-        """Write a message; it is lost if the stream fails."""
-        origin = f"{logging.getLevelName(entry.level)} {entry.part}: "
-        if self._for_systemd:
-            head = f"<{priority(entry.level)}>"
-            continuation = f"{head}    "
-        else:
-            head, continuation = "", "    "
-            origin = origin if entry.level >= logging.WARNING else ""
-        text = entry.text.replace("\n", f"\n{continuation}")
-        try:
-            if not self._for_systemd:
-                head = line_head(self._stream, entry.time_s)
-            self._stream.write(f"{head}{origin}{text}\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            # There is no other place to report it.
-            return
-
-
-class Log(logging.Handler):
-    """Masks secrets, counts repeated warnings and errors, and writes the rest.
-
-    Args:
-        writer: The destination.
-        redactor: Masks secrets.
-        repeats_every_s: How often the number of repetitions is logged, in s.
-        monotonic_s: Monotonic seconds.
-    """
-
     def __init__(
         self,
-        writer: Journal | Lines,
+        stream: TextIO,
         redactor: Callable[[str], str],
+        journal: Path | None = None,
         repeats_every_s: float = REPEATS_EVERY_S,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._writer = writer
+        self._stream = stream
         self._redactor = redactor
         self._every_s = repeats_every_s
         self._monotonic_s = monotonic_s
-        self._limit = RepeatLimit(repeats_every_s)
+        self._kinds: dict[tuple[str, str], _Kind] = {}
         self._timer: Timer | None = None
-        self._mutex = RLock()
-        self._tracebacks = logging.Formatter()
+        self._journal = journal
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._socket.settimeout(SEND_S)
+        self.lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, or count it."""
-        entry = self._entry(record)
-        with self._mutex:
-            self._write_repeats()
-            if record.levelno < logging.WARNING or self._limit.takes(
-                f"{record.name}:{record.lineno}:{record.levelno}", entry, self._monotonic_s()
-            ):
-                self._writer.write(entry)
-            elif self._timer is None:
-                self._wake_later()
+        # Without its arguments and frames, which would stay in memory.
+        entry = copy.copy(record)
+        entry.msg, entry.args, entry.exc_info = self._text(record), (), None
+        self._write_repeats()
+        if record.levelno < logging.WARNING or self._is_first(entry):
+            self._write(entry)
+        elif self._timer is None:
+            self._wake_later()
 
     def close(self) -> None:
         """Write the remaining counts."""
-        with self._mutex:
+        self.acquire()
+        try:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
             self._write_repeats(ends=True)
+            self._socket.close()
+        finally:
+            self.release()
         super().close()
 
+    def _is_first(self, entry: logging.LogRecord) -> bool:
+        """Return whether a message is the first of its kind; otherwise it is counted."""
+        template = f"{entry.name}:{entry.lineno}:{entry.levelno}"
+        key = (template, _VARYING.sub("#", entry.msg))
+        if key not in self._kinds:
+            of_template = sum(known == template for known, _ in self._kinds)
+            key = (template, "") if of_template >= KINDS_A_TEMPLATE_MAX else key
+        if key not in self._kinds and len(self._kinds) >= KINDS_MAX:
+            key = ("", "")
+        kind = self._kinds.get(key)
+        if kind is None:
+            self._kinds[key] = _Kind(self._monotonic_s(), entry)
+            return True
+        kind.count, kind.last = kind.count + 1, entry
+        return False
+
     def _write_repeats(self, *, ends: bool = False) -> None:
-        for entry in self._limit.due(self._monotonic_s(), ends=ends):
-            self._writer.write(entry)
+        """Write the counts that are due, all if the log ends, and forget kinds without a repetition."""
+        now_s = self._monotonic_s()
+        for key, kind in list(self._kinds.items()):
+            took_s = now_s - kind.since_s
+            if took_s < self._every_s and not ends:
+                continue
+            if kind.count:
+                times = "once" if kind.count == 1 else f"{kind.count} times"
+                self._write(kind.last, f" ... repeated {times} in {took_s:.0f} s", kind.count)
+                kind.since_s, kind.count = now_s, 0
+            else:
+                del self._kinds[key]
 
     def _wake_later(self) -> None:
         """Log the counts after an interval also if nothing else is logged."""
@@ -342,15 +194,19 @@ class Log(logging.Handler):
         self._timer.start()
 
     def _wake(self) -> None:
-        with self._mutex:
+        self.acquire()
+        try:
             if self._timer is None:  # closed in the meantime
                 return
             self._timer = None
             self._write_repeats()
-            if self._limit.is_counting:
+            if any(kind.count for kind in self._kinds.values()):
                 self._wake_later()
+        finally:
+            self.release()
 
-    def _entry(self, record: logging.LogRecord) -> LogEntry:
+    def _text(self, record: logging.LogRecord) -> str:
+        """Return the message, without secrets and control characters."""
         try:
             text = record.getMessage()
         except (TypeError, ValueError, KeyError):
@@ -363,30 +219,55 @@ class Log(logging.Handler):
             # in the program is of no use.
             text += f": {type(error).__name__}: {error}"
         elif record.exc_info and error is not None:
-            text += "\n" + self._tracebacks.formatException(record.exc_info)
-        return LogEntry(
-            time_s=record.created,
-            level=record.levelno,
-            part=record.name.removeprefix(_PACKAGE),
-            text=_bounded(_printable(self._redactor(text[:REDACTED_CHARS_MAX]))),
-            file=record.pathname,
-            line=record.lineno,
-            function=record.funcName or "",
-            thread=record.threadName or "",
-        )
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        lines = self._redactor(text[:REDACTED_CHARS_MAX]).split("\n")
+        text = "\n".join(map(one_line, lines))
+        # Without its middle: a traceback ends with the error.
+        half = MESSAGE_CHARS_MAX // 2
+        is_long = len(text) > MESSAGE_CHARS_MAX
+        return f"{text[:half]} ... (cut) ... {text[-half:]}" if is_long else text
 
+    def _write(self, entry: logging.LogRecord, more: str = "", repeated: int = 0) -> None:
+        """Write a message; it is lost if the stream fails."""
+        text, part = f"{entry.msg}{more}", entry.name.removeprefix(_PACKAGE)
+        priority = _PRIORITIES.get(entry.levelno, _DEBUG)
+        origin, head = f"{entry.levelname} {part}: ", f"<{priority}>"
+        if self._journal is not None:
+            fields = {
+                "PRIORITY": str(priority),
+                "SYSLOG_IDENTIFIER": "costprobe",
+                "MESSAGE": text,
+                "COSTPROBE_PART": part,
+                "CODE_FILE": entry.pathname,
+                "CODE_LINE": str(entry.lineno),
+                "CODE_FUNC": entry.funcName or "",
+                "THREAD_NAME": entry.threadName or "",
+                "COSTPROBE_REPEATED": str(repeated or ""),
+                "COSTPROBE_LOST": str(self.lost or ""),
+            }
+            if self._is_sent({name: value for name, value in fields.items() if value}):
+                return
+        try:
+            further = f"\n{head if self._journal else ''}    "
+            if self._journal is None:
+                head = line_head(self._stream, entry.created)
+                origin = origin if entry.levelno >= logging.WARNING else ""
+            self._stream.write(head + origin + text.replace("\n", further) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            # There is no other place to report it.
+            return
 
-def _printable(text: str) -> str:
-    """Return a text whose lines are printable; the further ones are indented when written."""
-    return "\n".join(map(one_line, text.split("\n")))
-
-
-def _bounded(text: str) -> str:
-    """Return a text, without its middle if it is too long: a traceback ends with the error."""
-    if len(text) <= MESSAGE_CHARS_MAX:
-        return text
-    half = MESSAGE_CHARS_MAX // 2
-    return f"{text[:half]} ... (cut) ... {text[-half:]}"
+    def _is_sent(self, fields: Mapping[str, str]) -> bool:
+        """Send a message to the journal; while it is busy, messages are dropped and counted."""
+        try:
+            self._socket.sendto(encoded(fields), str(self._journal))
+            self.lost = 0
+        except (TimeoutError, BlockingIOError):
+            self.lost += 1
+        except OSError:
+            return False
+        return True
 
 
 def start_logging(
@@ -400,13 +281,9 @@ def start_logging(
         stderr: The destination of lines otherwise.
         journal_socket: The journal's socket.
     """
-    writer: Journal | Lines
-    if is_journal(environ.get("JOURNAL_STREAM", ""), stderr):
-        writer = Journal(journal_socket, Lines(stderr, for_systemd=True))
-    else:
-        writer = Lines(stderr, for_systemd=False)
     REDACTOR.learn(*secrets_of(environ))
-    log = Log(writer, REDACTOR)
+    journal = journal_socket if is_journal(environ.get("JOURNAL_STREAM", ""), stderr) else None
+    log = Log(stderr, REDACTOR, journal)
     root = logging.getLogger()
     for before in list(root.handlers):
         root.removeHandler(before)

@@ -76,11 +76,14 @@ def is_withheld(name: str, value: str) -> bool:
         name: Name of the variable.
         value: Its value.
     """
-    if name in _HARMLESS:
-        return False
-    if name in _OF_THE_SERVICE or _SECRET_NAME.search(name):
+    if name in _OF_THE_SERVICE or is_secret_name(name):
         return True
-    return _URL_WITH_USER.search(value) is not None
+    return name not in _HARMLESS and _URL_WITH_USER.search(value) is not None
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a variable of this name is a secret."""
+    return name not in _HARMLESS and _SECRET_NAME.search(name) is not None
 
 
 def new_mark() -> dict[str, str]:

@@ -7,18 +7,18 @@ no error contains it, and no text shows it from then on.
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, NamedTuple
-from urllib.parse import quote, quote_plus, unquote, unquote_plus
+from typing import Any, Final
+from urllib.parse import unquote
 
+from costprobe.adapters.host.processes import is_secret_name
 from costprobe.core.outside import UnusableInputError, decoded_text, one_line, read_regular
 
 MASK: Final = "[redacted]"
-WITHHELD: Final = "(withheld: it contains a secret)"
 # Shorter strings occur in ordinary text by chance.
 MIN_SECRET_CHARS: Final = 6
 MIN_COMPACT_CHARS: Final = 8
@@ -26,83 +26,62 @@ MIN_WORD_CHARS: Final = 3
 SECRETS_MAX: Final = 1000
 # Such variables may also be "disabled" and the like.
 MIN_VARIABLE_CHARS: Final = 9
-_SECRET_VARIABLE: Final = re.compile(
-    r"token|secret|passw|passphrase|credential|api_?key|access_?key|private_?key|cookie"
-    r"|(^|_)(auth|key|pw|pwd|pat|dsn)(_|$)",
-    re.IGNORECASE,
-)
-# PWD, the working folder, matches the pattern of a password.
-_PLACE_VARIABLE: Final = re.compile(r"_(file|dir|directory|path|sock|home)$|^pwd$", re.IGNORECASE)
-_ESCAPED_IN_LINES: Final = re.compile(r'[ ,="\\]')
-_URL_SAFE: Final = str.maketrans("+/", "-_")
-_URL_PLACE: Final = re.compile(r"[^/?#]*")
+_PLACE_VARIABLE: Final = re.compile(r"_(file|dir|directory|path|sock|home)$", re.IGNORECASE)
 _HOST_SCHEMES: Final = frozenset(
     f"{scheme}{tls}" for scheme in ("http", "json", "xml", "form", "mailto") for tls in ("", "s")
 )
 # Shorter words, such as "webhook" and "services", occur in texts by chance.
 _PLAIN_WORD: Final = re.compile(r"[a-z]{1,11}")
+_ENCODED_PERCENT: Final = re.compile(r"%(?:25)+")
 _URL_PARTS: Final = re.compile(r"[/?&=:@#,;]+")
-_WORD: Final = re.compile(r"[^\s\"'=:,;(){}\[\]<>&]+")
-_ESCAPE: Final = re.compile(r"[\\%&+]")
-_SIMPLE_CODE: Final = re.compile(r"\\[abfnrtv0\"'/\\]")
-_CODE: Final = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
+# A character, as it is or escaped as in JSON, Python, URLs and HTML, also repeatedly.
+_MARK: Final = re.compile(
+    r"\\+(?:u([0-9a-f]{4})|x([0-9a-f]{2}))|((?:%(?:25)*[0-9a-f]{2})+)|(&#?\w{1,8};)"
+    r"|\\+[abfnrtv0]|\\*(.)",
+    re.IGNORECASE | re.DOTALL,
+)
 _NAME: Final = (
     r"\b([\w.-]{0,32}(?:token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?key"
     r"|access[_-]?key|private[_-]?key|signature)|sig|pwd)([\"']?\s{0,3}"
 )
+# The location of a secret in the configuration: token = "file:/etc/costprobe/token".
+_NO_PLACE: Final = r"(?![\"']?(?:file:/|credential:))"
 _QUOTED: Final = r"\"[^\"\n]{1,4096}\"|'[^'\n]{1,4096}'"
 _BARE: Final = r"[^\s&,;\"'}]{1,4096}"
-# Each with what a text must contain to match, which is found much faster.
-_PATTERNS: Final = (
-    # The user of a URL: scheme://user:password@host
-    (
-        "://",
-        re.compile(r"([a-z][a-z0-9+.-]{0,30}://)[^\s/?#@\"'<>]{1,500}@", re.IGNORECASE),
-        rf"\1{MASK}@",
-    ),
-    # A header or an argument: Authorization: Bearer x, Token x, Basic x
-    (
-        "",
-        re.compile(
-            r"\b((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?)(?:(?:bearer|basic|token|digest)\s+)?"
-            r"[^\s,;\"']{1,4096}",
-            re.IGNORECASE,
+_PATTERNS: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE | re.DOTALL), instead)
+    for pattern, instead in (
+        # The user of a URL: scheme://user:password@host
+        (r"([a-z][a-z0-9+.-]{0,30}://)[^\s/?#@\"'<>]{1,500}@", rf"\1{MASK}@"),
+        # A header or an argument: Authorization: Bearer x, Token x, Basic x
+        (
+            (
+                r"\b((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?)"
+                r"(?:(?:bearer|basic|token|digest)\s+)?[^\s,;\"']{1,4096}"
+            ),
+            rf"\1{MASK}",
         ),
-        rf"\1{MASK}",
-    ),
-    (
-        "",
-        re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,4096}", re.IGNORECASE),
-        rf"\1 {MASK}",
-    ),
-    # name=value, in queries, environments and arguments
-    ("=", re.compile(rf"{_NAME}=\s{{0,3}})(?:{_QUOTED}|{_BARE})", re.IGNORECASE), rf"\1\2{MASK}"),
-    # "name": "value", and name: value unless the value is a word, as in "x.token: cannot be read"
-    (
-        ":",
-        re.compile(
-            rf"{_NAME}:\s{{0,3}})(?:{_QUOTED}|(?=[^\s\"',;]{{0,99}}\d)[^\s&,;\"'}}]{{6,4096}})",
-            re.IGNORECASE,
+        (r"\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,4096}", rf"\1 {MASK}"),
+        # name=value, in queries, environments and arguments
+        (rf"{_NAME}=\s{{0,3}}){_NO_PLACE}(?:{_QUOTED}|{_BARE})", rf"\1\2{MASK}"),
+        # "name": "value", and name: value unless the value is a word, as in "x.token: cannot be read"
+        (
+            (
+                rf"{_NAME}:\s{{0,3}}){_NO_PLACE}"
+                rf"(?:{_QUOTED}|(?=[^\s\"',;]{{0,99}}\d)[^\s&,;\"'}}]{{6,4096}})"
+            ),
+            rf"\1\2{MASK}",
         ),
-        rf"\1\2{MASK}",
-    ),
-    # Prefixes of well-known tokens: GitHub, Slack, AWS, OpenAI, Hugging Face, JWT
-    (
-        "",
-        re.compile(
-            r"\b(?:gh[pousr]_\w{20,255}|xox[abprs]-[\w-]{10,255}|AKIA[0-9A-Z]{16}"
-            r"|sk-[\w-]{20,255}|hf_\w{20,255}|eyJ[\w-]{10,2000}\.[\w-]{4,2000}\.[\w-]{4,2000})"
+        # Prefixes of well-known tokens: GitHub, Slack, AWS, OpenAI, Hugging Face, JWT
+        (
+            (
+                r"\b(?:gh[pousr]_\w{20,255}|xox[abprs]-[\w-]{10,255}|AKIA[0-9A-Z]{16}"
+                r"|sk-[\w-]{20,255}|hf_\w{20,255}|eyJ[\w-]{10,2000}\.[\w-]{4,2000}\.[\w-]{4,2000})"
+            ),
+            MASK,
         ),
-        MASK,
-    ),
-    (
-        "-----BEGIN",
-        re.compile(
-            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-            re.DOTALL,
-        ),
-        MASK,
-    ),
+        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", MASK),
+    )
 )
 MAX_SECRET_BYTES = 16 * 1024
 
@@ -117,8 +96,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._lock = Lock()
         # By secret, the most recently read last.
-        self._known: dict[str, _Known] = {}
-        self._forms: tuple[str, ...] = ()
+        self._known: dict[str, tuple[tuple[str, bool], ...]] = {}
         self.learn(*secrets)
 
     def learn(self, *secrets: str) -> None:
@@ -126,101 +104,108 @@ class Redactor:
 
         Beyond SECRETS_MAX the ones that were not learned again for the longest time are forgotten.
         """
-        parts = {part for secret in secrets for part in (secret, *_parts_of_url(secret))}
+        parts = {part.strip() for secret in secrets for part in (secret, *_parts_of_url(secret))}
         with self._lock:
-            is_new = not parts <= self._known.keys()
-            for secret in sorted(parts - {""}):
-                known = self._known.pop(secret) if secret in self._known else _Known.of(secret)
-                self._known[secret] = known
-            while len(self._known) > SECRETS_MAX:
-                del self._known[next(iter(self._known))]
-            if is_new:
-                forms = {form for known in self._known.values() for form in known.forms}
-                # Longest first: one may be a part of another.
-                self._forms = tuple(sorted(forms, key=len, reverse=True))
+            known = dict(self._known)
+            for secret in sorted(part for part in parts if len(part) >= MIN_WORD_CHARS):
+                known[secret] = known.pop(secret) if secret in known else _needles(secret)
+            # Replaced, not changed: other threads iterate over it.
+            self._known = dict(islice(known.items(), max(0, len(known) - SECRETS_MAX), None))
 
     def forget(self) -> None:
         """Forget all secrets."""
-        with self._lock:
-            self._known.clear()
-            self._forms = ()
+        self._known = {}
 
-    def __call__(self, text: str) -> str:
-        """Return a text with secrets masked, in any case and in usual encodings."""
-        lowered = text.lower()
-        for form in self._forms:
-            if form in lowered:
-                text = re.sub(re.escape(form), MASK, text, flags=re.IGNORECASE)
-                lowered = text.lower()
-        for needle, pattern, instead in _PATTERNS:
-            if needle in text:
-                text = pattern.sub(instead, text)
+    def __call__(self, text: str, least_chars: int = MIN_SECRET_CHARS) -> str:
+        """Return a text with secrets masked, in any case and in usual encodings.
+
+        Args:
+            text: The text.
+            least_chars: Length of the shortest known secrets to mask; below MIN_SECRET_CHARS they are
+                masked where they are a word.
+        """
+        parts, end = [], 0
+        for start, stop in sorted(self._spans(text, least_chars)):
+            if start >= end:
+                parts += [text[end:start], MASK]
+            end = max(end, stop)
+        text = "".join((*parts, text[end:]))
+        for pattern, instead in _PATTERNS:
+            text = pattern.sub(instead, text)
         return text
 
+    def finds(self, text: str) -> bool:
+        """Return whether a text contains a known secret."""
+        return any(self._spans(text, MIN_WORD_CHARS))
+
     def from_outside(self, text: str) -> str:
-        """Return a text that a server, module or command chose, with secrets masked.
+        """Return a text that a server, module or command chose, also without secrets of one word."""
+        return self(text, MIN_WORD_CHARS)
 
-        Such a text may hide a secret: it is withheld as a whole if it contains one that is split,
-        encoded twice, or too short to be masked.
-        """
-        masked = self(text)
-        with self._lock:
-            known = tuple(self._known.values())
-        if not known:
-            return masked
-        compact = [_compact(view) for view in _decoded_views(masked)]
-        words = {word for view in _decoded_views(masked) for word in _WORD.findall(view.lower())}
-        for secret in known:
-            if secret.compact and any(secret.compact in view for view in compact):
-                return WITHHELD
-            if secret.word and secret.word in words:
-                return WITHHELD
-        return masked
-
-
-class _Known(NamedTuple):
-    """A secret in the forms that are searched for; all in lower case.
-
-    Attributes:
-        forms: As text, and as it is encoded in JSON, URLs, line protocol, base64 and hexadecimal.
-        compact: Its letters and digits; empty if other texts may contain them by chance.
-        word: A short secret, which is searched as a whole word; otherwise empty.
-    """
-
-    forms: frozenset[str]
-    compact: str
-    word: str
-
-    @classmethod
-    def of(cls, secret: str) -> _Known:
-        bare, compact = secret.strip(), _compact(secret)
-        is_random = len(compact) >= MIN_COMPACT_CHARS and not compact.isalpha()
-        return cls(
-            frozenset(form.lower() for form in _written_forms(secret) if _is_long(form)),
-            compact if is_random else "",
-            bare.lower() if MIN_WORD_CHARS <= len(bare) < MIN_SECRET_CHARS else "",
-        )
+    def _spans(self, text: str, least_chars: int) -> Iterator[tuple[int, int]]:
+        known = [each for secret, each in self._known.items() if len(secret) >= least_chars]
+        return _spans(text, chain.from_iterable(known)) if known else iter(())
 
 
 REDACTOR: Final = Redactor()
 """The redactor of this process: it learns every secret that is read, from `read_secret`."""
 
 
-def _is_long(form: str) -> bool:
-    return len(form) >= MIN_SECRET_CHARS
+def _needles(secret: str) -> tuple[tuple[str, bool], ...]:
+    """Return what to search for a secret in an unescaped text, and whether in its letters and digits.
+
+    No text contains the letters and digits of a long, random secret by chance: they are found also if
+    it is split.
+    """
+    forms = {secret}
+    if len(secret) >= MIN_SECRET_CHARS:
+        forms |= {secret.encode().hex(), *_base64_forms(secret.encode())}
+    letters = "".join(mark for mark in secret.lower() if mark.isalnum())
+    is_random = len(letters) >= MIN_COMPACT_CHARS and not letters.isalpha()
+    whole = tuple((form.lower().replace("+", " "), False) for form in forms)
+    return (*whole, (letters, True)) if is_random else whole
 
 
-def _written_forms(secret: str) -> set[str]:
-    """Return a secret as text, and as it is usually encoded."""
+def _spans(text: str, needles: Iterable[tuple[str, bool]]) -> Iterator[tuple[int, int]]:
+    """Yield where secrets begin and end in a text."""
+    marks, places = _unescaped(text)
+    letters = [number for number, mark in enumerate(marks) if mark.isalnum()]
+    whole, compact = "".join(marks), "".join(marks[number] for number in letters)
+    for needle, is_compact in needles:
+        for start in _occurrences(needle, compact if is_compact else whole):
+            stop = start + len(needle)
+            around = whole[start - 1 : start] + whole[stop : stop + 1]
+            if is_compact:
+                yield places[letters[start]][0], places[letters[stop - 1]][1]
+            elif len(needle) >= MIN_SECRET_CHARS or not any(map(str.isalnum, around)):
+                yield places[start][0], places[stop - 1][1]
+
+
+def _occurrences(wanted: str, text: str) -> Iterator[int]:
+    start = text.find(wanted)
+    while start >= 0:
+        yield start
+        start = text.find(wanted, start + len(wanted))
+
+
+def _unescaped(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """Return the characters of a text, unescaped and in lower case, and where each begins and ends."""
     import html  # noqa: PLC0415 - its table of entities takes memory, and most hosts have no secret
 
-    forms: set[str] = set()
-    for form in {secret, secret.strip()} - {""}:
-        forms |= {form, json.dumps(form)[1:-1], quote(form, safe=""), quote(form), quote_plus(form)}
-        forms |= {repr(form)[1:-1], html.escape(form), _ESCAPED_IN_LINES.sub(r"\\\g<0>", form)}
-        if _is_long(form):
-            forms |= {form.encode().hex(), *_base64_forms(form.encode())}
-    return forms
+    marks: list[str] = []
+    places: list[tuple[int, int]] = []
+    for match in _MARK.finditer(text):
+        wide, byte, url, entity, mark = match.groups()
+        if wide or byte:
+            found = chr(int(wide or byte, 16))
+        elif url:
+            found = unquote(_ENCODED_PERCENT.sub("%", url))
+        else:
+            found = html.unescape(entity) if entity else mark or " "
+        for each in found:
+            marks.append(" " if each == "+" else each.lower()[:1])
+            places.append(match.span())
+    return marks, places
 
 
 def _base64_forms(content: bytes) -> Iterator[str]:
@@ -230,8 +215,7 @@ def _base64_forms(content: bytes) -> Iterator[str]:
         # The first and last characters depend on neighbouring bytes, too.
         middle = coded[(0, 2, 3)[before] : len(coded) - 1]
         if len(middle) >= MIN_COMPACT_CHARS:
-            yield middle
-            yield middle.translate(_URL_SAFE)
+            yield from (middle, middle.replace("+", "-").replace("/", "_"))
 
 
 def _parts_of_url(secret: str) -> Iterator[str]:
@@ -242,33 +226,14 @@ def _parts_of_url(secret: str) -> Iterator[str]:
     scheme, is_url, after_scheme = secret.partition("://")
     if not is_url:
         return
-    place = _URL_PLACE.match(after_scheme)
-    user, _, host = (place[0] if place else after_scheme).rpartition("@")
-    name, _, password = user.partition(":")
-    yield unquote(password)
-    after_scheme = after_scheme[len(place[0]) if place else 0 :]
-    if scheme not in _HOST_SCHEMES and "." not in host:
-        after_scheme = f"{host}/{after_scheme}"
-    for part in (name, *_URL_PARTS.split(after_scheme)):
-        if _is_long(part) and not _PLAIN_WORD.fullmatch(part):
+    place = re.split(r"[/?#]", after_scheme, maxsplit=1)[0]
+    user, _, host = place.rpartition("@")
+    yield unquote(user.partition(":")[2])
+    is_token = scheme not in _HOST_SCHEMES and "." not in host
+    parts = [user, after_scheme.removeprefix(place), host if is_token else ""]
+    for part in _URL_PARTS.split("/".join(parts)):
+        if len(part) >= MIN_SECRET_CHARS and not _PLAIN_WORD.fullmatch(part):
             yield from (part, unquote(part))
-
-
-def _decoded_views(text: str) -> Iterator[str]:
-    """Yield a text as it is, and with the escapes of JSON, URLs and HTML decoded up to twice."""
-    import html  # noqa: PLC0415 - its table of entities takes memory
-
-    yield text
-    for _ in range(2):
-        if not _ESCAPE.search(text):
-            return
-        text = _CODE.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(text))
-        text = _SIMPLE_CODE.sub(" ", unquote_plus(text))
-        yield text
-
-
-def _compact(text: str) -> str:
-    return "".join(mark for mark in text.lower() if mark.isalnum())
 
 
 def secrets_of(environ: Mapping[str, str]) -> list[str]:
@@ -277,7 +242,7 @@ def secrets_of(environ: Mapping[str, str]) -> list[str]:
         value
         for name, value in environ.items()
         if len(value) >= MIN_VARIABLE_CHARS
-        and _SECRET_VARIABLE.search(name)
+        and is_secret_name(name)
         and not _PLACE_VARIABLE.search(name)
     ]
 

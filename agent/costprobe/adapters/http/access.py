@@ -1,42 +1,33 @@
-"""Addresses, TLS and secrets of HTTP clients: the configuration keys that they share.
+"""Addresses, TLS, secrets and limits of HTTP clients: the configuration keys that they share.
 
-Secrets are in files or systemd credentials, are read when needed, and are never shown; neither
-are the secret parts of a URL. Further headers are those of a client's section, and a key from a
-file or credential. Every place of a configuration that holds a secret is found here.
+A secret is in a file or a systemd credential, which the configuration names as "file:/PATH" or
+"credential:NAME"; it is read when needed, and never shown; neither are the secret parts of a URL.
+Further headers are those of a client's section, and a secret key. Every location of a secret in a
+configuration is found here.
 """
 
 from __future__ import annotations
 
 import base64
 import ipaddress
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, model_validator
 
 from costprobe.adapters.host.redaction import REDACTOR, read_secret, secrets_of
 from costprobe.adapters.http.errors import Misconfigured
-from costprobe.core.config.fields import Label, Name, Section, matching
+from costprobe.core.config.fields import Label, Section, matching
 
 _SCHEMES = {"http", "https"}
 # unix:/run/server.sock, or unix:/run/server.sock:/path; the kernel allows a path of 107 bytes.
 UNIX_URL: Final = re.compile(r"unix:(?://)?(/[!-9;-~]{1,106})(?::(/[!-~]*))?")
-# Shorter parts of a secret URL, such as "api" and "v1", occur in responses by chance.
-MIN_SECRET_PART_CHARS = 6
-TokenFile = Annotated[
-    Path | None, Field(description="File with a bearer token.", examples=["/etc/costprobe/token"])
-]
-TokenCredential = Annotated[
-    Name | None,
-    Field(
-        description="Name of the systemd credential with that token.", examples=["costprobe-token"]
-    ),
-]
 CaFile = Annotated[
     Path | None,
     Field(
@@ -61,22 +52,28 @@ Headers = Annotated[
         examples=[{"X-Scope-OrgID": "ml"}],
     ),
 ]
-KeyFile = Annotated[
-    Path | None,
-    Field(
-        description="File with a key that is sent in the header `key_header`, beside any token or password.",
-        examples=["/etc/costprobe/gateway.key"],
-    ),
-]
-KeyCredential = Annotated[
-    Name | None,
-    Field(description="Name of the systemd credential with that key.", examples=["gateway-key"]),
-]
-# Names of files that are no secrets; any other field of such a name is a secret.
-PUBLIC_FILES: Final = frozenset({"ca_file", "body_file"})
-SERVICE_CREDENTIALS: Final = Path("/run/credentials/costprobe.service")
+SERVICE_CREDENTIALS: Final = "/run/credentials/costprobe.service"
+_SECRET_PLACE: Final = re.compile(r"file:/[^\0]+|credential:[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _ARGUMENT_CHARS_MIN: Final = 8
 _PORT: Final = re.compile(r":\d{1,5}$")
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeLimits:
+    """The limits of one exchange: a request and its response.
+
+    Attributes:
+        step_s: Longest wait in s for the server: to connect, to send, or to receive a part.
+        total_s: Longest time in s of the whole exchange; None for three times `step_s`.
+        max_body_bytes: A longer body is truncated, and the connection closed.
+        max_header_bytes: A longer response header fails, and so does a body whose framing (chunk
+            sizes, trailers) is longer than that.
+    """
+
+    step_s: float
+    total_s: float | None = None
+    max_body_bytes: int = 64 << 10
+    max_header_bytes: int = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +85,12 @@ class Destination:
             the caller adds the name.
         url: The URL.
         is_tls: True for https.
-        secrets: Parts of the URL that no message may contain.
         socket_path: Unix socket of the server; None for TCP.
     """
 
     name: str
     url: str = field(repr=False)
     is_tls: bool
-    secrets: tuple[str, ...] = field(default=(), repr=False)
     socket_path: str | None = None
 
     def message(self, text: str) -> str:
@@ -136,14 +131,10 @@ class Destination:
         is_http = parts.scheme in _SCHEMES and parts.hostname and "@" not in parts.netloc
         if not is_printable or not is_http or port == 0:
             raise invalid
-        secrets: tuple[str, ...] = ()
         if secret_place is not None:
-            pieces = [*parts.path.split("/"), *(value for _, value in parse_qsl(parts.query))]
-            long = (piece for piece in pieces if len(piece) >= MIN_SECRET_PART_CHARS)
-            secrets = tuple({form for piece in long for form in (piece, unquote(piece))})
-            REDACTOR.learn(*secrets)
+            REDACTOR.learn(url)
         name = secret_place or f"{parts.scheme}://{parts.netloc}"
-        return cls(name, url, parts.scheme == "https", secrets)
+        return cls(name, url, parts.scheme == "https")
 
 
 def is_loopback(url: str) -> bool:
@@ -189,41 +180,46 @@ def _is_of_entry(entry: str, host: str, port: int) -> bool:
     return is_name and of_port in ("", str(port))
 
 
-def credentials_folder(environ: Mapping[str, str]) -> Path | None:
-    """Where systemd stored this process's credentials; None without any.
-
-    Args:
-        environ: The process's environment.
-    """
-    folder = environ.get("CREDENTIALS_DIRECTORY")
-    return Path(folder) if folder else None
-
-
 @dataclass(frozen=True, slots=True)
 class Secret:
     """The location of a secret; the secret itself is never stored, because it may be rotated.
 
     Attributes:
+        place: As in the configuration: "file:/etc/costprobe/token", or "credential:costprobe-token" of
+            systemd.
         purpose: Its name in messages: "token", "password", "URL".
-        file: File that contains it.
-        credential: Name of a systemd credential that contains it.
-        folder: Where systemd stored this process's credentials; None without any.
     """
 
+    place: str
     purpose: str
-    file: Path | None = None
-    credential: str | None = None
-    folder: Path | None = None
+
+    @classmethod
+    def of_file(cls, path: Path, purpose: str) -> Secret:
+        """Return the secret of a file."""
+        return cls(f"file:{path}", purpose)
 
     @property
-    def is_given(self) -> bool:
-        """Whether a secret is configured."""
-        return self.file is not None or self.credential is not None
+    def credential(self) -> str | None:
+        """Name of the systemd credential that contains it; None for a file."""
+        kind, _, name = self.place.partition(":")
+        return name if kind == "credential" else None
+
+    @property
+    def path(self) -> Path:
+        """The file that contains it; of a credential, where systemd stores it for this process."""
+        if self.credential is None:
+            return Path(self.place.partition(":")[2])
+        return Path(_credentials_folder() or SERVICE_CREDENTIALS) / self.credential
+
+    @property
+    def is_readable(self) -> bool:
+        """False for a credential in a process without credentials: only the service can read it."""
+        return self.credential is None or _credentials_folder() is not None
 
     @property
     def where(self) -> str:
         """Its location, for messages."""
-        return f"credential {self.credential}" if self.credential is not None else f"{self.file}"
+        return f"{self.path}" if self.credential is None else f"credential {self.credential}"
 
     def read(self) -> str:
         """Read the secret.
@@ -231,8 +227,12 @@ class Secret:
         Raises:
             Misconfigured: It cannot be read, or is not one line of printable text.
         """
+        if not self.is_readable:
+            raise Misconfigured(
+                f"{self.where}: this process has none from systemd; add LoadCredential= to the unit"
+            )
         try:
-            return read_secret(self._path(), self.purpose)
+            return read_secret(self.path, self.purpose)
         except ValueError as error:
             raise Misconfigured(str(error)) from None
 
@@ -244,124 +244,150 @@ class Secret:
         """
         secret = self.read()
         if not secret.isascii():
-            raise Misconfigured(
-                f"{self._path()}: has characters that are not valid in an HTTP header"
-            )
+            raise Misconfigured(f"{self.path}: has characters that are not valid in an HTTP header")
         return secret
 
     def problems(self) -> list[str]:
-        """Return why it cannot be read; empty for a credential in a process without credentials."""
-        if not self.is_given or (self.credential is not None and self.folder is None):
-            return []
+        """Return why it cannot be read; empty if only the service can."""
         try:
-            self.read()
+            if self.is_readable:
+                self.read()
         except Misconfigured as error:
             return [error.reason]
         return []
 
-    def _path(self) -> Path:
-        if self.credential is not None:
-            if self.folder is None:
-                raise Misconfigured(
-                    f"credential {self.credential}: this process has none from systemd;"
-                    " add LoadCredential= to the unit"
-                )
-            return self.folder / self.credential
-        if self.file is None:
-            raise Misconfigured(f"no {self.purpose} is configured")
-        return self.file
+
+def _credentials_folder() -> str | None:
+    """Where systemd stored this process's credentials; None without any."""
+    return os.environ.get("CREDENTIALS_DIRECTORY") or None
 
 
-def bearer(token: Secret, scheme: str = "Bearer") -> tuple[dict[str, str], list[str]]:
-    """Return the Authorization header with a token, and its secrets; both empty without a token.
+def _secret(purpose: str) -> PlainValidator:
+    """Return the parser of a secret's location; no error contains the text, which may be the secret."""
+
+    def parse(value: object) -> Secret:
+        if isinstance(value, Secret):
+            return value
+        if not isinstance(value, str) or not _SECRET_PLACE.fullmatch(value):
+            raise ValueError(
+                f'write where the {purpose} is, "file:/PATH" or "credential:NAME" of systemd, never'
+                f" the {purpose} itself"
+            )
+        return Secret(value, purpose)
+
+    return PlainValidator(parse)
+
+
+_AsPlace = PlainSerializer(lambda secret: secret.place, return_type=str)
+Token = Annotated[Secret, _secret("token"), _AsPlace]
+Password = Annotated[Secret, _secret("password"), _AsPlace]
+Key = Annotated[Secret, _secret("key"), _AsPlace]
+SecretUrl = Annotated[Secret, _secret("URL"), _AsPlace]
+
+
+def is_secret_place(value: object) -> bool:
+    """Return whether a value of the file is the location of a secret."""
+    return isinstance(value, Secret) or (
+        isinstance(value, str) and _SECRET_PLACE.fullmatch(value) is not None
+    )
+
+
+def one_form(*names: str) -> dict[str, str]:
+    """Return what `Section.removed` says of the two keys that each of these secrets had."""
+    return {
+        f"{name}_{kind}": f'write {name} = "{kind}:{place}"'
+        for name in names
+        for kind, place in (("file", "/PATH"), ("credential", "NAME"))
+    }
+
+
+def bearer(token: Secret | None, scheme: str = "Bearer") -> dict[str, str]:
+    """Return the Authorization header with a token; nothing without a token.
 
     Raises:
         Misconfigured: As `Secret.read_ascii`.
     """
-    if not token.is_given:
-        return {}, []
-    secret = token.read_ascii()
-    return {"Authorization": f"{scheme} {secret}"}, [secret]
+    return {} if token is None else {"Authorization": f"{scheme} {token.read_ascii()}"}
 
 
-def basic(user: str, password: Secret) -> tuple[dict[str, str], list[str]]:
-    """Return the Authorization header of a user, with or without a password, and its secrets.
+def basic(user: str, password: Secret | None) -> dict[str, str]:
+    """Return the Authorization header of a user, with or without a password.
 
     Raises:
         Misconfigured: As `Secret.read`.
     """
-    secret = password.read() if password.is_given else ""
+    secret = "" if password is None else password.read()
     # In UTF-8 (RFC 7617).
     pair = base64.b64encode(f"{user}:{secret}".encode()).decode()
-    return {"Authorization": f"Basic {pair}"}, [secret, pair] if secret else []
+    REDACTOR.learn(pair if secret else "")
+    return {"Authorization": f"Basic {pair}"}
 
 
 class WithToken(Section):
     """A section with a bearer token."""
 
-    token_file: TokenFile = None
-    token_credential: TokenCredential = None
+    removed: ClassVar = one_form("token")
 
-    @model_validator(mode="after")
-    def _one_place_for_the_token(self) -> WithToken:
-        if self.token_file and self.token_credential:
-            raise ValueError("give token_file or token_credential, not both")
-        return self
-
-    def token(self, credentials: Path | None) -> Secret:
-        """Return the location of the token; `credentials` are those of systemd, None without any."""
-        return Secret("token", self.token_file, self.token_credential, credentials)
+    token: Token | None = Field(
+        None, description="Location of a bearer token.", examples=["file:/etc/costprobe/token"]
+    )
 
 
 class WithPassword(Section):
     """A section with a user and a password."""
 
+    removed: ClassVar = one_form("password")
+
     user: str | None = Field(
         None, description="User, if the server requires one.", examples=["costprobe"]
     )
-    password_file: Path | None = Field(
+    password: Password | None = Field(
         None,
-        description="File with the user's password.",
-        examples=["/etc/costprobe/server.password"],
-    )
-    password_credential: Name | None = Field(
-        None,
-        description="Name of the systemd credential with that password.",
-        examples=["server-password"],
+        description="Location of the user's password.",
+        examples=["file:/etc/costprobe/server.password"],
     )
 
     @model_validator(mode="after")
     def _password_belongs_to_a_user(self) -> WithPassword:
-        if self.password_file and self.password_credential:
-            raise ValueError("give password_file or password_credential, not both")
-        if (self.password_file or self.password_credential) and self.user is None:
-            raise ValueError("password_file and password_credential need a user; add user")
+        if self.password is not None and self.user is None:
+            raise ValueError("password needs a user; add user")
         return self
-
-    def password(self, credentials: Path | None) -> Secret:
-        """Return the location of the password; `credentials` as for `WithToken.token`."""
-        return Secret("password", self.password_file, self.password_credential, credentials)
 
 
 class WithHeaders(Section):
     """A section with further headers."""
 
+    removed: ClassVar = one_form("key")
+
     headers: Headers = Field(default_factory=dict)
-    key_file: KeyFile = None
-    key_credential: KeyCredential = None
+    key: Key | None = Field(
+        None,
+        description=(
+            "Location of a key that is sent in the header `key_header`, beside any token or password."
+        ),
+        examples=["file:/etc/costprobe/gateway.key"],
+    )
     key_header: Annotated[str, _HEADER] = Field(
         "X-Api-Key", description="Header of that key.", examples=["X-Api-Key"]
     )
 
     @model_validator(mode="after")
     def _headers_are_further_ones(self) -> WithHeaders:
-        if self.key_file and self.key_credential:
-            raise ValueError("give key_file or key_credential, not both")
         names = {name.lower(): f"headers.{name}" for name in self.headers}
         if place := names.get(self.key_header.lower()):
-            raise ValueError(f"{place}: its value goes into key_file or key_credential")
+            raise ValueError(f"{place}: its value goes into key")
         check_header_names({**names, self.key_header.lower(): "key_header"})
         return self
+
+    def sent_headers(self) -> dict[str, str]:
+        """Return the headers, with the key as it is at the time of a request.
+
+        Raises:
+            Misconfigured: The key cannot be read.
+        """
+        if self.key is None:
+            return self.headers
+        return {**self.headers, self.key_header: self.key.read_ascii()}
 
 
 def check_header_names(names: Mapping[str, str]) -> None:
@@ -375,85 +401,36 @@ def check_header_names(names: Mapping[str, str]) -> None:
     """
     for name in sorted(_OWN_HEADERS & names.keys()):
         raise ValueError(
-            f"{names[name]}: {name} is set by costprobe; a token or password has a file of its own"
+            f"{names[name]}: {name} is set by costprobe; a token or password has a key of its own"
         )
 
 
-class FurtherHeaders:
-    """The headers of a section, with its key as it is at the time of a request.
-
-    Args:
-        config: The section.
-        credentials: Where systemd stored this process's credentials; None without any.
-
-    Attributes:
-        key: The location of the key.
-    """
-
-    def __init__(self, config: WithHeaders, credentials: Path | None) -> None:
-        self._config = config
-        self.key = Secret("key", config.key_file, config.key_credential, credentials)
-
-    def __call__(self) -> dict[str, str]:
-        """Return the headers.
-
-        Raises:
-            Misconfigured: The key cannot be read.
-        """
-        if not self.key.is_given:
-            return self._config.headers
-        return {**self._config.headers, self._config.key_header: self.key.read_ascii()}
-
-
-class SecretPlace(NamedTuple):
-    """A field that names a file or a systemd credential with a secret.
-
-    Attributes:
-        key: Its place in the configuration: "notifier.0.token_file".
-        name: The file or the credential.
-        is_credential: Whether it is a credential.
-    """
-
-    key: str
-    name: str
-    is_credential: bool
-
-
-def is_secret_field(name: str) -> bool:
-    """Return whether a field of this name holds the place of a secret."""
-    return name.endswith("_credential") or (name.endswith("_file") and name not in PUBLIC_FILES)
-
-
-def secret_places(config: BaseModel) -> Iterator[SecretPlace]:
-    """Yield the configured places of secrets."""
+def secret_places(config: BaseModel) -> Iterator[tuple[str, Secret]]:
+    """Yield the configured locations of secrets by their keys, such as "notifier.0.token"."""
     for key, value in _fields(config):
-        name = key.rpartition(".")[2]
-        if is_secret_field(name):
-            yield SecretPlace(key, str(value), name.endswith("_credential"))
+        if isinstance(value, Secret):
+            yield key, value
 
 
-def learn_secrets(config: BaseModel | None, environ: Mapping[str, str]) -> None:
+def secret_problems(config: BaseModel) -> list[str]:
+    """Return why secrets of a section cannot be read, as far as this process can know."""
+    return [problem for _, secret in secret_places(config) for problem in secret.problems()]
+
+
+def learn_secrets(config: BaseModel | None) -> None:
     """Let the redactor know all secrets of the environment and of a configuration.
 
     A secret that cannot be read, or replaces another one later, is learned when it is first used.
 
     Args:
         config: The configuration; None if it has errors.
-        environ: The environment.
     """
-    REDACTOR.learn(*secrets_of(environ))
+    REDACTOR.learn(*secrets_of(os.environ))
     if config is None:
         return
-    folder = credentials_folder(environ)
-    folders = [SERVICE_CREDENTIALS] if folder is None else [folder, SERVICE_CREDENTIALS]
-    for place in secret_places(config):
-        for path in (
-            [folder / place.name for folder in folders]
-            if place.is_credential
-            else [Path(place.name)]
-        ):
-            with suppress(ValueError):
-                read_secret(path, "secret")
+    for _, secret in secret_places(config):
+        with suppress(ValueError):
+            read_secret(secret.path, secret.purpose)
     for key, value in _fields(config):
         REDACTOR.learn(*_secret_parts(key, value))
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from costprobe import __version__
-from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.access import Destination, ExchangeLimits
 from costprobe.adapters.http.errors import DeliveryError, HttpResponse, Misconfigured
-from costprobe.adapters.http.limits import ExchangeLimits
 
 if TYPE_CHECKING:
     # Loaded by the first request: most configurations send none.
     import ssl
 
     import urllib3
+
+    from costprobe.adapters.http.connections import Exchange
 
 
 class HttpClient:
@@ -54,7 +55,7 @@ class HttpClient:
         self._via = f" (through the proxy {proxy.rpartition('@')[2]})" if proxy else ""
         self._lock = Lock()
         self._pools: dict[tuple[bool, str | None], urllib3.PoolManager] = {}
-        self._ranks: dict[Any, float] = {}
+        self._exchange: Exchange | None = None
 
     def request(
         self,
@@ -81,7 +82,8 @@ class HttpClient:
         if not self._keep:
             all_headers["Connection"] = "close"
         try:
-            pool = self._pool(destination)
+            pool, exchange = self._pool(destination)
+            exchange.begin()
             response = pool.request(
                 method,
                 destination.url,
@@ -89,16 +91,21 @@ class HttpClient:
                 headers=all_headers,
                 redirect=False,
                 retries=False,
+                preload_content=False,
+                decode_content=False,
             )
+            response.release_conn()
         except Exception as error:
             failure = self._translated(error, destination)
             if failure is None:
                 raise
             # Without the cause: a library's text may contain what was sent or received.
             raise failure from None
+        exchange.answered(is_ok=True)
         lower_headers = {name.lower(): value for name, value in response.headers.items()}
-        is_truncated = bool(getattr(response, "is_truncated", False))
-        return HttpResponse(response.status, lower_headers, response.data, is_truncated, self._via)
+        return HttpResponse(
+            response.status, lower_headers, exchange.body, exchange.is_truncated, self._via
+        )
 
     def check_certificates(self) -> None:
         """Load `ca_file`, if there is one.
@@ -116,14 +123,15 @@ class HttpClient:
                 pool.clear()
             self._pools.clear()
 
-    def _pool(self, destination: Destination) -> urllib3.PoolManager:
+    def _pool(self, destination: Destination) -> tuple[urllib3.PoolManager, Exchange]:
         import urllib3  # noqa: PLC0415 - the first request loads it
 
-        from costprobe.adapters.http.connections import limit  # noqa: PLC0415 - loads urllib3
+        from costprobe.adapters.http.connections import Exchange, limit  # noqa: PLC0415 - loads urllib3
 
         is_tls = destination.is_tls or (self._proxy or "").startswith("https")
         key = is_tls, destination.socket_path
         with self._lock:
+            exchange = self._exchange = self._exchange or Exchange(self._limits, {})
             if key not in self._pools:
                 options: dict[str, Any] = {
                     "num_pools": 1,
@@ -141,8 +149,13 @@ class HttpClient:
                     pool: urllib3.PoolManager = urllib3.ProxyManager(self._proxy, **options)
                 else:
                     pool = urllib3.PoolManager(**options)
-                self._pools[key] = limit(pool, self._limits, self._ranks, destination.socket_path)
-            return self._pools[key]
+                self._pools[key] = limit(
+                    pool,
+                    exchange=exchange,
+                    is_kept=self._keep > 0,
+                    socket_path=destination.socket_path,
+                )
+            return self._pools[key], exchange
 
     def _context(self) -> ssl.SSLContext:
         import ssl  # noqa: PLC0415 - the first request over TLS loads it
@@ -160,6 +173,8 @@ class HttpClient:
         from costprobe.adapters.http.connections import translated  # noqa: PLC0415 - loads urllib3
 
         failure = translated(error, destination, self._limits, self._via)
+        if self._exchange is not None:
+            self._exchange.answered(is_ok=False)
         if isinstance(failure, Misconfigured):
             # The file of certificates may have been replaced: the next request reads it again.
             self.close()

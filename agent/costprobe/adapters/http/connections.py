@@ -1,9 +1,9 @@
-"""Connections of urllib3 with limits on the time and the size of an exchange, and its errors as ours.
+"""urllib3 with one limit on the time and the size of an exchange, and its errors as ours.
 
 urllib3's own timeouts apply to each read, so a server that sends a byte a second holds a request
-for hours, and a response may have any size. Here every socket call is limited to the remaining time
-of the exchange, and every received byte is counted. Errors of urllib3, http.client, ssl and the system
-become DeliveryErrors.
+for hours, and a response may have any size. Here each wait for the server is limited to the remaining
+time of the exchange, and every byte of its header and framing is counted. Errors of urllib3,
+http.client, ssl and the system become DeliveryErrors.
 
 The first request loads this file: a daemon that sends none does without urllib3.
 """
@@ -12,33 +12,30 @@ from __future__ import annotations
 
 import http.client
 import io
-import os
+import math
 import re
-import selectors
 import socket
 import ssl
+import threading
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.access import Destination, ExchangeLimits
 from costprobe.adapters.http.errors import DeliveryError, Misconfigured, RetryLater
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import check_regular
 
-# "Connection Attempt Delay" of RFC 8305, section 5.
-NEXT_ADDRESS_S: Final = 0.25
-# Rank of an address that answered last; the others are ranked by the time at which they did not.
-ANSWERED: Final = -1.0
-RANKS_MAX: Final = 256
-# Family, type, protocol and address of a socket.
-_Target = tuple[int, int, int, Any]
+# Without a limit on the whole exchange: to connect, to send the request, to receive the response.
+STEPS: Final = 3
+# Each of several addresses has this time at first: one of them may be dead.
+FIRST_ATTEMPT_S: Final = 1.0
+UNANSWERED_MAX: Final = 256
+# TLS sends with one call for each record, of this size.
+RECORD_BYTES: Final = 16 << 10
 _OURS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 _WRAPPERS = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ProxyError)
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
@@ -58,86 +55,182 @@ class _ResponseTooLargeError(Exception):
     """A response's header, or the framing of its body, is larger than the limit."""
 
 
-class _Exchange:
-    """The remaining time and size of one exchange."""
+class Exchange(threading.local):
+    """What is left of a thread's exchange, and the addresses that did not answer it.
 
-    def __init__(self, limits: ExchangeLimits) -> None:
-        now_s = time.monotonic()
+    Args:
+        limits: Limits of each exchange.
+        unanswered: By address, the monotonic s at which it did not answer; shared, and updated.
+    """
+
+    def __init__(self, limits: ExchangeLimits, unanswered: dict[Any, float]) -> None:
         self._limits = limits
-        self._total_ends_s = None if limits.total_s is None else now_s + limits.total_s
-        self._step_ends_s = now_s + limits.step_s
+        self._unanswered = unanswered
+        self._ends_s = 0.0
+        self._bytes_left = 0
+        self.address: Any = None
+        self.body = b""
+        self.is_truncated = False
+
+    def begin(self) -> None:
+        """Begin an exchange."""
+        limits = self._limits
+        self._ends_s = time.monotonic() + (limits.total_s or STEPS * limits.step_s)
         self._bytes_left = limits.max_header_bytes
 
-    def begin_step(self) -> None:
-        self._step_ends_s = time.monotonic() + self._limits.step_s
-
-    def begin_body(self) -> None:
-        self._bytes_left += self._limits.max_body_bytes + self._limits.max_header_bytes
-
     def left_s(self) -> float:
-        ends_s = self._step_ends_s
-        if self._total_ends_s is not None:
-            ends_s = min(ends_s, self._total_ends_s)
-        left_s = ends_s - time.monotonic()
+        """Return how long to wait for the server next.
+
+        Raises:
+            TimeoutError: No time is left.
+        """
+        left_s = min(self._ends_s - time.monotonic(), self._limits.step_s)
         if left_s <= 0:
             raise TimeoutError
         return left_s
 
     def received(self, count: int) -> None:
+        """Count bytes of a response.
+
+        Raises:
+            _ResponseTooLargeError: There are too many.
+        """
         self._bytes_left -= count
         if self._bytes_left < 0:
             raise _ResponseTooLargeError
 
+    def read(self, response: urllib3.BaseHTTPResponse) -> None:
+        """Read a response's body up to the limit, into `body` and `is_truncated`."""
+        most_bytes = self._limits.max_body_bytes
+        self._bytes_left += most_bytes + self._limits.max_header_bytes
+        parts, left = [], most_bytes
+        # A body that is shorter than its Content-Length is an error of the read after its end.
+        while left and (part := response.read(left)):
+            parts.append(part)
+            left -= len(part)
+        self.body, self.is_truncated = b"".join(parts), not left and bool(response.read(1))
 
-class _DeadlineSocket(socket.socket):
-    """A socket whose calls are limited to the remaining time of the exchange."""
+    def rank(self, address: Any) -> float:  # noqa: ANN401 - as its family has it
+        """Return an address's place among others: those last that did not answer."""
+        return self._unanswered.get(address, 0.0)
 
-    exchange: _Exchange | None = None
+    def answered(self, *, is_ok: bool) -> None:
+        """Record whether the last address answered."""
+        if is_ok:
+            self._unanswered.pop(self.address, None)
+        elif self.address is not None:
+            if len(self._unanswered) >= UNANSWERED_MAX:
+                self._unanswered.clear()
+            self._unanswered[self.address] = time.monotonic()
+        self.address = None
 
-    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ANN401 - a buffer, as the base class has it
-        if self.exchange is None:
-            return super().recv_into(buffer, nbytes, flags)
-        self.settimeout(self.exchange.left_s())
-        count = super().recv_into(buffer, nbytes, flags)
-        self.exchange.received(count)
+
+class _Reader(io.RawIOBase):
+    """Reads of a socket within the limits of an exchange."""
+
+    def __init__(self, channel: socket.socket, raw: io.RawIOBase, exchange: Exchange) -> None:
+        self._channel, self._raw, self._exchange = channel, raw, exchange
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a buffer, as the base class has it
+        self._channel.settimeout(self._exchange.left_s())
+        count = self._raw.readinto(buffer) or 0
+        self._exchange.received(count)
         return count
 
-    def recv(self, bufsize: int, flags: int = 0) -> bytes:
-        # TLS within a proxy's TLS reads so.
-        if self.exchange is None:
-            return super().recv(bufsize, flags)
-        self.settimeout(self.exchange.left_s())
-        data = super().recv(bufsize, flags)
-        self.exchange.received(len(data))
-        return data
-
-    def send(self, data: Any, flags: int = 0) -> int:  # noqa: ANN401 - a buffer, as the base class has it
-        # TLS sends with one call for each record.
-        if self.exchange is not None:
-            self.settimeout(self.exchange.left_s())
-        return super().send(data, flags)
-
-    def sendall(self, data: Any, flags: int = 0) -> None:  # noqa: ANN401 - a buffer, as the base class has it
-        if self.exchange is not None:
-            self.settimeout(self.exchange.left_s())
-        super().sendall(data, flags)
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
-class _DeadlineTlsSocket(_DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # the bases name the buffer differently
+class _Connection(HTTPConnection):
+    """A connection within the limits of the exchange; subclasses set its first attributes.
+
+    Attributes:
+        exchange: What is left of the exchange of each thread.
+        is_kept: Whether it is kept for further requests.
+        socket_path: Unix socket to connect to; None for TCP.
+    """
+
+    exchange: Exchange
+    is_kept: bool
+    socket_path: str | None
+    _address: Any = None
+    _response: http.client.HTTPResponse | None = None
+
+    def _new_conn(self) -> socket.socket:
+        """Connect to the first address that accepts, within the remaining time."""
+        targets: list[Any] = [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", self.socket_path)]
+        if self.socket_path is None:
+            targets = socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM)
+            targets.sort(key=lambda target: self.exchange.rank(target[-1]))
+        failure = OSError()
+        for most_s in (FIRST_ATTEMPT_S, math.inf) if len(targets) > 1 else (math.inf,):
+            for target in targets:
+                try:
+                    return self._connected(target, most_s)
+                except OSError as error:
+                    failure = error
+                    self.exchange.answered(is_ok=False)
+        raise failure
+
+    def _connected(self, target: Any, most_s: float) -> socket.socket:  # noqa: ANN401 - of getaddrinfo
+        channel = socket.socket(*target[:3])
+        self._address = self.exchange.address = target[-1]
+        try:
+            channel.settimeout(min(self.exchange.left_s(), most_s))
+            channel.connect(self._address)
+            if self.socket_path is None:
+                channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # The TLS handshake takes over this timeout, for all its reads together.
+            channel.settimeout(self.exchange.left_s())
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def send(self, data: Any) -> None:  # noqa: ANN401 - bytes, as urllib3 sends them
+        """Send a part of a request."""
+        if self.sock is None:
+            self.connect()
+        self.exchange.address = self._address
+        view = memoryview(data)
+        for begin in range(0, len(view), RECORD_BYTES):
+            cast("socket.socket", self.sock).settimeout(self.exchange.left_s())
+            super().send(view[begin : begin + RECORD_BYTES])
+
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override] # as urllib3 has it
+        """Return the response, whose body is then in the exchange."""
+        try:
+            response = super().getresponse()
+            self.exchange.read(response)
+        except BaseException:
+            # It holds the socket open; urllib3 returns none with an invalid header.
+            if self._response is not None:
+                self._response.close()
+            raise
+        if self.exchange.is_truncated or not self.is_kept:
+            # A server may close the connection without a header, and the next request would fail.
+            response.close()
+            self.close()
+        return response
+
+    def response_class(self, channel: Any, **options: Any) -> http.client.HTTPResponse:  # type: ignore[override] # noqa: ANN401 - as http.client calls it
+        """Return a response that is read within the limits."""
+        response = self._response = http.client.HTTPResponse(channel, **options)
+        raw = response.fp.detach()
+        response.fp = io.BufferedReader(_Reader(channel, raw, self.exchange))
+        return response
+
+
+class _TlsConnection(_Connection, HTTPSConnection):
     """The same, over TLS."""
 
 
-def _close_now(channel: socket.socket | None) -> None:
-    """Close a socket also if a file of it is open; one within a proxy's TLS is left to the collector."""
-    if isinstance(channel, socket.socket):
-        with suppress(OSError):
-            handle = channel.detach()
-            if handle >= 0:
-                os.close(handle)
-
-
 def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
-    """A TLS context for limited connections.
+    """A TLS context.
 
     Args:
         ca_file: Certificates to trust; None for the system's.
@@ -147,215 +240,18 @@ def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
     """
     if ca_file is not None:
         check_regular(ca_file)
-    context = ssl.create_default_context(cafile=ca_file)
-    context.sslsocket_class = _DeadlineTlsSocket
-    return context
+    return ssl.create_default_context(cafile=ca_file)
 
 
-class _LimitedConnection(HTTPConnection):
-    """A connection whose exchanges have limits; subclasses set `limits`."""
-
-    limits: ExchangeLimits
-    ranks: dict[Any, float]
-    socket_path: str | None
-    _exchange: _Exchange | None = None
-    _is_last = False
-    _address: Any = None
-
-    def _new_conn(self) -> socket.socket:
-        """Connect to the first address that accepts, within the step's time (RFC 8305).
-
-        Each next address is tried after NEXT_ADDRESS_S, while the earlier attempts continue.
-        """
-        exchange, failure = self._current(), OSError()
-        waiting = deque(self._addresses())
-        tried: dict[_DeadlineSocket, Any] = {}
-        with selectors.PollSelector() as attempts:
-            try:
-                while waiting or attempts.get_map():
-                    if waiting:
-                        try:
-                            channel = self._begun(tried, waiting.popleft())
-                        except OSError as error:
-                            failure = error
-                            continue
-                        attempts.register(channel, selectors.EVENT_WRITE)
-                    left_s = exchange.left_s()
-                    wait_s = min(left_s, NEXT_ADDRESS_S) if waiting else left_s
-                    for ready, _ in attempts.select(wait_s):
-                        channel = cast("_DeadlineSocket", ready.fileobj)
-                        attempts.unregister(channel)
-                        code = channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                        if code:
-                            failure = OSError(code, os.strerror(code))
-                            continue
-                        # The TLS handshake takes over this timeout, for all its reads together.
-                        channel.settimeout(exchange.left_s())
-                        channel.exchange = exchange
-                        self._address = tried.pop(channel)
-                        return channel
-            finally:
-                for channel, address in tried.items():
-                    self._rank(address, time.monotonic())
-                    channel.close()
-        raise failure
-
-    def _addresses(self) -> Iterable[_Target]:
-        """Return what to connect to, in this order: the families alternate (RFC 8305)."""
-        if self.socket_path is not None:
-            return [(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.socket_path)]
-        order = {}
-        nth: Counter[int] = Counter()
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            self._dns_host, self.port, type=socket.SOCK_STREAM
-        ):
-            nth[family] += 1
-            order[family, kind, protocol, address] = self.ranks.get(address, 0.0), nth[family]
-        return sorted(order, key=order.__getitem__)
-
-    def _begun(self, tried: dict[_DeadlineSocket, Any], target: _Target) -> _DeadlineSocket:
-        """Begin to connect to an address."""
-        family, kind, protocol, address = target
-        channel = _DeadlineSocket(family, kind, protocol)
-        tried[channel] = address
-        channel.setblocking(False)
-        if family != socket.AF_UNIX:
-            for option in self.socket_options or ():
-                channel.setsockopt(*option)
-        with suppress(BlockingIOError):
-            channel.connect(address)
-        return channel
-
-    def _rank(self, address: Any, rank: float) -> None:  # noqa: ANN401 - as its family has it
-        """Remember that an address answered (ANSWERED), or the monotonic s at which it did not."""
-        if len(self.ranks) >= RANKS_MAX:
-            self.ranks.clear()
-        self.ranks[address] = rank
-
-    def connect(self) -> None:
-        """Connect, with the TLS handshake and a proxy's tunnel."""
-        self._current().begin_step()
-        super().connect()
-        self._limit_socket()
-
-    def request(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as urllib3 calls it
-        """Send a request; `getresponse` reads the whole response, regardless of the options."""
-        if self.sock is None:
-            self.connect()
-        self._is_last = (options.get("headers") or {}).get("Connection") == "close"
-        self._current().begin_step()
-        self._limit_socket()
-        super().request(*args, **{**options, "preload_content": False, "decode_content": False})
-
-    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override] # as urllib3 has it
-        """Return the response, truncated to the size limit; `is_truncated` reports a truncation.
-
-        Raises:
-            TimeoutError: It was not complete in time.
-            _ResponseTooLargeError: Its header or framing is too large.
-        """
-        exchange = self._current()
-        exchange.begin_step()
-        channel, response = self.sock, None
-        try:
-            response = super().getresponse()
-            exchange.begin_body()
-            content = _read(response, self.limits.max_body_bytes)
-            is_truncated = len(content) == self.limits.max_body_bytes and bool(response.read(1))
-        except BaseException:
-            # Both hold the socket open; a response with an invalid header is not returned.
-            if response is None:
-                _close_now(channel)
-            else:
-                response.close()
-            raise
-        self._rank(self._address, ANSWERED)
-        self._exchange = None
-        if is_truncated or self._is_last:
-            # A server may close the connection without a header, and the next request would fail.
-            response.close()
-            self.close()
-        limited = _LimitedResponse(
-            body=io.BytesIO(content),
-            headers=response.headers,
-            status=response.status,
-            version=response.version,
-            reason=response.reason,
-            preload_content=False,
-            decode_content=False,
-            enforce_content_length=False,
-        )
-        limited.is_truncated = is_truncated
-        return limited
-
-    def close(self) -> None:
-        """Close the connection; the next request opens another.
-
-        After an exchange without an answer it prefers another address of the host.
-        """
-        if self._exchange is not None:
-            self._rank(self._address, time.monotonic())
-        super().close()
-        self._exchange = None
-
-    def _tunnel(self) -> None:
-        self._limit_socket()
-        super()._tunnel()
-
-    def _limit_socket(self) -> None:
-        # TLS within a proxy's TLS is an object around the socket.
-        channel = getattr(self.sock, "socket", self.sock)
-        if isinstance(channel, _DeadlineSocket):
-            channel.exchange = self._exchange
-
-    def _current(self) -> _Exchange:
-        if self._exchange is None:
-            self._exchange = _Exchange(self.limits)
-        return self._exchange
-
-
-class _LimitedTlsConnection(_LimitedConnection, HTTPSConnection):
-    """The same, over TLS."""
-
-    def connect(self) -> None:
-        """Connect, with a context whose sockets have limits."""
-        if self.ssl_context is None:
-            self.ssl_context = tls_context(self.ca_certs)
-        super().connect()
-
-
-class _LimitedResponse(urllib3.HTTPResponse):
-    """A response that was read completely, or up to the limit."""
-
-    is_truncated = False
-
-
-def _read(response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
-    """Read up to `most_bytes`; raise if the body is shorter than its Content-Length."""
-    parts, left = [], most_bytes
-    while left and (part := response.read(left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
-def limit(
-    pool: urllib3.PoolManager,
-    limits: ExchangeLimits,
-    ranks: dict[Any, float],
-    socket_path: str | None = None,
-) -> urllib3.PoolManager:
+def limit(pool: urllib3.PoolManager, **shared: Any) -> urllib3.PoolManager:  # noqa: ANN401 - of several types
     """Limit the exchanges of all connections that a pool opens from now on; return the pool.
 
     Args:
         pool: The pool.
-        limits: Limits of each exchange.
-        ranks: Which addresses answered and which did not; updated.
-        socket_path: Unix socket to connect to, whatever the host of a URL; None for TCP.
+        shared: The first attributes of its connections.
     """
-    shared = {"limits": limits, "ranks": ranks, "socket_path": socket_path}
-    connection = type("Connection", (_LimitedConnection,), shared)
-    tls_connection = type("TlsConnection", (_LimitedTlsConnection,), shared)
+    connection = type("Connection", (_Connection,), shared)
+    tls_connection = type("TlsConnection", (_TlsConnection,), shared)
     pool.pool_classes_by_scheme = {
         "http": type("Pool", (urllib3.HTTPConnectionPool,), {"ConnectionCls": connection}),
         "https": type("TlsPool", (urllib3.HTTPSConnectionPool,), {"ConnectionCls": tls_connection}),

@@ -7,12 +7,12 @@ does not retry in step. A token bucket allows bursts up to its capacity, then a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from random import Random
 
-from costprobe.adapters.host.redaction import outside_text
+from costprobe.adapters.host.redaction import REDACTOR, outside_text
 from costprobe.core.outside import OutsideError, bounded_json, bounded_object
 
 MAX_RETRY_AFTER_S = 3600.0
@@ -130,7 +130,6 @@ def raise_for_status(
     response: HttpResponse,
     *,
     now_s: float,
-    secrets: Sequence[str] = (),
     hints: Hints = Hints(),
     is_tls: bool = True,
     name: str = "",
@@ -146,7 +145,6 @@ def raise_for_status(
     Args:
         response: The response.
         now_s: UTC in s since 1970, against which a Retry-After date is read.
-        secrets: Secrets of the request, which no message may contain.
         hints: What an operator should check.
         is_tls: False for plain HTTP: a 400 that mentions HTTPS is then a wrong scheme.
         name: Name of the server in the message; empty if the caller adds it.
@@ -160,7 +158,7 @@ def raise_for_status(
     if status in ACCEPTED:
         return
     prefix = f"{name}: " if name else ""
-    reason = f"{prefix}HTTP {status}: {server_message(response.body, secrets)}{response.via}"
+    reason = f"{prefix}HTTP {status}: {server_message(response.body)}{response.via}"
     if status in _BUSY or status in _SERVER_ERROR:
         after_s = retry_after_s(response.headers.get("retry-after"), now_s)
         raise RetryLater(reason, after_s, is_internal=status == _SERVER_ERROR.start)
@@ -185,12 +183,11 @@ def raise_for_status(
     raise Misconfigured(f"{reason}; {hints.unexpected}")
 
 
-def server_message(body: bytes, secrets: Sequence[str] = ()) -> str:
+def server_message(body: bytes) -> str:
     """Return the error message of a response, in one line of at most MAX_MESSAGE_CHARS.
 
     Args:
         body: A JSON object with `message` or `error`, a JSON string, or text.
-        secrets: If the body contains one of them or of the redactor's, it is withheld.
     """
     text = body.decode(errors="replace")
     try:
@@ -201,8 +198,8 @@ def server_message(body: bytes, secrets: Sequence[str] = ()) -> str:
         text = document
     elif isinstance(document, dict):
         text = str(document.get("message") or document.get("error") or text)
-    lowered = text.casefold()
-    if any(secret.casefold() in lowered for secret in secrets):
+    if REDACTOR.finds(text):
+        # A server that repeats a part of the request may hide another.
         return "(the response contains a secret and is not shown)"
     return outside_text(text, MAX_MESSAGE_CHARS) or "no reason given"
 

@@ -43,6 +43,15 @@ def json_error(status: int, text: str, *headers: tuple[str, str]) -> PageRespons
     return PageResponse(status, JSON, json.dumps({"error": text}).encode() + b"\n", headers)
 
 
+def text_error(
+    status: int, text: str, headers: tuple[tuple[str, str], ...], *, is_json: bool
+) -> PageResponse:
+    """Return the response to a request that is not handled."""
+    if is_json:
+        return json_error(status, text, *headers)
+    return PageResponse(status, TEXT, f"{text}\n".encode(), headers)
+
+
 class CachedPage:
     """A page, rendered by one thread at a time and cached for a short time.
 

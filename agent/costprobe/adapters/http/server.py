@@ -17,12 +17,12 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from threading import Lock, Semaphore, Thread
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.http.responses import (
@@ -31,13 +31,12 @@ from costprobe.adapters.http.responses import (
     PageResponse,
     PostRequest,
     json_error,
+    text_error,
 )
 
 logger = logging.getLogger(__name__)
 
 
-# The request of a client that means to send one has arrived after this time.
-SETTLED_S: Final = 0.2
 _IPV6_SITE_BITS: Final = 64
 _PORT: Final = re.compile(r":\d{1,5}$")
 JOIN_S: Final = 2.0
@@ -48,6 +47,8 @@ MAX_BODY_BYTES: Final = 16 * 1024
 # response arrives.
 MAX_DISCARDED_BYTES: Final = 1 << 20
 MAX_LENGTH_DIGITS: Final = 10
+# Status, words and headers.
+_Refusal = tuple[int, str, tuple[tuple[str, str], ...]]
 
 
 class SlotLimits(NamedTuple):
@@ -69,26 +70,10 @@ class SlotLimits(NamedTuple):
     response_s: float
 
 
-class Admission(NamedTuple):
-    """The decision on a new connection.
-
-    Attributes:
-        is_accepted: Whether it may stay open.
-        is_reserved: Whether it uses the reserve.
-        displaced: Connection to close instead; None for none.
-    """
-
-    is_accepted: bool
-    is_reserved: bool = False
-    displaced: Hashable | None = None
-
-
 @dataclass(slots=True)
 class _Slot:
     site: str
-    began_s: float
     ends_s: float
-    is_reserved: bool
     is_waiting: bool = True
 
 
@@ -104,8 +89,11 @@ class ConnectionSlots:
         # In the order of admission.
         self._slots: dict[Hashable, _Slot] = {}
 
-    def admit(self, key: Hashable, address: str, now_s: float) -> Admission:
-        """Decide on a new connection; one that is accepted occupies a slot until `release`.
+    def admit(self, key: Hashable, address: str, now_s: float) -> tuple[bool, Hashable | None]:
+        """Return whether a connection may stay open, and the one to close instead; None for none.
+
+        Where there is no room it displaces the oldest one without a complete request, of the address
+        with the most connections. One that may stay occupies a slot until `release`.
 
         Args:
             key: The connection.
@@ -113,35 +101,27 @@ class ConnectionSlots:
             now_s: Monotonic seconds.
         """
         limits, site = self._limits, site_of(address)
-        waiting = {key: slot for key, slot in self._slots.items() if slot.is_waiting}
-        displaced, is_reserved = None, False
-        if site and self._of(site) >= limits.per_address:
-            displaced = _oldest(waiting, {site})
-            is_accepted = displaced is not None
-        elif len(self._slots) < limits.total - limits.reserve:
-            is_accepted = True
-        else:
-            displaced = self._displaced(waiting, now_s, may_use_reserve=not site)
-            is_reserved = displaced is None and not site and len(self._slots) < limits.total
-            is_accepted = is_reserved or displaced is not None
-        if displaced is not None:
-            is_reserved = self._slots.pop(displaced).is_reserved
-        if is_accepted:
-            self._slots[key] = _Slot(site, now_s, now_s + limits.request_s, is_reserved)
-        return Admission(is_accepted, is_reserved, displaced)
+        numbers = Counter(slot.site for slot in self._slots.values())
+        is_beyond = bool(site) and numbers[site] >= limits.per_address
+        displaced = None
+        if is_beyond or len(self._slots) >= limits.total - (limits.reserve if site else 0):
+            waiting = {
+                key: numbers[slot.site]
+                for key, slot in self._slots.items()
+                if slot.is_waiting and (slot.site == site or not is_beyond)
+            }
+            if not waiting:
+                return False, None
+            displaced = max(waiting, key=waiting.__getitem__)
+            del self._slots[displaced]
+        self._slots[key] = _Slot(site, now_s + limits.request_s)
+        return True, displaced
 
-    def has_request(self, key: Hashable, now_s: float, response_s: float | None = None) -> None:
-        """Record that a connection's request is complete: it is not displaced any more.
-
-        Args:
-            key: The connection.
-            now_s: Monotonic seconds.
-            response_s: Timeout of its response in s; the server's by default.
-        """
+    def has_request(self, key: Hashable, now_s: float) -> None:
+        """Record that a connection's request is complete: it is not displaced any more."""
         slot = self._slots.get(key)
         if slot is not None and slot.is_waiting:
-            slot.is_waiting = False
-            slot.ends_s = now_s + (self._limits.response_s if response_s is None else response_s)
+            slot.is_waiting, slot.ends_s = False, now_s + self._limits.response_s
 
     def awaits_request(self, key: Hashable, now_s: float) -> None:
         """Record that a response is complete, and the connection waits for the next request."""
@@ -159,32 +139,6 @@ class ConnectionSlots:
         for key in late:
             del self._slots[key]
         return late
-
-    def _of(self, site: str) -> int:
-        return sum(slot.site == site for slot in self._slots.values())
-
-    def _displaced(
-        self, waiting: Mapping[Hashable, _Slot], now_s: float, *, may_use_reserve: bool
-    ) -> Hashable | None:
-        """Return the connection that a new one displaces; None to use the reserve, or to refuse."""
-        shared = {key: slot for key, slot in waiting.items() if not slot.is_reserved}
-        settled = {key: slot for key, slot in shared.items() if slot.began_s < now_s - SETTLED_S}
-        if settled:
-            return _oldest(settled, _busiest_sites(settled))
-        if may_use_reserve and len(self._slots) < self._limits.total:
-            return None
-        chosen = shared or (waiting if may_use_reserve else {})
-        return _oldest(chosen, _busiest_sites(chosen))
-
-
-def _busiest_sites(slots: Mapping[Hashable, _Slot]) -> set[str]:
-    counts = Counter(slot.site for slot in slots.values())
-    most = max(counts.values(), default=0)
-    return {site for site, count in counts.items() if count == most}
-
-
-def _oldest(slots: Mapping[Hashable, _Slot], sites: set[str]) -> Hashable | None:
-    return next((key for key, slot in slots.items() if slot.site in sites), None)
 
 
 def site_of(address: str) -> str:
@@ -253,7 +207,6 @@ class HttpListener(ThreadingHTTPServer):
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._slots = ConnectionSlots(limits)
-        self._reserved: set[Any] = set()
         self._lock = Lock()
         self.broken = 0
         super().__init__(address, handler)
@@ -261,16 +214,15 @@ class HttpListener(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base has it
         """Handle a connection in a thread, if it gets a slot."""
         with self._lock:
-            admission = self._slots.admit(request, str(client_address[0]), time.monotonic())
-            if admission.is_reserved:
-                self._reserved.add(request)
-        if admission.displaced is not None:
-            self._close_late([admission.displaced])
-        if not admission.is_accepted:
-            self._count_broken()
+            is_accepted, displaced = self._slots.admit(
+                request, str(client_address[0]), time.monotonic()
+            )
+        self._end([] if displaced is None else [displaced])
+        if is_accepted:
+            super().process_request(request, client_address)
+        else:
+            self._end([request])
             self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base has it
         """Handle a connection, and release its slot."""
@@ -279,24 +231,23 @@ class HttpListener(ThreadingHTTPServer):
         finally:
             with self._lock:
                 self._slots.release(request)
-                self._reserved.discard(request)
 
-    def begin_response(self, request: Any) -> bool:  # noqa: ANN401 - a socket, as the base has it
-        """Record that a request is complete; return whether its connection uses the reserve."""
+    def begin_response(self, request: Any) -> None:  # noqa: ANN401 - a socket, as the base has it
+        """Record that a request is complete."""
         with self._lock:
             self._slots.has_request(request, time.monotonic())
-            return request in self._reserved
 
     def service_actions(self) -> None:
-        """Close connections past their deadline: a socket timeout would only cover each read."""
+        """End connections past their deadline: a socket timeout would only cover each read."""
         with self._lock:
             late = self._slots.take_late(time.monotonic())
-        self._close_late(late)
+        self._end(late)
 
-    def _close_late(self, late: Iterable[Any]) -> None:
-        """End connections; their threads then end, too."""
-        for request in late:
-            self._count_broken()
+    def _end(self, requests: Iterable[Any]) -> None:
+        """End connections without a complete response; their threads then end, too."""
+        for request in requests:
+            with self._lock:
+                self.broken += 1
             with suppress(OSError):
                 request.shutdown(socket.SHUT_RDWR)
 
@@ -306,17 +257,13 @@ class HttpListener(ThreadingHTTPServer):
         if not isinstance(error, OSError):
             logger.error("an HTTP request failed", exc_info=error)
 
-    def _count_broken(self) -> None:
-        with self._lock:
-            self.broken += 1
-
 
 class HttpLimits(NamedTuple):
     """Bounds of the server.
 
     Attributes:
-        slots: Limits of the connections. One beyond the total displaces one without a complete
-            request, or is closed unanswered; the reserve is for requests for a page of `reserved`.
+        slots: Limits of the connections. The reserve is also for requests for a page of `reserved`:
+            others beyond the rest are answered with 503.
         page_s: Timeout in s of a wait for a page that is being rendered for another client.
         fresh_s: Maximum age in s of a cached page.
     """
@@ -341,8 +288,7 @@ class HttpServer:
             that media type.
         allowed_hosts: Names that the Host header may have, beside localhost and IP addresses. A
             request for any other name is rejected, which prevents DNS rebinding.
-        reserved: Paths of pages that are answered to clients on this host also while all other
-            connections are in use.
+        reserved: Paths of pages that are answered also while all other connections are in use.
     """
 
     def __init__(
@@ -355,15 +301,16 @@ class HttpServer:
         allowed_hosts: Collection[str] = (),
         reserved: Collection[str] = (),
     ) -> None:
-        self._reserved = frozenset(reserved)
         self._limits = limits or HttpLimits()
         self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
-        self._pages = {path: self._cached(path, make) for path, make in pages.items()}
-        self._accepted = {
-            (path, media_type): self._cached(path, make)
-            for (path, media_type), make in (accepted or {}).items()
+        made = {**{(path, ""): make for path, make in pages.items()}, **(accepted or {})}
+        self._pages = {
+            (path, kind): CachedPage(path, make, self._limits.page_s, self._limits.fresh_s)
+            for (path, kind), make in made.items()
         }
-        self._posts = dict(posts or {})
+        self.posts = dict(posts or {})
+        self._reserved = frozenset(reserved)
+        self._unreserved = Semaphore(self._limits.slots.total - self._limits.slots.reserve)
         self._lock = Lock()
         self._answers: Counter[tuple[str, int]] = Counter()
         self._listener: HttpListener | None = None
@@ -391,80 +338,65 @@ class HttpServer:
         """Return whether it answers requests."""
         return self._thread is not None and self._thread.is_alive()
 
+    @contextmanager
     def answer(
-        self, path: str, host: str, accept: str = "", *, is_reserved: bool = False
-    ) -> PageResponse:
-        """Return the response to a request.
+        self, path: str, host: str, accept: str, post: PostRequest | None
+    ) -> Iterator[PageResponse]:
+        """Give the response to a request, which is in work until it is sent.
 
         Args:
             path: Path of the request, without the query.
             host: The Host header; empty without one.
             accept: The Accept header; empty without one.
-            is_reserved: Whether its connection uses the reserve.
+            post: The request, if it is a POST.
         """
-        response = self._refusal(path, host, self._pages, "POST", is_reserved=is_reserved)
-        if response is None:
-            response = self._page(path, accept).answer()
-        return self._counted(path, response)
+        is_known = (path, "") in self._pages or path in self.posts
+        is_reserved = path in self._reserved
+        is_free = is_reserved or self._unreserved.acquire(blocking=False)
+        try:
+            refusal = self._refusal(path, host, is_post=post is not None)
+            if refusal is None and not is_free:
+                refusal = 503, "too many open connections; retry later", ()
+            if refusal is not None:
+                response = text_error(*refusal, is_json=post is not None)
+            elif post is not None:
+                response = self._posted(path, post)
+            else:
+                response = self._page(path, accept).answer()
+            with self._lock:
+                self._answers[path if is_known else OTHER, response.status] += 1
+            yield response
+        finally:
+            if is_free and not is_reserved:
+                self._unreserved.release()
 
-    def answer_post(
-        self, path: str, host: str, request: PostRequest, *, is_reserved: bool = False
-    ) -> PageResponse:
-        """Return the response to a POST request; arguments as of `answer`."""
-        response = self._refusal(path, host, self._posts, "GET, HEAD", is_reserved=is_reserved)
-        if response is None:
-            try:
-                response = self._posts[path](request)
-            except Exception:
-                logger.exception("POST of %s failed", path)
-                response = json_error(500, "the request failed; see the daemon's log")
-        elif response.content_type == TEXT:
-            words = response.body.decode().rstrip()
-            response = json_error(response.status, words, *response.headers)
-        return self._counted(path, response)
-
-    @property
-    def has_posts(self) -> bool:
-        """Whether there are paths for POST requests."""
-        return bool(self._posts)
-
-    def _refusal(
-        self,
-        path: str,
-        host: str,
-        known: Collection[str],
-        others: str,
-        *,
-        is_reserved: bool,
-    ) -> PageResponse | None:
+    def _refusal(self, path: str, host: str, *, is_post: bool) -> _Refusal | None:
         """Return why a request is not handled; None if it is."""
         if not (host_is_local(host) or _name_of_host(host) in self._allowed_hosts):
-            words = b"the Host header must be an IP address, or in http.allowed_hosts\n"
-            return PageResponse(421, TEXT, words)
-        if path not in known:
-            if path not in self._pages and path not in self._posts:
-                return _not_found([*self._pages, *self._posts])
-            return PageResponse(405, TEXT, f"only {others}\n".encode(), (("Allow", others),))
-        if is_reserved and path not in self._reserved:
-            return PageResponse(503, TEXT, b"too many open connections; retry later\n")
-        return None
+            return 421, "the Host header must be an IP address, or in http.allowed_hosts", ()
+        is_page, is_posted = (path, "") in self._pages, path in self.posts
+        if is_posted if is_post else is_page:
+            return None
+        if is_page or is_posted:
+            others = "GET, HEAD" if is_post else "POST"
+            return 405, f"only {others}", (("Allow", others),)
+        paths = sorted({*self.posts, *(path for path, _ in self._pages)})
+        return 404, f"pages: {', '.join(paths)}", ()
 
-    def _counted(self, path: str, response: PageResponse) -> PageResponse:
-        is_known = path in self._pages or path in self._posts
-        with self._lock:
-            self._answers[path if is_known else OTHER, response.status] += 1
-        return response
-
-    def _cached(self, path: str, make: Callable[[], PageResponse]) -> CachedPage:
-        return CachedPage(path, make, self._limits.page_s, self._limits.fresh_s)
+    def _posted(self, path: str, post: PostRequest) -> PageResponse:
+        try:
+            return self.posts[path](post)
+        except Exception:
+            logger.exception("POST of %s failed", path)
+            return json_error(500, "the request failed; see the daemon's log")
 
     def _page(self, path: str, accept: str) -> CachedPage:
         """Return the page for a path, in the first media type of the Accept header that it has."""
-        for entry in accept.split(","):
-            page = self._accepted.get((path, entry.partition(";")[0].strip().lower()))
-            if page is not None:
-                return page
-        return self._pages[path]
+        kinds = (entry.partition(";")[0].strip().lower() for entry in accept.split(","))
+        return next(
+            (self._pages[path, kind] for kind in kinds if (path, kind) in self._pages),
+            self._pages[path, ""],
+        )
 
     def answers(self) -> dict[tuple[str, int], int]:
         """Return the number of responses by page ("other" for unknown paths) and status."""
@@ -488,30 +420,23 @@ class HttpServer:
 class _Handler(BaseHTTPRequestHandler):
     """One request."""
 
+    server: HttpListener
     server_version = "costprobe"
     sys_version = ""
     error_content_type = TEXT
     error_message_format = "%(code)d %(message)s\n"
 
-    def __init__(
-        self,
-        pages: HttpServer,
-        request: Any,  # noqa: ANN401 - a socket, as the base has it
-        client_address: Any,  # noqa: ANN401 - as the base has it
-        server: HttpListener,
-    ) -> None:
-        self._server = pages
-        self._listener = server
-        super().__init__(request, client_address, server)
+    def __init__(self, pages: HttpServer, *connection: Any) -> None:  # noqa: ANN401 - as the base has them
+        self._pages = pages
+        super().__init__(*connection)
 
     def do_GET(self) -> None:
-        self._answer(has_body=True)
+        self._answer(None)
 
-    def do_HEAD(self) -> None:
-        self._answer(has_body=False)
+    do_HEAD = do_GET  # noqa: N815 - the base's own name
 
     def do_POST(self) -> None:
-        if not self._server.has_posts:
+        if not self._pages.posts:
             self.send_error(501, "Unsupported method ('POST')")
             return
         length = self.headers.get("Content-Length", "")
@@ -523,26 +448,21 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(size)
         if len(body) == size:
-            self._answer(has_body=True, body=body)
+            authorization = self.headers.get("Authorization", "")
+            self._answer(PostRequest(authorization, body, str(self.client_address[0])))
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's own name
         """Log nothing: requests are counted instead."""
 
-    def _answer(self, *, has_body: bool, body: bytes | None = None) -> None:
+    def _answer(self, post: PostRequest | None) -> None:
         hosts = self.headers.get_all("Host", [])
         if len(hosts) > 1:
             self.send_error(400, "a request needs exactly one Host header")
             return
-        is_reserved = self._listener.begin_response(self.request)
-        path, host = self.path.partition("?")[0], hosts[0] if hosts else ""
-        if body is None:
-            accept = self.headers.get("Accept", "")
-            response = self._server.answer(path, host, accept, is_reserved=is_reserved)
-        else:
-            authorization = self.headers.get("Authorization", "")
-            request = PostRequest(authorization, body, str(self.client_address[0]))
-            response = self._server.answer_post(path, host, request, is_reserved=is_reserved)
-        self._send(response, has_body=has_body)
+        self.server.begin_response(self.request)
+        path, accept = self.path.partition("?")[0], self.headers.get("Accept", "")
+        with self._pages.answer(path, "".join(hosts), accept, post) as response:
+            self._send(response)
 
     def _refuse(self, response: PageResponse) -> None:
         """Respond to a request without its body, and discard what the client sends meanwhile."""
@@ -551,7 +471,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_WR)
             self.rfile.read(MAX_DISCARDED_BYTES)
 
-    def _send(self, response: PageResponse, *, has_body: bool = True) -> None:
+    def _send(self, response: PageResponse) -> None:
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
@@ -562,9 +482,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Vary", "Accept")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
-        if has_body:
+        if self.command != "HEAD":
             self.wfile.write(response.body)
-
-
-def _not_found(paths: Collection[str]) -> PageResponse:
-    return PageResponse(404, TEXT, f"pages: {', '.join(sorted(paths))}\n".encode())

@@ -16,12 +16,11 @@ from urllib.parse import quote
 
 from pydantic import Field, model_validator
 
-from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenFile, bearer
+from costprobe.adapters.http.access import CaFile, Destination, ExchangeLimits, WithToken, bearer
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.adapters.kubernetes.pod_resources import TIMEOUT_S, HeldDevice, KubernetesError
-from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Section, key
+from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, key
 from costprobe.core.outside import MAX_BYTES, SHAPE_ERRORS, UnusableInputError, bounded_object
 from costprobe.core.records import Device
 
@@ -33,7 +32,7 @@ _PODS: Final = "/api/v1/pods?limit=1000&fieldSelector=spec.nodeName%3D"
 _SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices?limit=500&fieldSelector=spec.nodeName%3D"
 _ENDED: Final = ("Succeeded", "Failed")
 _HINTS: Final = Hints(
-    unauthorized="check token_file, and the permissions of the service account",
+    unauthorized="check token, and the permissions of the service account",
     not_found="check api_url",
 )
 MAX_NAME_CHARS: Final = 64
@@ -49,7 +48,7 @@ _CRON_JOB: Final = re.compile(r"(.+)-\d{8}")
 _GKE: Final = re.compile(r"nvidia(\d+)(?:/gi(\d+))?(?:/vgpu\d+)?")
 
 
-class KubernetesConfig(Section):
+class KubernetesConfig(WithToken):
     """Cost allocation to the containers of this node, by the kubelet's PodResources API."""
 
     socket: Path = Field(SOCKET, description="The kubelet's socket of the PodResources API.")
@@ -70,12 +69,11 @@ class KubernetesConfig(Section):
         description="Name of this node at the API server; by default the host's name.",
         examples=["gpu-node-7"],
     )
-    token_file: TokenFile = None
     ca_file: CaFile = None
 
     @model_validator(mode="after")
     def _api_server_is_named(self) -> KubernetesConfig:
-        of_server = ("node", "token_file", "ca_file")
+        of_server = ("node", "token", "ca_file")
         unused = next((name for name in of_server if getattr(self, name) is not None), None)
         if self.api_url is None and unused is not None:
             raise ValueError(
@@ -115,7 +113,7 @@ class ApiServer:
     def __init__(self, config: KubernetesConfig, node: str) -> None:
         self._url = (config.api_url or "").rstrip("/")
         self._node = quote(node, safe="")
-        self._token = Secret("token", config.token_file)
+        self._token = config.token
         limits = ExchangeLimits(TIMEOUT_S, TIMEOUT_S, max_body_bytes=MAX_BYTES + 1)
         self._client = HttpClient(limits, ca_file=config.ca_file)
 
@@ -139,12 +137,10 @@ class ApiServer:
         try:
             destination = Destination.parse(f"{self._url}{path}{self._node}")
             # Read again each time: Kubernetes rotates it every hour.
-            authorization, secrets = bearer(self._token)
+            authorization = bearer(self._token)
             headers = {"Accept": "application/json", **authorization}
             response = self._client.request("GET", destination, headers)
-            raise_for_status(
-                response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
-            )
+            raise_for_status(response, now_s=0.0, hints=_HINTS, is_tls=destination.is_tls)
         except DeliveryError as error:
             raise KubernetesError(f"the API server: {error.reason}") from None
         return response.body

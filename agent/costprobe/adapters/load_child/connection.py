@@ -116,16 +116,14 @@ def parse_target(
     if scheme not in PORTS or not host:
         raise ProbeConfigError("url must be http://HOST:PORT or https://HOST:PORT")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ProbeConfigError(
-            "url must not have a user, query or fragment: set token_file for a token"
-        )
+        raise ProbeConfigError("url must not have a user, query or fragment: set token for a token")
     if not _is_plain(host) or not _is_plain(parts.path or "/"):
         raise ProbeConfigError("url must be printable ASCII without spaces")
     context = _tls_context(ca_file) if scheme == "https" else None
-    token = None if token_file is None else _read_token(token_file, "token_file")
+    token = None if token_file is None else _read_token(token_file, "token")
     further = {
         **(headers or {}),
-        **({} if key is None else {key[0]: _read_token(key[1], "key_file")}),
+        **({} if key is None else {key[0]: _read_token(key[1], "key")}),
     }
     port = port or PORTS[scheme]
     return ServerTarget(host, port, parts.path.rstrip("/"), context, token, further)

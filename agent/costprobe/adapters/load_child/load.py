@@ -112,23 +112,24 @@ class Outcomes(NamedTuple):
 
     def span_ns(self) -> tuple[int, int]:
         """Return the first start and the last end; there must be at least one outcome."""
-        starts = [x.start_ns for x in self.replies] + [x.start_ns for x in self.failed]
-        ends = [x.end_ns for x in self.replies] + [x.end_ns for x in self.failed]
-        return min(starts), max(ends)
+        return min(x.start_ns for x in self.ended), max(x.end_ns for x in self.ended)
+
+    @property
+    def ended(self) -> list[Reply | Failed]:
+        """All of them."""
+        return [*self.replies, *self.failed]
+
+    def where(self, is_kept: Callable[[Reply | Failed], bool]) -> Outcomes:
+        """Return some of the outcomes."""
+        return Outcomes(list(filter(is_kept, self.replies)), list(filter(is_kept, self.failed)))
 
     def sent_before(self, t_ns: int) -> Outcomes:
         """Return the outcomes of requests sent before an instant."""
-        return Outcomes(
-            [x for x in self.replies if x.start_ns < t_ns],
-            [x for x in self.failed if x.start_ns < t_ns],
-        )
+        return self.where(lambda x: x.start_ns < t_ns)
 
     def within(self, start_ns: int, end_ns: int) -> Outcomes:
         """Return the outcomes of requests in flight at any time between two instants."""
-        return Outcomes(
-            [x for x in self.replies if x.start_ns < end_ns and x.end_ns > start_ns],
-            [x for x in self.failed if x.start_ns < end_ns and x.end_ns > start_ns],
-        )
+        return self.where(lambda x: x.start_ns < end_ns and x.end_ns > start_ns)
 
 
 class LoadGenerator:

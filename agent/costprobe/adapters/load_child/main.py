@@ -11,11 +11,9 @@ window, whichever request it belongs to.
 
 from __future__ import annotations
 
-import faulthandler
 import math
 import os
 import pkgutil
-import signal
 import statistics
 import sys
 import time
@@ -23,17 +21,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from costprobe_probes.stats import (
     ENERGY_WINDOW_MIN_S,
     ProbeWindow,
     WindowSettings,
-    random_phase_s,
     summary,
 )
-from costprobe_probes.wire import ProbeConfigError, Wire, describe, fingerprint, kind_of
+from costprobe_probes.wire import (
+    ProbeConfigError,
+    Wire,
+    describe,
+    fingerprint,
+    kind_of,
+    prepare_process,
+)
 
 from costprobe.adapters.host.processes import forbid_core_dumps
 from costprobe.adapters.load_child.clients import Failed, Reply, ServerClient
@@ -57,7 +60,6 @@ from costprobe.adapters.load_child.load import (
     work_within,
 )
 
-OOM_SCORE_ADJ: Final = "500"
 # Timeout of optional queries, in s.
 QUERY_TIMEOUT_S: Final = 2.0
 MAX_REQUESTS: Final = 100_000
@@ -108,10 +110,7 @@ def cohort(outcomes: Outcomes, window: ProbeWindow, begun: int | None) -> Cohort
         window: The window.
         begun: Requests that began within it; None if all of them ended.
     """
-    ended = Outcomes(
-        [x for x in outcomes.replies if window.start_ns <= x.begin_ns < window.end_ns],
-        [x for x in outcomes.failed if window.start_ns <= x.begin_ns < window.end_ns],
-    )
+    ended = outcomes.where(lambda x: window.start_ns <= x.begin_ns < window.end_ns)
     count = len(ended.replies) + len(ended.failed)
     return Cohort(ended, 0 if begun is None else max(begun - count, 0))
 
@@ -263,11 +262,9 @@ def _steps_until(arrivals_ns: Sequence[int], t_ns: int) -> float:
 def in_flight(outcomes: Outcomes, window: ProbeWindow) -> float:
     """Return the mean number of requests in flight in a window, from sending to end."""
     window_ns = window.end_ns - window.start_ns
-    flights = [(x.start_ns, x.end_ns) for x in outcomes.replies]
-    flights += [(x.start_ns, x.end_ns) for x in outcomes.failed]
     lasted_ns = sum(
-        overlap(start_ns, end_ns, window.start_ns, window.end_ns) * (end_ns - start_ns)
-        for start_ns, end_ns in flights
+        overlap(x.start_ns, x.end_ns, window.start_ns, window.end_ns) * (x.end_ns - x.start_ns)
+        for x in outcomes.ended
     )
     return lasted_ns / window_ns
 
@@ -390,13 +387,8 @@ class ServerRun:
         )
 
     def _window_settings(self, window_s: float) -> WindowSettings:
-        return WindowSettings(
-            window_s=max(window_s, self._min_window_s),
-            tail_s=self._request["tail_s"],
-            marked=self._wire.marked,
-            on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
-            phase_s=random_phase_s(),
-        )
+        window_s = max(window_s, self._min_window_s)
+        return WindowSettings.of(self._wire, window_s, self._request["tail_s"])
 
     def _report_result(
         self,
@@ -446,7 +438,9 @@ class ServerRun:
         status = common.removeprefix("http_") if common.startswith("http_") else ""
         if common in _CREDENTIALS:
             token = "the server's token" if self._target.token is None else "a valid token"
-            return ProbeConfigError(f"{text}: set token_file to a file that holds {token}")
+            return ProbeConfigError(
+                f'{text}: set token = "file:/PATH" to a file that holds {token}'
+            )
         if common == "http_404":
             return ProbeConfigError(f"{text}: {self._unknown_model()}")
         if status.startswith("3"):
@@ -665,7 +659,6 @@ class LoadPointRun(ServerRun):
         load = self._request["load"]
         _, tokens_out = tokens_counter(outcomes.replies)
         found = load_figures(members, window, load["slo_ms"], tokens_out)
-        of_load = {name: found.pop(name) for name in ("itl_ms", "goodput_per_s", "late_ms")}
         errors = count_by_kind(members.ended.failed)
         if members.unfinished:
             errors["unfinished"] = members.unfinished
@@ -679,12 +672,9 @@ class LoadPointRun(ServerRun):
             samples=len(members.ended.replies),
             stop_reason="window",
             window_tokens_out=tokens_within(outcomes.replies, window, tokens_out),
-            load={
-                **of_load,
-                "in_flight": in_flight(outcomes, window),
-                "decode_steps": decode_steps(outcomes.replies, window),
-                **more,
-            },
+            in_flight=in_flight(outcomes, window),
+            decode_steps=decode_steps(outcomes.replies, window),
+            **more,
         )
 
 
@@ -719,14 +709,8 @@ def serve(wire: Wire) -> None:
 def main() -> None:
     """Run requests until the daemon closes the pipe."""
     wire = Wire()
-    faulthandler.enable(all_threads=False)
-    # The daemon sends this before it kills a child that exceeded its deadline.
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    prepare_process()
     forbid_core_dumps()
-    try:
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ, encoding="ascii")
-    except OSError as error:
-        sys.stderr.write(f"oom_score_adj: {error}\n")
     serve(wire)
 
 

@@ -1,23 +1,20 @@
-"""The outcome of a probe run or of a model start: validated, or a fault with the stderr tail.
+"""What a child reports of a probe run or of a model start: validated, and the record that everyone uses.
 
 For a probe of a server a request counts as an inference, with its latency and its share of the
-window's time and energy. Tokens and time to first token are additional fields.
-
-The outcome of a start has its durations, and the files that it read. What common mistakes of
-timing report about a model is part of a probe's outcome.
+window's time and energy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from costprobe.core.records import NS_PER_S, FieldValue, ProbeResult
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 
 # The names of the mistakes, and what they are.
 MISTAKES: Final[Mapping[str, str]] = {
@@ -29,68 +26,18 @@ MISTAKES: Final[Mapping[str, str]] = {
     "one_sample": "one sample",
     "batch_1": "batch 1 times the batch",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class NaiveTiming:
-    """What a mistake of timing reports.
-
-    Attributes:
-        mistake: A name of MISTAKES.
-        latency_ms: The latency of a batch in ms that it reports; None if it cannot be made here.
-        samples: Number of timed passes.
-        not_applicable: Why it cannot be made here; empty if it was.
-    """
-
-    mistake: str
-    latency_ms: float | None
-    samples: int
-    not_applicable: str = ""
-
-    def error_pct(self, latency_p50_ms: float) -> float | None:
-        """Return the error in percent of the measured latency; None without a latency.
-
-        Args:
-            latency_p50_ms: The measured median, above 0.
-        """
-        if self.latency_ms is None:
-            return None
-        return (self.latency_ms / latency_p50_ms - 1) * 100
-
-
-@dataclass(frozen=True, slots=True)
-class ModelStart:
-    """A model that was started in a new process.
-
-    Attributes:
-        process_start_s: Until the interpreter had started.
-        load_s: Until packages were imported, the device was open, and the weights were on it.
-        first_answer_s: First pass, with lazy initialization and compilation.
-        read_bytes: Bytes that were read from storage; None if unknown.
-        fingerprint: Fingerprint of software and model.
-    """
-
-    process_start_s: float
-    load_s: float
-    first_answer_s: float
-    read_bytes: int | None
-    fingerprint: str
-
-    @property
-    def total_s(self) -> float:
-        """From the start of the process to the first answer."""
-        return self.process_start_s + self.load_s + self.first_answer_s
-
-
 MAX_NOTE_CHARS = 200
 # Tags of execution modes that a worker may add to its rows.
 WAYS = frozenset({"cold", "compile", "cuda_graph", "weights"})
 MAX_TAG_CHARS = 64
-# What takes processor time from a run; on a GPU only the waiting is known.
-CONTENTION = ("others", "steal", "wait")
-# Shortest and longest mean time of a pass in the parts of a run.
-PASS_RANGE = ("pass_low_ms", "pass_high_ms")
 BATCH_POINT_FIELDS = ("batch", "latency_ms", "throughput_per_s", "peak_memory_bytes")
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Within the 64 bits of a database.
+Count = Annotated[int, Field(ge=0, le=END_OF_TIME_NS)]
+Several = Annotated[Count, Field(ge=1)]
+Note = Annotated[str, AfterValidator(lambda text: text[:MAX_NOTE_CHARS])]
 
 FaultKind = Literal[
     "busy",
@@ -108,35 +55,250 @@ FaultKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class NaiveTiming:
+    """What a mistake of timing reports.
+
+    Attributes:
+        mistake: A name of MISTAKES.
+        latency_ms: The latency of a batch in ms that it reports; None if it cannot be made here.
+        samples: Number of timed passes.
+        not_applicable: Why it cannot be made here; empty if it was.
+    """
+
+    mistake: str
+    latency_ms: Amount | None
+    samples: Count
+    not_applicable: Note = ""
+
+    def error_pct(self, latency_p50_ms: float) -> float | None:
+        """Return the error in percent of the measured latency; None without a latency.
+
+        Args:
+            latency_p50_ms: The measured median, above 0.
+        """
+        if self.latency_ms is None:
+            return None
+        return (self.latency_ms / latency_p50_ms - 1) * 100
+
+
+def _known_ways(tags: dict[str, str]) -> dict[str, str]:
+    return {name: value[:MAX_TAG_CHARS] for name, value in tags.items() if name in WAYS}
+
+
+def _known_mistakes(timings: tuple[NaiveTiming, ...]) -> tuple[NaiveTiming, ...]:
+    """Return the last timing of each mistake, in the order of MISTAKES."""
+    found = {timing.mistake: timing for timing in timings}
+    return tuple(found[name] for name in MISTAKES if name in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """What took processor time from a run; each is None where unknown.
+
+    Attributes:
+        contended: Whether other processes, virtual machines or a quota did, on a CPU; on other devices
+            only whether the thread that launches its work waited.
+        others_pct: Share of the processors' time that other processes ran.
+        steal_pct: Share that the hypervisor gave to other virtual machines.
+        wait_pct: Share of their time in which the probe's threads waited for a processor.
+    """
+
+    contended: bool | None = None
+    others_pct: Amount | None = None
+    steal_pct: Amount | None = None
+    wait_pct: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """One run of a probe, by the names of its child's message `result` or `served_result`.
+
+    Attributes:
+        probe: Name of the probe.
+        device: Name of the device, or devices, it ran on.
+        pids: Processes of the probe, to separate its load from that of other processes.
+        curve: Points of the batch search; empty if there was none.
+        batch: Items per forward pass, or of a response.
+        latency_ms: Statistics per batch: p50, mean, cv, and p90 and p99 where supported.
+        samples: Number of timed forward passes, or requests.
+        stop_reason: Why sampling ended.
+        steady_start_ns: CLOCK_MONOTONIC ns from which the load was steady.
+        window_start_ns: Start of the steady-state window, CLOCK_MONOTONIC ns.
+        window_end_ns: End of the window, CLOCK_MONOTONIC ns.
+        steady_end_ns: CLOCK_MONOTONIC ns until which the load was steady.
+        inferences: Items inferred in the window (passes times batch), or requests answered, by
+            their shares within it.
+        has_energy_window: True if the window was long enough (5 s) to measure energy.
+        busy_s: Device-seconds of the whole run, warm-up and search included.
+        fingerprint: Hash of the measured software and model.
+        software: Facts that the fingerprint is computed from.
+        tags: Further tags of its rows: execution modes, or the concurrency of requests.
+        inference_s: Seconds that the window's inferences take back to back, by the run's own
+            loop; None for the whole window.
+        latency_rel_err: Half-width of the 95 % interval of median and mean within the run,
+            relative, the larger one; None if unknown.
+        outliers: Number of outliers among the timed passes; all statistics include them.
+        samples_delayed: Passes that others delayed, which are left out.
+        pass_low_ms: Shortest mean time of a pass in the parts of a run.
+        pass_high_ms: Longest one.
+        unsteady: Whether its first and last third differ, or the latencies have two modes.
+        h2d_ms: Host-to-device copy of one batch in ms; None without a copy.
+        device_ms: Time of a pass on the device alone; None if unknown.
+        threads: Intra-op threads on a CPU; None on a GPU.
+        contention: What took processor time from the run.
+        window_tokens_in: Input tokens in the window; None if unknown.
+        window_tokens_out: Output tokens in the window; None if there are none.
+        tokens_in: Input tokens of an item, or of a request.
+        tokens_out: Output tokens of one.
+        flop_per_pass: Floating-point operations of a forward pass; None where they cannot be counted.
+        bytes_per_pass: Bytes of weights and state that a forward pass moves; None as above.
+        flop_precision: Type in which it computes, as the catalogue names it; None as above.
+        naive: What common mistakes of timing report, each at most once; empty if not asked for.
+        requests: Timed requests to a server; None for a model, as all that follows.
+        ttft_ms: Statistics of the time to first token; None without a stream.
+        tpot_ms: Statistics of the time per output token.
+        cached_tokens: Input tokens of a request that a cache of the server answered.
+        cached: Whether a cache answered most of the work.
+        token_source: How generated tokens are counted.
+        errors: Requests without a valid answer, by kind.
+        itl_ms: Statistics of the times between chunks; of a point of a load curve, as all that follows.
+        offered_per_s: Scheduled requests per second of an open loop.
+        goodput_per_s: Requests per second within the service level.
+        in_flight: Mean number of requests in flight.
+        decode_steps: Steps of the model that generated further tokens of answers.
+        late_ms: Mean delay of a request behind its schedule.
+        client_busy_share: Share of a processor that the client used.
+    """
+
+    probe: str
+    device: str
+    pids: tuple[int, ...] = ()
+    curve: tuple[Mapping[str, Count | Amount], ...] = ()
+    batch: Several
+    latency_ms: Mapping[str, Amount]
+    samples: Several
+    stop_reason: str
+    steady_start_ns: Count = 0
+    window_start_ns: Count
+    window_end_ns: Count
+    steady_end_ns: Count = 0
+    inferences: Positive
+    has_energy_window: bool
+    busy_s: Amount
+    fingerprint: str
+    software: Mapping[str, str]
+    tags: Annotated[dict[str, str], AfterValidator(_known_ways)] = field(default_factory=dict)
+    inference_s: Positive | None = None
+    latency_rel_err: Amount | None = None
+    outliers: Count | None = None
+    samples_delayed: Count | None = None
+    pass_low_ms: Amount | None = None
+    pass_high_ms: Amount | None = None
+    unsteady: bool | None = None
+    h2d_ms: Amount | None = None
+    device_ms: Amount | None = None
+    threads: Count | None = None
+    contention: Contention = Contention()
+    window_tokens_in: Amount | None = None
+    window_tokens_out: Amount | None = None
+    tokens_in: Count | Amount | None = None
+    tokens_out: Count | Amount | None = None
+    flop_per_pass: Positive | None = None
+    bytes_per_pass: Positive | None = None
+    flop_precision: str | None = None
+    naive: Annotated[tuple[NaiveTiming, ...], AfterValidator(_known_mistakes)] = ()
+    requests: Count | None = None
+    ttft_ms: Mapping[str, Amount] | None = None
+    tpot_ms: Mapping[str, Amount] | None = None
+    cached_tokens: Count | Amount | None = None
+    cached: bool | None = None
+    token_source: str | None = None
+    errors: Mapping[str, Count] | None = None
+    itl_ms: Mapping[str, Amount] | None = None
+    offered_per_s: Amount | None = None
+    goodput_per_s: Amount | None = None
+    in_flight: Amount | None = None
+    decode_steps: Amount | None = None
+    late_ms: Amount | None = None
+    client_busy_share: Amount | None = None
+
+    @property
+    def window_s(self) -> float:
+        """Length of the steady-state window in seconds."""
+        return (self.window_end_ns - self.window_start_ns) / NS_PER_S
+
+    @property
+    def inferring_s(self) -> float:
+        """Seconds of the window's inferences: `inference_s`, or the whole window."""
+        return self.window_s if self.inference_s is None else self.inference_s
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Inferences per second."""
+        return self.inferences / self.inferring_s
+
+    @property
+    def pass_s(self) -> float:
+        """Mean seconds of a forward pass in the steady-state window."""
+        return self.batch / self.throughput_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStart:
+    """A model that was started in a new process, by the names of the message `cold_start`.
+
+    Attributes:
+        began_ns: Start of the process, CLOCK_MONOTONIC ns.
+        received_ns: The interpreter had started.
+        loaded_ns: Packages were imported, the device was open, and the weights were on it.
+        answered_ns: First pass, with lazy initialization and compilation.
+        fingerprint: Fingerprint of software and model.
+        read_bytes: Bytes that were read from storage; None if unknown.
+        files: Names of the files that it read, by folder; None if they were not asked for.
+    """
+
+    began_ns: Count
+    received_ns: Count
+    loaded_ns: Count
+    answered_ns: Count
+    fingerprint: str
+    read_bytes: Count | None = None
+    files: Mapping[str, Sequence[str]] | None = None
+
+    @property
+    def process_start_s(self) -> float:
+        """Until the interpreter had started."""
+        return (self.received_ns - self.began_ns) / NS_PER_S
+
+    @property
+    def load_s(self) -> float:
+        """Until packages were imported, the device was open, and the weights were on it."""
+        return (self.loaded_ns - self.received_ns) / NS_PER_S
+
+    @property
+    def first_answer_s(self) -> float:
+        """First pass, with lazy initialization and compilation."""
+        return (self.answered_ns - self.loaded_ns) / NS_PER_S
+
+    @property
+    def total_s(self) -> float:
+        """From the start of the process to the first answer."""
+        return self.process_start_s + self.load_s + self.first_answer_s
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that it read, if they were asked for."""
+        folders = (self.files or {}).items()
+        return tuple(Path(folder, name) for folder, names in folders for name in names)
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeProgress:
     """Progress of a run: its phase, the share of it that is done, and a note."""
 
     phase: str
     done: float
     note: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeOutcome:
-    """A run with a result.
-
-    Attributes:
-        result: The result.
-        steady_start_ns: CLOCK_MONOTONIC ns from which the load was steady.
-        steady_end_ns: CLOCK_MONOTONIC ns until which it was.
-        pids: Processes of the probe, to separate its load from that of other processes.
-        curve: Points of the batch search; empty if there was none.
-        naive: What common mistakes of timing report, each at most once; empty if not asked for.
-        load: Figures that only a point of a load curve has.
-    """
-
-    result: ProbeResult
-    steady_start_ns: int
-    steady_end_ns: int
-    pids: tuple[int, ...]
-    curve: tuple[Mapping[str, float], ...]
-    naive: tuple[NaiveTiming, ...] = ()
-    load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,162 +316,81 @@ class ProbeFault:
     stderr_tail: Sequence[str]
 
 
-def read_outcome(
-    request_probe: str,
-    device: str,
+Record = TypeVar("Record")
+
+
+def _validated(record: type[Record], message: Mapping[str, Any]) -> Record:
+    """Return a message, which is from another process and possibly another version, as a record.
+
+    Raises:
+        ValueError: A field is missing or invalid.
+    """
+    try:
+        return TypeAdapter(record).validate_python(dict(message))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{name}: {first['msg']}"[:MAX_NOTE_CHARS]) from None
+
+
+def read_result(
     message: Mapping[str, Any],
-    pids: tuple[int, ...],
-    curve: Sequence[Mapping[str, float]],
-) -> ProbeOutcome:
-    """Validate a worker's result, which is from another process and possibly another version.
+    *,
+    probe: str,
+    device: str,
+    pids: Sequence[int] = (),
+    curve: Sequence[Mapping[str, float]] = (),
+) -> ProbeResult:
+    """Validate a child's result.
 
     Args:
-        request_probe: Name of the requested probe.
-        device: Name of the device.
-        message: The worker's result.
-        pids: The worker's processes.
+        message: The result, of a model or of a server.
+        probe: Name of the requested probe.
+        device: Name of the device, or of the server's devices.
+        pids: The child's processes.
         curve: Points of its batch search.
 
     Raises:
         ValueError: A field is missing or invalid.
     """
-    with _invalid_translated():
-        contended, shares_pct = _contention(message.get("contention"))
-        result = ProbeResult(
-            probe=request_probe,
-            device=device,
-            **_common(message),
-            batch=int(message["batch"]),
-            inferences=int(message["inferences"]),
-            h2d_ms=optional(message["h2d_ms"]),
-            threads=None if message["threads"] is None else int(message["threads"]),
-            inference_s=optional(message.get("inference_s")),
-            latency_rel_err=optional(message.get("latency_rel_err")),
-            outliers=None if message.get("outliers") is None else int(message["outliers"]),
-            contended=contended,
-            tags=_ways(message.get("tags")),
-            fields={**shares_pct, **_tokens_per_item(message), **_timing(message)},
-            tokens_in=optional(message.get("window_tokens_in")),
-            tokens_out=optional(message.get("window_tokens_out")),
-            # 0 is no count of a pass.
-            flop_per_pass=optional(message.get("flop_per_pass")) or None,
-            bytes_per_pass=optional(message.get("bytes_per_pass")) or None,
-            flop_precision=str(message.get("flop_precision") or "")[:MAX_TAG_CHARS],
-        )
-        steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
-        naive = _naive(message.get("naive"))
-    check_result(result, steady)
-    if result.inferences < 1 or result.batch < 1:
-        raise ValueError("it has no inference")
-    if result.inference_s is not None and result.inference_s <= 0:
-        raise ValueError("its inferences took no time")
-    return ProbeOutcome(result, *steady, pids, tuple(curve), naive=naive)
-
-
-@contextmanager
-def _invalid_translated() -> Iterator[None]:
-    """Translate what the conversion of a message raises to ValueError."""
-    try:
-        yield
-    except (KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-def _common(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the results of all runs have.
-
-    Raises:
-        KeyError, OverflowError, TypeError, ValueError: A value is missing or invalid.
-    """
-    return {
-        "latency_ms": {str(k): finite(v) for k, v in dict(message["latency_ms"]).items()},
-        "samples": int(message["samples"]),
-        "stop_reason": str(message["stop_reason"]),
-        "window_start_ns": int(message["window_start_ns"]),
-        "window_end_ns": int(message["window_end_ns"]),
-        "has_energy_window": bool(message["has_energy_window"]),
-        "busy_s": finite(message["busy_s"]),
-        "fingerprint": str(message["fingerprint"]),
-        "software": {str(k): str(v) for k, v in dict(message["software"]).items()},
-    }
-
-
-def check_result(result: ProbeResult, steady: tuple[int, int]) -> None:
-    """Validate what every result must contain.
-
-    Raises:
-        ValueError: A value is missing or inconsistent.
-    """
-    if not (steady[0] <= result.window_start_ns < result.window_end_ns <= steady[1]):
+    is_served = message.get("type") == "served_result"
+    own: dict[str, Any] = {"probe": probe, "device": device, "pids": pids, "curve": curve}
+    if is_served:
+        try:
+            items = int(message.get("items", 1))
+            own["batch"], own["inferences"] = items, float(message["window_requests"]) * items
+            concurrency = str(int(message["concurrency"]))
+        except (KeyError, OverflowError, TypeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+    result = _validated(ProbeResult, {**message, **own})
+    start_ns, end_ns = result.window_start_ns, result.window_end_ns
+    if not result.steady_start_ns <= start_ns < end_ns <= result.steady_end_ns:
         raise ValueError("the edges of its window are out of order")
-    if result.samples < 1 or result.inferences <= 0:
-        raise ValueError("it has no inference")
     if not {"p50", "mean", "cv"} <= set(result.latency_ms):
         raise ValueError("it lacks p50, mean or cv")
+    if is_served:
+        return replace(result, tags={"concurrency": concurrency})
+    counts = (result.window_tokens_in, result.window_tokens_out)
+    tokens_in, tokens_out = (None if n is None else n / result.inferences for n in counts)
+    if any(of_item is not None and of_item < 1 for of_item in (tokens_in, tokens_out)):
+        raise ValueError("it has fewer tokens than items")
+    return replace(result, tokens_in=tokens_in, tokens_out=tokens_out)
 
 
-def _ways(tags: Any) -> dict[str, str]:  # noqa: ANN401 - from another process
-    if not isinstance(tags, dict):
-        return {}
-    return {name: str(value)[:MAX_TAG_CHARS] for name, value in tags.items() if name in WAYS}
+def read_start(message: Mapping[str, Any], began_ns: int) -> ModelStart:
+    """Validate a worker's report of a start.
 
-
-def _tokens_per_item(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
-    """Return the tokens that a pass reads and generates for each item, without unknown ones.
-
-    Raises:
-        TypeError, ValueError: A value is invalid.
-    """
-    items = int(message["inferences"])
-    found: dict[str, FieldValue | None] = {}
-    for name in ("tokens_in", "tokens_out"):
-        tokens = optional(message.get(f"window_{name}"))
-        if tokens is not None and tokens < items:
-            raise ValueError(f"{name}: fewer tokens than items")
-        if tokens is not None and items > 0:
-            found[name] = tokens / items
-    return found
-
-
-def _timing(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
-    """Return the time of a pass on the device alone, its range, and whether the run was unsteady.
+    Args:
+        message: The worker's report.
+        began_ns: Start of the process, CLOCK_MONOTONIC ns.
 
     Raises:
-        TypeError, ValueError: A value is invalid.
+        ValueError: A field is missing or invalid.
     """
-    unsteady, delayed = message.get("unsteady"), message.get("samples_delayed")
-    return {
-        "device_ms": optional(message.get("device_ms")),
-        "samples_delayed": None if not delayed else int(delayed),
-        **{name: optional(message.get(name)) for name in PASS_RANGE},
-        "unsteady": unsteady if isinstance(unsteady, bool) else None,
-    }
-
-
-def _naive(timings: Any) -> tuple[NaiveTiming, ...]:  # noqa: ANN401 - from another process
-    """Return what common mistakes of timing report, in the order of MISTAKES; unknown ones are skipped.
-
-    Raises:
-        KeyError, TypeError, ValueError: A value is missing or invalid.
-    """
-    found = {}
-    for timing in timings or ():
-        name = str(timing["mistake"])
-        latency_ms = optional(timing["latency_ms"])
-        if latency_ms is not None and latency_ms < 0:
-            raise ValueError(f"{name}: a latency below 0")
-        reason = str(timing["not_applicable"])[:MAX_NOTE_CHARS]
-        found[name] = NaiveTiming(name, latency_ms, int(timing["samples"]), reason)
-    return tuple(found[name] for name in MISTAKES if name in found)
-
-
-def _contention(contention: Any) -> tuple[bool | None, dict[str, float | None]]:  # noqa: ANN401 - from another process
-    """Return whether a run was contended, and what took processor time from it, as fields."""
-    if not isinstance(contention, dict):
-        return None, {}
-    contended = contention.get("contended")
-    shares_pct = {f"cpu_{name}_pct": number(contention.get(f"{name}_pct")) for name in CONTENTION}
-    return contended if isinstance(contended, bool) else None, shares_pct
+    start = _validated(ModelStart, {**message, "began_ns": began_ns})
+    if not began_ns <= start.received_ns <= start.loaded_ns <= start.answered_ns:
+        raise ValueError("the instants of its start are out of order")
+    return start
 
 
 def read_progress(message: Mapping[str, Any]) -> ProbeProgress:
@@ -336,142 +417,3 @@ def number(value: Any) -> float | None:  # noqa: ANN401 - from another process
         return value if math.isfinite(value) else None
     except OverflowError:
         return None
-
-
-def finite(value: Any) -> float:  # noqa: ANN401 - from another process
-    """Return a value as a finite number.
-
-    Raises:
-        ValueError, TypeError: It is not a finite number.
-    """
-    converted = float(value)
-    if not math.isfinite(converted):
-        raise ValueError(f"{value!r} is not a number")
-    return converted
-
-
-def optional(value: Any) -> float | None:  # noqa: ANN401 - from another process
-    """Return a value as a finite number; None as it is.
-
-    Raises:
-        ValueError, TypeError: It is neither a finite number nor None.
-    """
-    return None if value is None else finite(value)
-
-
-MAX_ERROR_KINDS = 16
-_PERCENTILES = ("p50", "p90", "p99", "mean")
-_LOAD_FIGURES = (
-    *("goodput_per_s", "offered_per_s", "in_flight", "decode_steps"),
-    *("late_ms", "client_busy_share"),
-)
-
-
-def read_served_outcome(
-    request_probe: str, devices: str, message: Mapping[str, Any], pids: tuple[int, ...]
-) -> ProbeOutcome:
-    """Validate a worker's result of a probe of a server.
-
-    Args:
-        request_probe: Name of the requested probe.
-        devices: Name of the server's devices.
-        message: The worker's result.
-        pids: The worker's processes.
-
-    Raises:
-        ValueError: A field is missing or invalid.
-    """
-    with _invalid_translated():
-        items = int(message.get("items", 1))
-        result = ProbeResult(
-            probe=request_probe,
-            device=devices,
-            **_common(message),
-            batch=items,
-            inferences=finite(message["window_requests"]) * items,
-            h2d_ms=None,
-            tags={"concurrency": str(int(message["concurrency"]))},
-            fields=_fields(message),
-            tokens_in=optional(message["window_tokens_in"]),
-            tokens_out=optional(message["window_tokens_out"]),
-        )
-        steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
-    check_result(result, steady)
-    return ProbeOutcome(result, *steady, pids, (), load=_load(message.get("load")))
-
-
-def _load(message: Any) -> dict[str, float]:  # noqa: ANN401 - from another process
-    """Return the figures that only a point of a load curve has; empty for a run of a probe."""
-    if not isinstance(message, dict):
-        return {}
-    gaps = message.get("itl_ms")
-    found = {
-        f"itl_{figure}_ms": number(gaps.get(figure)) if isinstance(gaps, dict) else None
-        for figure in _PERCENTILES
-    }
-    found |= {name: number(message.get(name)) for name in _LOAD_FIGURES}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _fields(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
-    """Return the fields of `probe` that exist only for servers."""
-    fields: dict[str, FieldValue | None] = {"requests": int(message["requests"])}
-    for name in ("ttft", "tpot"):
-        figures = message[f"{name}_ms"]
-        for figure in _PERCENTILES:
-            if isinstance(figures, dict):
-                fields[f"{name}_{figure}_ms"] = number(figures.get(figure))
-    fields["tokens_in"] = number(message["tokens_in"])
-    fields["tokens_out"] = number(message["tokens_out"])
-    fields["cached_tokens"] = number(message["cached_tokens"])
-    cached = message["cached"]
-    fields["cached"] = cached if isinstance(cached, bool) else None
-    source, errors = message["token_source"], message["errors"]
-    fields["token_source"] = None if source is None else str(source)
-    counts = errors.items() if isinstance(errors, dict) else ()
-    fields["errors"] = sum(int(count) for _, count in list(counts)[:MAX_ERROR_KINDS])
-    return fields
-
-
-@dataclass(frozen=True, slots=True)
-class StartOutcome:
-    """A start with a first answer.
-
-    Attributes:
-        start: Its durations.
-        files: Files that it read, if they were asked for.
-    """
-
-    start: ModelStart
-    files: tuple[Path, ...]
-
-
-def read_start(message: Mapping[str, Any], began_ns: int) -> StartOutcome:
-    """Validate a worker's report of a start.
-
-    Args:
-        message: The worker's report.
-        began_ns: Start of the process, CLOCK_MONOTONIC ns.
-
-    Raises:
-        ValueError: A field is missing or invalid.
-    """
-    with _invalid_translated():
-        received_ns, loaded_ns, answered_ns = (
-            int(message[name]) for name in ("received_ns", "loaded_ns", "answered_ns")
-        )
-        read = message["read_bytes"]
-        start = ModelStart(
-            process_start_s=(received_ns - began_ns) / NS_PER_S,
-            load_s=(loaded_ns - received_ns) / NS_PER_S,
-            first_answer_s=(answered_ns - loaded_ns) / NS_PER_S,
-            read_bytes=None if read is None else int(read),
-            fingerprint=str(message["fingerprint"]),
-        )
-        folders = dict(message["files"] or {})
-        files = tuple(
-            Path(str(folder), str(name)) for folder, names in folders.items() for name in names
-        )
-    if not began_ns <= received_ns <= loaded_ns <= answered_ns:
-        raise ValueError("the instants of its start are out of order")
-    return StartOutcome(start, files)

@@ -27,21 +27,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
-from typing import IO, Any, Final, NamedTuple, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 from costprobe.adapters.host.files import open_own
 from costprobe.adapters.host.processes import child_environment, kill_marked, new_mark
 from costprobe.adapters.host.redaction import outside_document, outside_text
 from costprobe.adapters.probe_child.results import (
     FaultKind,
+    ModelStart,
     ProbeFault,
-    ProbeOutcome,
     ProbeProgress,
-    StartOutcome,
+    ProbeResult,
     read_batch_point,
-    read_outcome,
     read_progress,
-    read_served_outcome,
+    read_result,
     read_start,
 )
 from costprobe.core.clock import Clock, SystemClock, suspended_ns
@@ -329,40 +328,10 @@ def _acquired(handle: int, stop: Event, timeout_s: float) -> bool:
     return False
 
 
-class DeviceLoad(NamedTuple):
-    """Load on a device before a probe.
-
-    Attributes:
-        util_pct: Recent utilization in percent; None if unknown, as on a MIG device.
-        has_processes: Whether processes used it recently, or have it open if the driver does not
-            report use; None if unknown.
-        is_open: Whether processes have it open, busy or not; None if unknown.
-    """
-
-    util_pct: float | None
-    has_processes: bool | None
-    is_open: bool | None = None
-
-
 def reaches_mps(environ: Mapping[str, str]) -> bool:
     """Return whether a child would share its GPU through a running MPS."""
     folder = environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108 - CUDA's own
     return (Path(folder) / "control").exists()
-
-
-def is_busy(load: DeviceLoad, above_share: float) -> bool:
-    """Return whether a probe would compete with another process, as far as is known.
-
-    A process that only holds memory of an idle device does not defer a probe. If utilization is
-    unknown, a device that is open counts as busy.
-
-    Args:
-        load: Load on the device.
-        above_share: A device is busy above this share of utilization.
-    """
-    if load.util_pct is not None:
-        return load.util_pct > above_share * 100
-    return bool(load.has_processes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,9 +361,9 @@ MAX_TITLE_CHARS = 1000
 _ERROR_KINDS: Mapping[str, FaultKind] = {"oom": "oom", "config": "config", "device": "device"}
 
 Curve = Sequence[Mapping[str, float]]
-Outcome = TypeVar("Outcome", ProbeOutcome, StartOutcome)
-# Reads the outcome from the message that ends a run; raises ValueError for an invalid one.
-Reader = Callable[[Mapping[str, Any], ProbeChild, Curve], Outcome]
+Record = TypeVar("Record", ProbeResult, ModelStart)
+# Reads the record from the message that ends a run; raises ValueError for an invalid one.
+Reader = Callable[[Mapping[str, Any], ProbeChild, Curve], Record]
 
 
 class ProbeRunner:
@@ -438,7 +407,7 @@ class ProbeRunner:
         *,
         on_edge: Callable[[], None],
         on_progress: Callable[[ProbeProgress], None],
-    ) -> ProbeOutcome | ProbeFault:
+    ) -> ProbeResult | ProbeFault:
         """Run the probe once.
 
         Args:
@@ -453,27 +422,17 @@ class ProbeRunner:
                 child does not raise.
         """
 
-        def read(message: Mapping[str, Any], child: ProbeChild, curve: Curve) -> ProbeOutcome:
-            if message["type"] == "served_result":
-                return read_served_outcome(request.probe, device, message, child.pids)
-            return read_outcome(request.probe, device, message, child.pids, curve)
+        def read(message: Mapping[str, Any], child: ProbeChild, curve: Curve) -> ProbeResult:
+            return read_result(
+                message, probe=request.probe, device=device, pids=child.pids, curve=curve
+            )
 
         with self._lock:
-            keep_child = False
-            try:
-                self._interruptions = Interruptions(self._clock)
-                outcome = self._run(request, read, on_edge, on_progress)
-                keep_child = self._keep_alive and isinstance(outcome, ProbeOutcome)
-                return self._unless_interrupted(outcome)
-            finally:
-                # Also after an error of a callback: otherwise the child would continue, and the next
-                # run would receive its messages.
-                if not keep_child:
-                    self._end_child()
+            return self._run(request, read, on_edge, on_progress, keeps_child=self._keep_alive)
 
     def start(
         self, request: ProbeRequest, *, on_progress: Callable[[ProbeProgress], None]
-    ) -> StartOutcome | ProbeFault:
+    ) -> ModelStart | ProbeFault:
         """Start the model of a request in a new process, until its first answer.
 
         Args:
@@ -487,14 +446,10 @@ class ProbeRunner:
             self._end_child()
             began_ns = self._clock.monotonic_ns()
 
-            def read(message: Mapping[str, Any], _child: ProbeChild, _curve: Curve) -> StartOutcome:
+            def read(message: Mapping[str, Any], _child: ProbeChild, _curve: Curve) -> ModelStart:
                 return read_start(message, began_ns)
 
-            try:
-                self._interruptions = Interruptions(self._clock)
-                return self._unless_interrupted(self._run(request, read, lambda: None, on_progress))
-            finally:
-                self._end_child()
+            return self._run(request, read, lambda: None, on_progress, keeps_child=False)
 
     def close(self) -> None:
         """End the current run, and a child that is kept alive."""
@@ -507,10 +462,38 @@ class ProbeRunner:
     def _run(
         self,
         request: ProbeRequest,
-        read: Reader[Outcome],
+        read: Reader[Record],
         on_edge: Callable[[], None],
         on_progress: Callable[[ProbeProgress], None],
-    ) -> Outcome | ProbeFault:
+        *,
+        keeps_child: bool,
+    ) -> Record | ProbeFault:
+        """Return the record of a run; a fault in place of one that an interruption distorts."""
+        outcome: Record | ProbeFault | None = None
+        try:
+            self._interruptions = Interruptions(self._clock)
+            outcome = self._outcome(request, read, on_edge, on_progress)
+        finally:
+            # Also after an error of a callback: otherwise the child would continue, and the next
+            # run would receive its messages.
+            if not keeps_child or outcome is None or isinstance(outcome, ProbeFault):
+                self._end_child()
+        lasted_s = self._interruptions.total_s()
+        if isinstance(outcome, ProbeFault) or not lasted_s:
+            return outcome
+        title = (
+            f"the result is discarded: the probe, this process or the host was stopped for"
+            f" {lasted_s:.1f} s meanwhile"
+        )
+        return ProbeFault("interrupted", title, ())
+
+    def _outcome(
+        self,
+        request: ProbeRequest,
+        read: Reader[Record],
+        on_edge: Callable[[], None],
+        on_progress: Callable[[ProbeProgress], None],
+    ) -> Record | ProbeFault:
         if self._child is None:
             try:
                 self._child = ProbeChild(self._command, _environment(request))
@@ -540,17 +523,6 @@ class ProbeRunner:
             elif message["type"] == "batch_point" and len(curve) < MAX_CURVE_POINTS:
                 curve.append(read_batch_point(message))
 
-    def _unless_interrupted(self, outcome: Outcome | ProbeFault) -> Outcome | ProbeFault:
-        """Return the outcome; a fault in place of a result that an interruption distorts."""
-        lasted_s = self._interruptions.total_s()
-        if isinstance(outcome, ProbeFault) or not lasted_s:
-            return outcome
-        title = (
-            f"the result is discarded: the probe, this process or the host was stopped for"
-            f" {lasted_s:.1f} s meanwhile"
-        )
-        return ProbeFault("interrupted", title, ())
-
     def _note_phase(self, progress: ProbeProgress) -> None:
         """Record the phase for a fault, and restart the deadline if a batch is compiled."""
         phase = f"{progress.phase} {progress.note}".strip()
@@ -563,16 +535,17 @@ class ProbeRunner:
     def _outcome_in(
         self,
         message: Mapping[str, Any],
-        read: Reader[Outcome],
+        read: Reader[Record],
         child: ProbeChild,
         curve: Curve,
-    ) -> Outcome | ProbeFault | None:
+    ) -> Record | ProbeFault | None:
         """Return the outcome if this message ends the run."""
         if message["type"] in {"result", "served_result", "cold_start"}:
             try:
                 return read(message, child, curve)
             except ValueError as error:
-                return _fault("malformed", f"invalid result: {error}", child)
+                fix = "if costprobe was upgraded meanwhile, restart it"
+                return _fault("malformed", f"invalid result: {error}; {fix}", child)
         if message["type"] == "error":
             kind = _ERROR_KINDS.get(str(message.get("kind")), "crash")
             title = str(message.get("message", "it reported no reason"))[:MAX_TITLE_CHARS]

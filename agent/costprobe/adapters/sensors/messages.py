@@ -1,11 +1,12 @@
 """The protocol between the daemon and the sensor child: one JSON object per line.
 
 All times are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come commands
-(`watch`, `mark`, `energy`, `activity`, `stop`). The child's first line is the `handshake`; then
-come `heartbeat`, `reading`, `energy`, `activity`, `selftest`, `fault`, `drivers`, `device`,
-`slices` and `exit` lines. A closed pipe means stop.
+(`watch`, `mark`, `stop`). The child's first line is the `handshake`; then come `heartbeat`,
+`reading`, `samples`, `selftest`, `fault`, `drivers`, `device`, `slices` and `exit` lines. A closed
+pipe means stop.
 
-A sample has the metrics of one device; its energy counter has readings of its own. Activity is a
+A sample has the metrics of one device; its energy counter has readings of its own. The child sends
+both while the daemon watches the device, around a window of a probe. Activity is a
 device's conditions in a window: other processes, throttling, clock, temperature, memory. Faults
 of sensors are classified by the reaction to them, with the back-off after failures.
 """
@@ -18,12 +19,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple
 
 from costprobe.core.outside import bounded_object
 from costprobe.core.records import (
     NS_PER_S,
-    Energy,
     EnergyScope,
     FieldValue,
     Reading,
@@ -32,8 +32,7 @@ from costprobe.core.records import (
 CounterMethod = Literal["counter", "rapl", "modelled"]
 
 
-@dataclass(frozen=True, slots=True)
-class EnergyReading:
+class EnergyReading(NamedTuple):
     """A device's running total of energy at an instant.
 
     Attributes:
@@ -69,7 +68,6 @@ class Sample(NamedTuple):
         counter: The energy counter, if the sample read it.
         dram_j: Joules of the host's memory since some instant; part of no other figure.
         is_quick: Only what changes within a second was read; the rest is None.
-        is_averaged: `power_w` is the driver's average over the last second.
     """
 
     t_ns: int
@@ -90,7 +88,103 @@ class Sample(NamedTuple):
     counter: EnergyReading | None = None
     dram_j: float | None = None
     is_quick: bool = False
-    is_averaged: bool = False
+
+
+class Power(NamedTuple):
+    """A reading of power: CLOCK_MONOTONIC ns, and W."""
+
+    t_ns: int
+    power_w: float
+
+
+class Shares(NamedTuple):
+    """How busy each process kept a device between two CLOCK_MONOTONIC ns.
+
+    Attributes:
+        start_ns: The first instant.
+        end_ns: The other.
+        util_pct: Each process with its share of the time in percent; None if unknown.
+    """
+
+    start_ns: int
+    end_ns: int
+    util_pct: Sequence[tuple[int, float]] | None
+
+
+# Ten minutes at one sample a second.
+SAMPLES_MAX: Final = 600
+
+
+class WatchedReadings:
+    """What was read of a device while it is watched, oldest first, and what is known of its energy.
+
+    Args:
+        size: How many samples are kept: as many counter readings, four times as many powers and
+            twenty times as many buffered ones.
+
+    Attributes:
+        samples: Its samples, without the counter.
+        counter: Readings of the energy counter.
+        powers: Sampled and polled power.
+        buffered: The power that the driver buffered.
+        shares: How busy processes kept it.
+        edge_ns: When an edge of a window was read last.
+        idle_power_w: Idle power; None until it is learned.
+        disagreement: Relative difference of counter and power in the last self-test.
+        suspect: Whether that is too large; None before the first comparison.
+        suspect_ns: When impossible readings of power or energy were discarded.
+        scope: What power and energy cover.
+    """
+
+    def __init__(self, size: int = SAMPLES_MAX) -> None:
+        self.samples: deque[Sample] = deque(maxlen=size)
+        self.counter: deque[EnergyReading] = deque(maxlen=size)
+        self.powers: deque[Power] = deque(maxlen=4 * size)
+        self.buffered: deque[Power] = deque(maxlen=20 * size)
+        self.shares: deque[Shares] = deque(maxlen=size)
+        self.edge_ns = 0
+        self.idle_power_w: float | None = None
+        self.disagreement = 0.0
+        self.suspect: bool | None = None
+        self.suspect_ns: Sequence[int] = ()
+        self.scope: EnergyScope = "device"
+
+    def clear(self) -> None:
+        """Forget what was read, but not what is known of the energy."""
+        for name in _SERIES:
+            getattr(self, name).clear()
+
+    def message(self, device: str, *, is_first: bool) -> Message:
+        """The message with these readings of a device.
+
+        Args:
+            device: Its name.
+            is_first: Nothing that was sent before may be joined with these readings.
+        """
+        series = {name: list(getattr(self, name)) for name in _SERIES}
+        state = {name: getattr(self, name) for name in _STATE}
+        return {"type": "samples", "device": device, "is_first": is_first, **series, **state}
+
+    def add(self, message: Message) -> None:
+        """Add the readings of a message.
+
+        Raises:
+            KeyError, TypeError: It is no such message.
+        """
+        for name, kind in _SERIES.items():
+            getattr(self, name).extend([kind(*row) for row in message[name]])
+        for name in _STATE:
+            setattr(self, name, message[name])
+
+
+_SERIES: Final[Mapping[str, Callable[..., Any]]] = {
+    "samples": Sample,
+    "counter": EnergyReading,
+    "powers": Power,
+    "buffered": Power,
+    "shares": Shares,
+}
+_STATE: Final = ("edge_ns", "idle_power_w", "disagreement", "suspect", "suspect_ns", "scope")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +194,6 @@ class Absent:
     reason: str
 
 
-SAMPLES_MAX: Final = 600
 # A sample within this distance of a short window, in sample intervals, is included.
 BRACKET_INTERVALS: Final = 1.5
 # Share of a device's time, in percent, from which other processes contend with a probe: the share
@@ -428,6 +521,10 @@ class SensorFault(Exception):  # noqa: N818 - a fault of the device, as the prot
         self.reaction = reaction
         self.detail = detail
 
+    def with_reaction(self, reaction: Reaction) -> SensorFault:
+        """The same fault with another reaction."""
+        return SensorFault(self.call, self.code, reaction, self.detail)
+
 
 # The longest line: a handshake with 16 devices takes 4 kB, a reading 1 kB.
 LINE_BYTES_MAX: Final = 65536
@@ -441,14 +538,11 @@ Emit = Callable[[Message], None]
 # `json.dumps` constructs an encoder for each message.
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
-# The keys of each command: integers, except the device's name and the list of processes.
-_TIMES: Final = ("start_ns", "end_ns")
+# The keys of each command.
 COMMAND_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "stop": (),
     "watch": ("device", "until_ns"),
     "mark": ("device",),
-    "energy": ("device", "id", *_TIMES, "steady_start_ns", "steady_end_ns"),
-    "activity": ("device", "id", *_TIMES, "own_pids"),
 }
 
 
@@ -478,12 +572,12 @@ class SensorSettings:
 
     every_s: float
     aggregate_s: float
-    deadline_s: float
     gpus: bool
     cpu: bool | Literal["auto"]
     cpu_idle_w: float | None
     cpu_max_w: float | None
     processes: bool
+    deadline_s: float = 5.0
     startup_s: float = 60.0
     report_s: float = 5.0
     knows_gpu: bool = False
@@ -538,18 +632,10 @@ def settings_message(settings: SensorSettings, quarantined: Iterable[Quarantined
     return {**asdict(settings), "quarantined": [asdict(entry) for entry in quarantined]}
 
 
-T = TypeVar("T", SensorSettings, Energy, Activity)
-
-
-def _record(kind: type[T], message: Message) -> T:
-    """Return a record from the keys of a message that are its fields."""
-    names = {field.name for field in fields(kind)}
-    return kind(**{key: message[key] for key in message.keys() & names})
-
-
 def parse_settings(message: Message) -> tuple[SensorSettings, tuple[Quarantined, ...]]:
     """Parse the first line; unknown keys are ignored."""
-    settings = _record(SensorSettings, message)
+    names = {field.name for field in fields(SensorSettings)}
+    settings = SensorSettings(**{key: message[key] for key in message.keys() & names})
     quarantined = tuple(
         Quarantined(str(entry["device"]), float(entry["retry_after_s"]))
         for entry in message.get("quarantined", ())
@@ -573,20 +659,6 @@ def fault_message(device: str | None, fault: SensorFault, **more: float) -> Mess
 def selftest_message(device: str, ratio: float, *, suspect: bool) -> Message:
     """The message of a self-test's result."""
     return {"type": "selftest", "device": device, "ratio": ratio, "suspect": suspect}
-
-
-def energy_message(
-    identity: int, result: Energy | Absent, scope: EnergyScope = "device"
-) -> Message:
-    """The answer to an `energy` command."""
-    if isinstance(result, Absent):
-        return {"type": "energy", "id": identity, "absent": result.reason}
-    return {"type": "energy", "id": identity, **asdict(replace(result, scope=scope))}
-
-
-def activity_message(identity: int, activity: Activity) -> Message:
-    """The answer to an `activity` command."""
-    return {"type": "activity", "id": identity, **asdict(activity)}
 
 
 def reading_message(reading: Reading) -> Message:
@@ -614,18 +686,6 @@ def parse_reading(message: Message) -> Reading:
     pairs = message.get("busy_by_pid_s")
     busy = None if pairs is None else {int(pid): float(busy_s) for pid, busy_s in pairs}
     return Reading(str(message["device"]), start_ns, end_ns, dict(message["fields"]), busy)
-
-
-def parse_energy(message: Message) -> Energy | Absent:
-    """Parse the answer to an `energy` command."""
-    if "absent" in message:
-        return Absent(str(message["absent"]))
-    return _record(Energy, message)
-
-
-def parse_activity(message: Message) -> Activity:
-    """Parse the answer to an `activity` command; missing keys are unknown."""
-    return _record(Activity, message)
 
 
 class LineSplitter:

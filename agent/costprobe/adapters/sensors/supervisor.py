@@ -1,12 +1,10 @@
 """The daemon's supervisor of the sensor child: starts it, reads it, restarts it when it hangs.
 
-The child is a process group with three pipes; the tail of its stderr is kept. A session is the
-reading of one child, from its start to its end; threads of the daemon wait for its answers.
+The child is a process group with three pipes; the tail of its stderr is kept.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import selectors
@@ -14,8 +12,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from costprobe.adapters.host.processes import child_environment
@@ -30,69 +28,23 @@ from costprobe.adapters.sensors.devices import (
 )
 from costprobe.adapters.sensors.messages import (
     COMMAND_BYTES_MAX,
-    UNKNOWN,
-    Absent,
-    Activity,
     Backoff,
     LineSplitter,
     Message,
     SensorSettings,
     decode,
     encode,
-    parse_activity,
-    parse_energy,
     parse_reading,
     settings_message,
 )
 from costprobe.core.clock import Clock
-from costprobe.core.records import NS_PER_S, Device, Energy, Event, Reading
+from costprobe.core.records import NS_PER_S, Device, Event, Reading
 
 log = logging.getLogger(__name__)
 
 
-class PendingAnswers:
-    """The requests without an answer, by their numbers; thread-safe."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._pending: dict[int, Future[Message | str]] = {}
-
-    def ask(
-        self, send: Callable[[Message], bool], request: Message, timeout_s: float
-    ) -> Message | str:
-        """Send a request and wait for its answer; return the reason if there is none.
-
-        Args:
-            send: Sends a message; returns False if the child cannot be reached.
-            request: The request, which receives a number.
-            timeout_s: How long to wait, in s.
-        """
-        number = next(self._numbers)
-        answer: Future[Message | str] = Future()
-        self._pending[number] = answer
-        try:
-            if not send({**request, "id": number}):
-                return "the sensor process is not running"
-            return answer.result(timeout_s)
-        except TimeoutError:
-            return f"the sensor process did not answer within {timeout_s:g} s"
-        finally:
-            del self._pending[number]
-
-    def take(self, answer: Message) -> None:
-        """Hand an answer to the thread that waits for it, if it still does."""
-        self._set(self._pending.get(answer["id"]), answer)
-
-    def fail(self, reason: str) -> None:
-        """End every wait, because the child ended."""
-        for waiting in list(self._pending.values()):
-            self._set(waiting, reason)
-
-    @staticmethod
-    def _set(waiting: Future[Message | str] | None, answer: Message | str) -> None:
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answer)
-
+# Children that hang within this time hang on the same devices.
+HUNG_AGAIN_NS: Final = 600 * NS_PER_S
 
 # Receives readings that arrived together, each with its device.
 ReadingConsumer = Callable[[Sequence[tuple[Reading, Device]]], None]
@@ -110,7 +62,6 @@ class MessageHandler:
         registry: The devices.
         faults: The faults reported so far.
         consumers: Receive the readings; readings without a consumer are discarded.
-        answers: Hands the child's answers to the threads that wait for them.
         handshake: The last handshake; empty before the first.
         driver_faults: The reason for each vendor whose driver cannot be used.
         known: Set once a child has reported its devices.
@@ -124,18 +75,17 @@ class MessageHandler:
         self.registry = DeviceRegistry(settings)
         self.faults = FaultLog()
         self.consumers: tuple[ReadingConsumer, ...] = ()
-        self.answers = PendingAnswers()
         self.handshake: Message = {}
         self.driver_faults: dict[str, str] = {}
         self.known = threading.Event()
         self.is_down = False
         self.callback_errors = 0
+        self._hung_ns: int | None = None
         self._on_event = on_event
         self._clock = clock
         self._handlers: dict[str, Callable[[Message], None]] = {
             "heartbeat": lambda message: self.registry.set_ages(message["ages_s"]),
-            "energy": self.answers.take,
-            "activity": self.answers.take,
+            "samples": lambda _: None,
             "selftest": self._take_selftest,
             "fault": self._take_fault,
             "drivers": lambda message: self._take_driver_faults(message["faults"]),
@@ -144,6 +94,10 @@ class MessageHandler:
             "handshake": self._take_handshake,
             "exit": self._take_exit,
         }
+
+    def stream_to(self, consumer: Callable[[Message], None]) -> None:
+        """Set what takes the messages with the samples of watched devices."""
+        self._handlers["samples"] = consumer
 
     def take(self, messages: Sequence[Message]) -> int:
         """Handle messages of the child that arrived together; return the number of malformed ones."""
@@ -178,9 +132,18 @@ class MessageHandler:
         handle(message)
 
     def _take_exit(self, message: Message) -> None:
-        if message["reason"] == "hung" and message["device"]:
-            now_ns = self._clock.monotonic_ns()
-            self.registry.quarantine_hung(str(message["device"]), now_ns)
+        """Quarantine the device that hung first: others may only wait for its lock.
+
+        If the next child hangs as well, all on which it hung are quarantined.
+        """
+        if message["reason"] != "hung":
+            return
+        now_ns = self._clock.monotonic_ns()
+        hung = [str(name) for name in message["devices"]]
+        is_again = self._hung_ns is not None and now_ns - self._hung_ns < HUNG_AGAIN_NS
+        for name in hung if is_again else hung[:1]:
+            self.registry.quarantine_hung(name, now_ns)
+        self._hung_ns = now_ns
 
     def _take_handshake(self, message: Message) -> None:
         for device in message["devices"]:
@@ -353,106 +316,6 @@ WAIT_MAX_S: Final = 5.0
 LATE_S: Final = 2.0
 
 
-class SensorSession:
-    """Reads a child until it ends or misses its deadline.
-
-    The child must write its handshake within its start-up time, and then a message at least each
-    `deadline_s` and the margin.
-
-    Args:
-        process: The child, to which the settings were sent.
-        settings: Its deadlines.
-        clock: CLOCK_MONOTONIC.
-        on_messages: Receives the messages that arrived together; returns the number of malformed ones.
-        wake_fd: Becomes readable when the child is to be stopped.
-        margin_s: Time beyond its deadline in which the child must write something, in s.
-
-    Attributes:
-        has_handshake: Set once the child wrote its handshake.
-        malformed_lines: Number of lines that do not follow the protocol.
-    """
-
-    def __init__(
-        self,
-        process: ChildProcess,
-        settings: SensorSettings,
-        clock: Clock,
-        on_messages: Callable[[Sequence[Message]], int],
-        wake_fd: int,
-        margin_s: float = HEARTBEAT_MARGIN_S,
-    ) -> None:
-        self.process = process
-        self.has_handshake = threading.Event()
-        self.malformed_lines = 0
-        self._clock = clock
-        self._on_messages = on_messages
-        self._wake_fd = wake_fd
-        self._has_exit_message = False
-        self._patience_s = settings.deadline_s + margin_s
-        first_s = max(settings.startup_s, settings.deadline_s) + margin_s
-        self._deadline_ns = clock.monotonic_ns() + int(first_s * NS_PER_S)
-
-    def run(self) -> str:
-        """Read to the end.
-
-        Returns:
-            How the child ended, as a clause; empty if it wrote the reason itself.
-        """
-        with selectors.DefaultSelector() as selector:
-            for fd in (self.process.stdout_fd, self.process.stderr_fd, self._wake_fd):
-                selector.register(fd, selectors.EVENT_READ)
-            while True:
-                ready = self._wait(selector)
-                if not ready and self._clock.monotonic_ns() >= self._deadline_ns:
-                    return self._missed_deadline()
-                if self._wake_fd in ready:
-                    selector.unregister(self._wake_fd)
-                    self.process.send({"cmd": "stop"})
-                if self.process.stderr_fd in ready and not self.process.read_stderr():
-                    selector.unregister(self.process.stderr_fd)
-                if self.process.stdout_fd in ready:
-                    lines = self.process.read_lines()
-                    if lines is None:
-                        return "" if self._has_exit_message else "ended"
-                    self._take(lines)
-
-    def _wait(self, selector: selectors.BaseSelector) -> list[int]:
-        """Return the readable descriptors; none at the deadline, or after a while.
-
-        A wait that ends late means that this process was stopped, and the child perhaps with it: its
-        time begins again.
-        """
-        began_ns = self._clock.monotonic_ns()
-        wait_s = min(WAIT_MAX_S, max(0.0, (self._deadline_ns - began_ns) / NS_PER_S))
-        events = selector.select(wait_s)
-        now_ns = self._clock.monotonic_ns()
-        if now_ns - began_ns > (wait_s + LATE_S) * NS_PER_S:
-            renewed_ns = now_ns + int(self._patience_s * NS_PER_S)
-            self._deadline_ns = max(self._deadline_ns, renewed_ns)
-        return [key.fd for key, _ in events or selector.select(0)]
-
-    def _missed_deadline(self) -> str:
-        if self.has_handshake.is_set():
-            return f"sent no message for {self._patience_s:.0f} s and was killed"
-        return "did not find the devices in time and was killed"
-
-    def _take(self, lines: Sequence[bytes]) -> None:
-        messages: list[Message] = []
-        for line in lines:
-            try:
-                messages.append(decode(line))
-            except ValueError:
-                self.malformed_lines += 1
-        types = {message.get("type") for message in messages}
-        if "handshake" in types:
-            self.has_handshake.set()
-        self._has_exit_message |= "exit" in types
-        malformed = self._on_messages(messages)
-        self.malformed_lines += malformed
-        if self.has_handshake.is_set() and len(messages) > malformed:
-            self._deadline_ns = self._clock.monotonic_ns() + int(self._patience_s * NS_PER_S)
-
-
 def describe_end(status: int | None) -> str:
     """Describe an exit status as a clause; None for a child that could not be killed."""
     if status is None:
@@ -469,7 +332,6 @@ REAP_WAIT_S: Final = 2.0
 UNKILLABLE_MAX: Final = 16
 RESTART_MAX_S: Final = 60.0
 RESTART_RESET_S: Final = 300.0
-OWN_PIDS_MAX: Final = 256
 
 
 class SensorSupervisor:
@@ -503,10 +365,13 @@ class SensorSupervisor:
         self._margin_s = margin_s
         self._restart = Backoff(restart_first_s, RESTART_MAX_S, RESTART_RESET_S)
         self._handler = MessageHandler(settings, on_event, clock)
-        self._session: SensorSession | None = None
+        self._process: ChildProcess | None = None
+        # The child wrote its handshake.
+        self._is_known = False
         self._unkillable: list[ChildProcess] = []
         self._starts = 0
         self._malformed_lines = 0
+        self._deadline_ns = 0
         self._stopping = threading.Event()
         self._wake_read_fd, self._wake_write_fd = os.pipe()
         self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
@@ -514,6 +379,15 @@ class SensorSupervisor:
     def deliver_to(self, *consumers: ReadingConsumer) -> None:
         """Set the consumers of the readings; readings without a consumer are discarded."""
         self._handler.consumers = consumers
+
+    def stream_to(self, consumer: Callable[[Message], None]) -> None:
+        """Set what takes the messages with the samples of watched devices."""
+        self._handler.stream_to(consumer)
+
+    @property
+    def every_s(self) -> float:
+        """Time between two samples in s."""
+        return self._settings.every_s
 
     def start(self) -> None:
         """Start the thread that starts the child."""
@@ -531,9 +405,9 @@ class SensorSupervisor:
         os.write(self._wake_write_fd, b"x")
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
-        session = self._session
-        if self._thread.is_alive() and session is not None:
-            session.process.kill()
+        process = self._process
+        if self._thread.is_alive() and process is not None:
+            process.kill()
             self._thread.join(2 * REAP_WAIT_S)
         if not self._thread.is_alive():
             os.close(self._wake_read_fd)
@@ -578,79 +452,22 @@ class SensorSupervisor:
         """Request a reading of the energy counter, at an edge of a window; False if that fails."""
         return self._send({"cmd": "mark", "device": device})
 
-    def energy(
-        self,
-        device: str,
-        start_ns: int,
-        end_ns: int,
-        steady_start_ns: int,
-        steady_end_ns: int,
-        timeout_s: float = 5.0,
-    ) -> Energy | Absent:
-        """Return the energy of a device between two instants, or the reason why it is unknown.
-
-        Args:
-            device: Name of the device.
-            start_ns: CLOCK_MONOTONIC ns of the window's start.
-            end_ns: CLOCK_MONOTONIC ns of its end.
-            steady_start_ns: Start of the time in which the load was the window's.
-            steady_end_ns: End of that time.
-            timeout_s: How long to wait in s; polled devices answer after the next sample.
-        """
-        request = {
-            "cmd": "energy",
-            "device": device,
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "steady_start_ns": steady_start_ns,
-            "steady_end_ns": steady_end_ns,
-        }
-        answer = self._handler.answers.ask(self._send, request, timeout_s)
-        return Absent(answer) if isinstance(answer, str) else parse_energy(answer)
-
-    def activity(
-        self,
-        device: str,
-        start_ns: int,
-        end_ns: int,
-        own_pids: Collection[int],
-        timeout_s: float = 5.0,
-    ) -> Activity:
-        """Return a device's conditions in a window: other processes, throttling, clock, memory.
-
-        Args:
-            device: Name of the device.
-            start_ns: CLOCK_MONOTONIC ns of the window's start.
-            end_ns: CLOCK_MONOTONIC ns of its end.
-            own_pids: Processes that belong to the measurement, at most 256.
-            timeout_s: How long to wait in s; the answer follows the first sample after the window.
-        """
-        request = {
-            "cmd": "activity",
-            "device": device,
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "own_pids": sorted(own_pids)[:OWN_PIDS_MAX],
-        }
-        answer = self._handler.answers.ask(self._send, request, timeout_s)
-        return UNKNOWN if isinstance(answer, str) else parse_activity(answer)
-
     def status(self) -> dict[str, Any]:
         """Return the state of the sensors for `costprobe status`."""
-        session = self._session
+        process = self._process
         state = "waiting"
         if self._stopping.is_set():
             state = "stopped"
-        elif session is not None:
-            state = "running" if session.has_handshake.is_set() else "starting"
+        elif process is not None:
+            state = "running" if self._is_known else "starting"
         return {
             "state": state,
-            "pid": session.process.pid if session else None,
+            "pid": process.pid if process else None,
             "driver_version": self._handler.handshake.get("driver_version"),
             "nvml_version": self._handler.handshake.get("nvml_version"),
             "driver_faults": self._handler.driver_faults,
             "child_restarts": self.restarts,
-            "malformed_lines": self._malformed_lines + (session.malformed_lines if session else 0),
+            "malformed_lines": self._malformed_lines,
             "callback_errors": self._handler.callback_errors,
             "unkillable": len(self._unkillable),
             "last_fault": self._handler.faults.last.title if self._handler.faults.last else "",
@@ -658,10 +475,8 @@ class SensorSupervisor:
         }
 
     def _send(self, message: Message) -> bool:
-        session = self._session
-        if session is None or not session.has_handshake.is_set():
-            return False
-        return session.process.send(message)
+        process = self._process
+        return process is not None and self._is_known and process.send(message)
 
     def _run(self) -> None:
         """Start one child after the other until `stop`."""
@@ -671,7 +486,6 @@ class SensorSupervisor:
             except Exception:
                 log.exception("the sensor process could not be read")
                 how, stderr_line = "could not be read, and was killed", ""
-            self._handler.answers.fail("the sensor process ended")
             if self._stopping.is_set():
                 break
             self._handler.is_down = True
@@ -691,23 +505,15 @@ class SensorSupervisor:
         except OSError as error:
             return f"cannot be started: {error}", ""
         self._starts += 1
-        session = SensorSession(
-            process,
-            self._settings,
-            self._clock,
-            self._handler.take,
-            self._wake_read_fd,
-            self._margin_s,
-        )
         quarantined = self._handler.registry.quarantined(self._clock.monotonic_ns())
         process.send(settings_message(self._settings, quarantined))
-        self._session = session
+        self._is_known, self._process = False, process
         how = ""
         try:
-            how = session.run()
+            how = self._read(process)
         finally:
-            self._session = None
-            self._malformed_lines += session.malformed_lines + process.overlong_lines
+            self._process = None
+            self._malformed_lines += process.overlong_lines
             status = process.end(REAP_WAIT_S if how in ("", "ended") else 0, REAP_WAIT_S)
             process.close()
         if status is None:
@@ -715,3 +521,72 @@ class SensorSupervisor:
         if how == "ended" or status is None:
             how = describe_end(status)
         return how, process.stderr_line()
+
+    def _read(self, process: ChildProcess) -> str:
+        """Read a child until it ends or misses its deadline.
+
+        It must write its handshake within its start-up time, and then a message at least each
+        `deadline_s` and the margin.
+
+        Returns:
+            How it ended, as a clause; empty if it wrote the reason itself.
+        """
+        settings = self._settings
+        first_s = max(settings.startup_s, settings.deadline_s) + self._margin_s
+        self._deadline_ns = self._after_ns(first_s)
+        has_reason = False
+        with selectors.DefaultSelector() as selector:
+            for fd in (process.stdout_fd, process.stderr_fd, self._wake_read_fd):
+                selector.register(fd, selectors.EVENT_READ)
+            while True:
+                ready = self._wait(selector)
+                if not ready and self._clock.monotonic_ns() >= self._deadline_ns:
+                    if not self._is_known:
+                        return "did not find the devices in time and was killed"
+                    return f"sent no message for {self._patience_s:.0f} s and was killed"
+                if self._wake_read_fd in ready:
+                    selector.unregister(self._wake_read_fd)
+                    process.send({"cmd": "stop"})
+                if process.stderr_fd in ready and not process.read_stderr():
+                    selector.unregister(process.stderr_fd)
+                if process.stdout_fd in ready:
+                    lines = process.read_lines()
+                    if lines is None:
+                        return "" if has_reason else "ended"
+                    has_reason |= "exit" in self._take(lines)
+
+    @property
+    def _patience_s(self) -> float:
+        """Longest time between two messages of a child, in s."""
+        return self._settings.deadline_s + self._margin_s
+
+    def _after_ns(self, wait_s: float) -> int:
+        """The CLOCK_MONOTONIC ns after a time in s from now."""
+        return self._clock.monotonic_ns() + int(wait_s * NS_PER_S)
+
+    def _wait(self, selector: selectors.BaseSelector) -> list[int]:
+        """Return the readable descriptors; none at the deadline, or after a while.
+
+        A wait that ends late means that this process was stopped, and the child perhaps with it: its
+        time begins again.
+        """
+        began_ns = self._clock.monotonic_ns()
+        wait_s = min(WAIT_MAX_S, max(0.0, (self._deadline_ns - began_ns) / NS_PER_S))
+        events = selector.select(wait_s)
+        if self._clock.monotonic_ns() - began_ns > (wait_s + LATE_S) * NS_PER_S:
+            self._deadline_ns = max(self._deadline_ns, self._after_ns(self._patience_s))
+        return [key.fd for key, _ in events or selector.select(0)]
+
+    def _take(self, lines: Sequence[bytes]) -> set[str]:
+        """Handle lines of the child; return the types of their messages."""
+        messages: list[Message] = []
+        for line in lines:
+            with suppress(ValueError):
+                messages.append(decode(line))
+        types = {str(message.get("type")) for message in messages}
+        self._is_known |= "handshake" in types
+        malformed = self._handler.take(messages)
+        self._malformed_lines += len(lines) - len(messages) + malformed
+        if self._is_known and len(messages) > malformed:
+            self._deadline_ns = self._after_ns(self._patience_s)
+        return types

@@ -14,7 +14,7 @@ import sqlite3
 import stat
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from threading import RLock
 from typing import Final, Literal
 
 from costprobe.adapters.host.files import open_own
+from costprobe.adapters.store.hours import convert_rollups
 from costprobe.core.outside import SHAPE_ERRORS, OutsideError, UnusableInputError
 from costprobe.core.records import NS_PER_S
 
@@ -159,11 +160,11 @@ class Migration:
 
     Attributes:
         name: Recorded in the store; never changed after a release.
-        statements: SQL, one statement each, run in one transaction with the record.
+        statements: SQL, one statement each, or functions, run in one transaction with the record.
     """
 
     name: str
-    statements: tuple[str, ...]
+    statements: tuple[str | Callable[[sqlite3.Connection], None], ...]
 
 
 _TRIGGER: Final = "late_rows"
@@ -294,6 +295,37 @@ MIGRATIONS: tuple[Migration, ...] = (
             ) WITHOUT ROWID""",
         ),
     ),
+    Migration(
+        "0007 hours in the form of rows",
+        (
+            # With row ids: without them rows of over 1 kB take a page each.
+            """CREATE TABLE hours (
+                series_id INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
+                time_ns INTEGER NOT NULL,
+                newest_ns INTEGER NOT NULL,
+                rows INTEGER NOT NULL,
+                step_ns INTEGER NOT NULL,
+                is_reduced INTEGER NOT NULL,
+                fields TEXT NOT NULL,
+                load BLOB,
+                UNIQUE (series_id, time_ns)
+            )""",
+            "CREATE TABLE set_aside (line TEXT NOT NULL)",
+            convert_rollups,
+            f"DROP TRIGGER {_TRIGGER}",
+            "DROP TABLE summaries",
+            "DROP TABLE rollups_1m",
+            "DROP TABLE rollups_1h",
+            "DROP TABLE layouts",
+            # An hour row beside its rows is of all of them: a late row makes it wrong.
+            # Ten minutes around the hour, because a row begins before its time.
+            f"""CREATE TRIGGER {_TRIGGER} AFTER INSERT ON points BEGIN
+                DELETE FROM hours WHERE series_id = new.series_id AND NOT is_reduced
+                    AND time_ns > new.time_ns - {4200 * NS_PER_S}
+                    AND time_ns <= new.time_ns + {600 * NS_PER_S};
+            END""",  # noqa: S608 - literals
+        ),
+    ),
 )
 
 
@@ -372,7 +404,10 @@ def _apply(connection: sqlite3.Connection, migration: Migration, time_ns: int) -
         " (position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, applied_ns INTEGER NOT NULL)"
     )
     for statement in migration.statements:
-        connection.execute(statement)
+        if isinstance(statement, str):
+            connection.execute(statement)
+        else:
+            statement(connection)
     connection.execute(
         "INSERT INTO migrations (name, applied_ns) VALUES (?, ?)", (migration.name, time_ns)
     )

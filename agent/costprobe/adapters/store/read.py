@@ -1,28 +1,22 @@
-"""Rows of a series from the store, as points or columns, raw and rolled up, in order of time.
+"""Rows of a series from the store, as points or columns, as measured and by the hour, in order of time.
 
-Access is read-only, also while the daemon writes. Rows are raw, or aggregated to a minute or an
-hour, and are found in one order, in chunks or as a sample. Columns hold many rows without an
-object for each. Full hours are read from their summaries, where these exist. States, delivery and
-counters are read here as well.
-
-A sample of a long history is spread evenly over time and takes time independent of its length:
-three months of eight devices are a million rows, of which a chart shows some hundred. The time
-range is divided into equal intervals, and in each the row at or after one instant is read. The
-position of the instant within its interval varies (golden-ratio sequence), so that the sample
-does not alias with hourly or daily patterns.
+Access is read-only, also while the daemon writes. The finest resolution is read in short chunks: rows
+as measured, and the hour rows that stand in the place of others. What covers a long span reads by the
+hour: the hour row of every settled hour, and the rows of the others. States, delivery and counters are
+read here as well.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from costprobe.adapters.store.cursors import (
     NotifierStatus,
@@ -39,24 +33,10 @@ from costprobe.adapters.store.database import (
     size_bytes,
     translated,
 )
-from costprobe.adapters.store.hours import (
-    HOURS,
-    MINUTES,
-    SUMMED,
-    Cell,
-    SummaryKind,
-    Summed,
-    WantedCells,
-    decoded,
-    hour_edges,
-    hourly_number_sums,
-    number_in,
-    read_summaries,
-    rows_sql,
-    summary_fields,
-)
+from costprobe.adapters.store.hours import ROWS, hour_of, values_of
 from costprobe.adapters.store.rows import read_totals
-from costprobe.core.columns import Column, RowColumns, RowEnd
+from costprobe.core.columns import RowColumns, RowEnd
+from costprobe.core.hours import LOAD_FIELDS, PACKED_BYTES, load_values
 from costprobe.core.line_protocol import (
     field_set,
     fields_reader,
@@ -66,8 +46,12 @@ from costprobe.core.line_protocol import (
     written_tags,
 )
 from costprobe.core.outside import bounded_json
-from costprobe.core.records import FieldValue, Point, natural
+from costprobe.core.periods import HOUR_NS
+from costprobe.core.records import NS_PER_S, Point, natural
 from costprobe.core.schema import StoredSample
+
+Span = tuple[int, int]
+_HOUR_S: Final = HOUR_NS // NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +77,17 @@ class SeriesValues:
 
     Attributes:
         tags: Tags of the series.
-        times_ns: UTC ns, ascending; of an aggregated row the start of its period.
+        times_ns: UTC ns, ascending; of an hour row the start of the hour.
         values: One value for each time, in the unit of the field.
         ends: The end of each row, and the number of measured rows with the field in it.
-        is_sampled: True if these are a sample, spread evenly over the time range.
+        is_hourly: True if hours were read although rows as measured are stored.
     """
 
     tags: Mapping[str, str]
     times_ns: list[int]
     values: list[float]
     ends: list[RowEnd] = field(default_factory=list)
-    is_sampled: bool = False
+    is_hourly: bool = False
 
     def add(self, time_ns: int, value: float, end: RowEnd | None = None) -> None:
         """Append a value newer than all others; without an end it is of a raw row."""
@@ -112,578 +96,112 @@ class SeriesValues:
         self.ends.append(RowEnd(time_ns) if end is None else end)
 
 
-# In line protocol an aggregated row is a series of its own, so that no sum counts a value twice.
+# In line protocol an hour row is of a series of its own, so that no sum counts a value twice.
 ROLLUP_TAG: Final = "rollup"
-_PERIOD_NAMES: Final = {60: "1m", 3600: "1h"}
 
 
 @dataclass(frozen=True, slots=True)
 class RolledPoint(Point):
-    """Aggregate of the rows of a minute or an hour; its time is the start of the period.
+    """The rows of an hour as one; its time is the start of the hour.
 
     Fields are sums of totals (joules, money, seconds of throttling), means of readings, medians of
     samples of `probe` and `cost`, maxima of maxima, the newest of counters, settings and texts, and
-    true if any value was (`complete`: if all were). A row that arrived after its period was
-    aggregated is separate until the next aggregation.
+    true if any value was (`complete`: if all were). A row that arrived after its hour was
+    reduced is separate until the next aggregation.
 
     Attributes:
-        period_s: Length of the period in s.
         rows: Number of aggregated rows.
         newest_ns: UTC ns of the newest of them.
-        cells: For each field also the number of rows that had it, and the range of a mean or median.
     """
 
-    period_s: int
     rows: int
     newest_ns: int
-    cells: Mapping[str, Cell]
+    period_s: ClassVar = _HOUR_S
 
 
 class FoundRow(NamedTuple):
     """One row of the file.
 
     Attributes:
-        time_ns: UTC ns; of an aggregated row the start of its period.
-        period_s: Length of its period in s; 0 for a raw row.
-        text: Field set, or encoded cells.
-        newest_ns: UTC ns of the newest aggregated row; 0 for a raw row.
-        rows: Number of aggregated rows; 0 for a raw row.
-        layout_id: Layout of its cells; 0 for a raw row.
+        time_ns: UTC ns; of an hour row the start of the hour.
+        text: Field set.
+        newest_ns: UTC ns of the newest row in it.
+        rows: Number of rows in it.
+        step_ns: Mean distance of the rows in it; 0 if unknown.
+        is_hour: Whether it is an hour row.
     """
 
     time_ns: int
-    period_s: int
     text: str
     newest_ns: int
     rows: int
-    layout_id: int
-
-
-def rolled_point(
-    measurement: str,
-    tags: Mapping[str, str],
-    row: FoundRow,
-    names: Sequence[str],
-) -> RolledPoint:
-    """Decode an aggregated row."""
-    cells = decoded(row.text, names, row.rows)
-    return RolledPoint(
-        measurement,
-        tags,
-        {name: cell.value for name, cell in cells.items()},
-        row.time_ns,
-        row.period_s,
-        row.rows,
-        row.newest_ns,
-        cells,
-    )
+    step_ns: int
+    is_hour: int
 
 
 def tags_with_period(point: Point) -> Mapping[str, str]:
-    """Return the tags of a point, with the period of an aggregated one."""
-    if isinstance(point, RolledPoint):
-        return {**point.tags, ROLLUP_TAG: _PERIOD_NAMES[point.period_s]}
-    return point.tags
+    """Return the tags of a point, with the period of an hour row."""
+    return {**point.tags, ROLLUP_TAG: "1h"} if isinstance(point, RolledPoint) else point.tags
 
 
-def rolled_line(point: RolledPoint) -> str:
-    """Render an aggregated row: tagged with its period, with ranges as further fields."""
-    fields: dict[str, FieldValue] = {}
-    for name, cell in point.cells.items():
-        fields[name] = cell.value
-        if cell.low is not None and cell.high is not None:
-            fields[f"{name}_min"], fields[f"{name}_max"] = cell.low, cell.high
-    fields["rows"] = point.rows
-    return f"{series_key(point.measurement, tags_with_period(point))} {field_set(fields)} {point.time_ns}"
+def _line(series: StoredSeries, row: FoundRow) -> str:
+    """Render a row; an hour row is tagged with its period, with ranges as further fields."""
+    if not row.is_hour:
+        return f"{series.key} {row.text} {row.time_ns}"
+    found = parse_field_set(row.text).items()
+    fields = {name: value for name, value in found if not name.endswith(ROWS)}
+    key = series_key(series.measurement, {**series.tags, ROLLUP_TAG: "1h"})
+    return f"{key} {field_set({**fields, 'rows': row.rows})} {row.time_ns}"
 
 
-_PERIOD_AND_LAYOUT: Final = itemgetter(
-    FoundRow._fields.index("period_s"), FoundRow._fields.index("layout_id")
-)
-
-
-class ColumnReading:
-    """Collects the rows of a series, those of each resolution apart.
-
-    Args:
-        series: The series.
-        fields: Fields that are needed.
-        cells: Those of aggregated rows: the text of such a row is what its `sql` returns.
-    """
-
-    def __init__(
-        self,
-        series: StoredSeries,
-        fields: frozenset[str],
-        cells: WantedCells,
-    ) -> None:
-        self._series = series
-        self._fields = fields
-        self._cells = cells
-        self._read = fields_reader(fields)
-        self._parts: dict[int, RowColumns] = {}
-
-    def parts(self) -> list[RowColumns]:
-        """Return the rows, the coarsest resolution first."""
-        return [self._parts[period_s] for period_s in sorted(self._parts, reverse=True)]
-
-    def read(
-        self,
-        hours: Iterable[tuple[int, Any]],
-        span: tuple[int, int],
-        chunks_in: Callable[[tuple[int, int]], Iterable[Sequence[tuple[Any, ...]]]],
-    ) -> None:
-        """Collect the rows of a span.
-
-        Args:
-            hours: Its summaries of the kind `rows`, in order of time.
-            span: UTC ns.
-            chunks_in: Returns the rows of a span without summaries, in order of time, each with the
-                attributes of `FoundRow`.
-        """
-        at_ns, until_ns = span
-        for hour_ns, (offsets_ns, columns) in hours:
-            if at_ns < hour_ns:
-                self._add_rows(chunks_in((at_ns, hour_ns)))
-            wanted = {name: column for name, column in columns.items() if name in self._fields}
-            times_ns = [hour_ns + offset_ns for offset_ns in offsets_ns]
-            self._part(0).append(times_ns, times_ns, wanted)
-            at_ns = hour_ns + HOURS.period_ns
-        if at_ns < until_ns:
-            self._add_rows(chunks_in((at_ns, until_ns)))
-
-    def _part(self, period_s: int) -> RowColumns:
-        if period_s not in self._parts:
-            self._parts[period_s] = RowColumns(self._series.tags, period_s=period_s)
-        return self._parts[period_s]
-
-    def _add_rows(self, chunks: Iterable[Sequence[tuple[Any, ...]]]) -> None:
-        for rows in chunks:
-            for (period_s, layout_id), group in groupby(rows, _PERIOD_AND_LAYOUT):
-                times_ns, _, texts, ends_ns, _, _ = zip(*group, strict=True)
-                if period_s:
-                    columns = self._rolled_columns(layout_id, texts)
-                else:
-                    ends_ns, columns = times_ns, self._raw_columns(texts)
-                self._part(period_s).append(times_ns, ends_ns, columns)
-
-    def _rolled_columns(self, layout_id: int, texts: Sequence[str]) -> dict[str, Column]:
-        names, rows = self._cells.decoded(layout_id, texts)
-        return {
-            name: [cell[0] if isinstance(cell, list) else cell for cell in column]
-            for name, column in zip(names, zip(*rows, strict=True), strict=True)
-            if name in self._fields
-        }
-
-    def _raw_columns(self, texts: Sequence[str]) -> dict[str, Column]:
-        rows = [self._read(text) for text in texts]
-        return {name: [row.get(name) for row in rows] for name in {n for row in rows for n in row}}
-
-
-# Fractional parts of its multiples fill the unit interval evenly (low-discrepancy sequence).
-_GOLDEN: Final = 0.6180339887498949
-
-# Fewest rows that are read of a series, however many series there are.
-SHARE_ROWS_MIN: Final = 32
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A table of rows.
-
-    Attributes:
-        name: Name of the table.
-        period_s: Length in s of the period of a row; 0 for raw rows.
-        columns: Columns of `FoundRowRow` after time and period.
-    """
-
-    name: str
-    period_s: int
-    columns: str
-
-
-_TABLES: Final = (
-    _Table("points", 0, "fields, 0, 0, 0"),
-    _Table(MINUTES.table, MINUTES.period_s, "cells, newest_ns, rows, layout_id"),
-    _Table(HOURS.table, HOURS.period_s, "cells, newest_ns, rows, layout_id"),
-)
-_WITHIN = "series_id = :series AND time_ns >= :since AND time_ns < :until"
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesRange:
-    """The rows of a series in a time range; the end is excluded.
-
-    Attributes:
-        series_id: Id of the series.
-        since_ns: UTC ns.
-        until_ns: UTC ns.
-    """
-
-    series_id: int
-    since_ns: int
-    until_ns: int
-
-    def parameters(self, **more: int | str) -> dict[str, int | str]:
-        """Return the parameters of a statement."""
-        return {
-            "series": self.series_id,
-            "since": self.since_ns,
-            "until": self.until_ns,
-            **more,
-        }
-
-
-def samples_of_series(
-    connection: sqlite3.Connection, ranges: Sequence[SeriesRange], sample: int
-) -> list[list[FoundRow] | None]:
-    """Return a sample for each series; None where every row is to be read.
-
-    Args:
-        connection: The store, in a transaction: a row aggregated meanwhile would be missed.
-        ranges: The rows of each series.
-        sample: Most rows of all series together, unless there are very many series. Looking up a
-            row takes longer than reading it in order: of a longer history two thirds are sampled.
-    """
-    # Counting takes time too: first up to an equal share, then up to what other series leave.
-    even = max(SHARE_ROWS_MIN, sample // max(1, len(ranges)))
-    counts = [count_rows(connection, range_, even + 1) for range_ in ranges]
-    long = sum(count > even for count in counts)
-    left = sample - sum(count for count in counts if count <= even)
-    share = max(even, left // max(1, long))
-    return [
-        None
-        if count <= even or count_rows(connection, range_, share + 1) <= share
-        else spread_rows(connection, range_, max(SHARE_ROWS_MIN, share * 2 // 3))
-        for range_, count in zip(ranges, counts, strict=True)
-    ]
-
-
-def count_rows(connection: sqlite3.Connection, range_: SeriesRange, limit: int) -> int:
-    """Count rows, up to about `limit`.
-
-    Args:
-        connection: The store.
-        range_: The rows.
-        limit: Greater than 0.
-    """
-    total = 0
-    for table in _TABLES:
-        sql = (
-            f"SELECT count(*) FROM (SELECT 1 FROM {table.name}"  # noqa: S608 - literals
-            f" WHERE {_WITHIN} LIMIT :limit)"
-        )
-        (count,) = connection.execute(sql, range_.parameters(limit=limit)).fetchone()
-        total += count
-    return total
-
-
-def spread_rows(connection: sqlite3.Connection, range_: SeriesRange, count: int) -> list[FoundRow]:
-    """Return about `count` rows in order of time: the first, the last, and one of each interval.
-
-    An interval without a row adds none; if two tables have one, the earlier counts.
-
-    Args:
-        connection: The store, in a transaction.
-        range_: The rows.
-        count: Number of intervals; greater than 0.
-    """
-    bounds = [(table, *_bounds(connection, range_, table)) for table in _TABLES]
-    held = [(table, first, last) for table, first, last in bounds if first is not None]
-    if not held:
-        return []
-    first_ns, last_ns = min(first for _, first, _ in held), max(last for _, _, last in held)
-    step_ns = max(1, (last_ns - first_ns) // count)
-    times_ns = [
-        first_ns,
-        *(first_ns + int(step_ns * (index + index * _GOLDEN % 1)) for index in range(count)),
-        last_ns,
-    ]
-    nearest: dict[int, FoundRow] = {}
-    for table, first, last in held:
-        near = [time_ns for time_ns in times_ns if first - step_ns <= time_ns <= last]
-        for time_ns, row in zip(near, _at_or_after(connection, range_, table, near), strict=True):
-            previous = nearest.get(time_ns)
-            if previous is None or row.time_ns < previous.time_ns:
-                nearest[time_ns] = row
-    rows = {(row.time_ns, row.period_s): row for row in nearest.values()}
-    return [rows[key] for key in sorted(rows)]
-
-
-def _bounds(
-    connection: sqlite3.Connection, range_: SeriesRange, table: _Table
-) -> tuple[int, int] | tuple[None, None]:
-    """Return the times of the first and last row of a table; one statement each is one seek each."""
-    first, last = (
-        connection.execute(
-            f"SELECT {end}(time_ns) FROM {table.name} WHERE {_WITHIN}",  # noqa: S608 - literals
-            range_.parameters(),
-        ).fetchone()[0]
-        for end in ("min", "max")
-    )
-    return first, last
-
-
-def _at_or_after(
-    connection: sqlite3.Connection, range_: SeriesRange, table: _Table, times_ns: list[int]
-) -> list[FoundRow]:
-    """Return the row of a table at or after each time; times are not after its last row."""
-    sql = (
-        f"SELECT time_ns, {table.period_s}, {table.columns}"  # noqa: S608 - literals
-        f" FROM json_each(:times) AS wanted CROSS JOIN {table.name} ON series_id = :series"
-        f" AND time_ns = (SELECT min(time_ns) FROM {table.name}"
-        " WHERE series_id = :series AND time_ns >= wanted.value AND time_ns < :until)"
-        " ORDER BY wanted.id"
-    )
-    parameters = range_.parameters(times=json.dumps(times_ns))
-    return [FoundRow._make(row) for row in connection.execute(sql, parameters)]
-
-
-Span = tuple[int, int]
-
-
-def is_summarized(series: StoredSeries, fields: frozenset[str]) -> bool:
-    """Return whether summaries hold these fields of the rows of a series."""
-    return fields <= summary_fields(series.measurement, series.tags)
-
-
-def summary_gaps(hours: Iterable[tuple[int, Any]], span: Span) -> list[Span]:
-    """Return the spans between the summaries of a series."""
-    at_ns, until_ns = span
-    found = []
-    for hour_ns, _ in hours:
-        found.append((at_ns, hour_ns))
-        at_ns = hour_ns + HOURS.period_ns
-    return [
-        (since_ns, end_ns) for since_ns, end_ns in (*found, (at_ns, until_ns)) if since_ns < end_ns
-    ]
+def _point(series: StoredSeries, row: FoundRow) -> Point:
+    fields = parse_field_set(row.text)
+    if not row.is_hour:
+        return Point(series.measurement, series.tags, fields, row.time_ns)
+    where = (series.measurement, series.tags, values_of(fields), row.time_ns)
+    return RolledPoint(*where, row.rows, row.newest_ns)
 
 
 # Rows are fetched in chunks, each in its own short read: a reader that pauses (an export into a
 # pager) must not block checkpoints of the write-ahead log.
-_CHUNK_ROWS = 2000
-_MERGED_CHUNK_ROWS = 400
-_TIME_NS_LIMITS = (-(2**63), 2**63 - 1)
-
-_NO_LIMIT = -1
-# Rows that arrived late: the newest raw row may be older or newer than the newest aggregate.
-_NEWEST_SQL = """SELECT max(time_ns) FROM (
+_CHUNK_ROWS: Final = 2000
+_MERGED_CHUNK_ROWS: Final = 400
+_TIME_NS_LIMITS: Final = (-(2**63), 2**63 - 1)
+_NO_LIMIT: Final = -1
+_WITHIN: Final = "series_id = :series AND time_ns >= :since AND time_ns < :until"
+_RAW: Final = f"SELECT time_ns, fields, time_ns, 1, 0, 0 FROM points WHERE {_WITHIN}"  # noqa: S608 - literals
+_HOURS: Final = f"SELECT time_ns, fields, newest_ns, rows, step_ns, 1 FROM hours WHERE {_WITHIN}"  # noqa: S608 - as above
+_FINEST: Final = f"{_RAW} UNION ALL {_HOURS} AND is_reduced ORDER BY 1"
+# Hours within a span beside their rows.
+_SETTLED: Final = f"AND NOT is_reduced AND time_ns <= :until - {HOUR_NS}"
+# Rows that arrived late: the newest raw row may be older or newer than the newest hour row.
+_NEWEST_SQL: Final = """SELECT max(time_ns) FROM (
     SELECT max(time_ns) AS time_ns FROM points WHERE series_id = ?
-    UNION ALL SELECT max(time_ns) FROM rollups_1m WHERE series_id = ?
-    UNION ALL SELECT max(time_ns) FROM rollups_1h WHERE series_id = ?)"""
+    UNION ALL SELECT max(time_ns) FROM hours WHERE series_id = ?)"""
+_COUNT_SQL: Final = f"SELECT count(*) FROM (SELECT 1 FROM points WHERE {_WITHIN} LIMIT :limit)"  # noqa: S608 - literals
+_ENDS_SQL: Final = f"SELECT min(time_ns), max(time_ns) FROM hours WHERE {_WITHIN}"  # noqa: S608 - as above
+# More hours of a series are too many to show.
+HOURS_MAX: Final = 500
+_LOADS_SQL: Final = f"""SELECT time_ns, load FROM hours WHERE {_WITHIN}
+    AND time_ns <= :until - {HOUR_NS} AND length(load) = {PACKED_BYTES} ORDER BY time_ns"""  # noqa: S608 - literals
+# Time, end and load of a row.
+LoadRow = tuple[int, RowEnd, Sequence[float | None]]
+_Reader = Callable[[str], float | None]
 
 
-def _rows_sql(order: str = "", cells: str = "cells") -> str:
-    """Return a query for rows: every row is in one of its tables, all read in one snapshot."""
-    all_tables = " UNION ALL ".join(
-        f"SELECT time_ns, {table.period_s} AS period_s, {table.columns.replace('cells', cells)}"  # noqa: S608 - literals
-        f" FROM {table.name} WHERE {_WITHIN}"
-        for table in _TABLES
-    )
-    return f"{all_tables} ORDER BY time_ns{order} LIMIT :limit"
+def _gaps(hours_ns: Iterable[int], span: Span) -> Iterator[Span]:
+    """Yield the parts of a span without some of its hours."""
+    at_ns, until_ns = span
+    for hour_ns in (*hours_ns, until_ns):
+        if at_ns < hour_ns:
+            yield at_ns, hour_ns
+        at_ns = hour_ns + HOUR_NS
 
 
-_ROWS_SQL, _NEWEST_ROWS_SQL = _rows_sql(), _rows_sql(" DESC")
-# Time, end and numeric fields of a row.
-NumberRow = tuple[int, RowEnd, tuple[float | None, ...]]
-
-
-class RowFinder:
-    """Finds rows in a store that another process may be writing.
-
-    Time ranges are as of `StoreReader`. Methods are thread-safe.
-
-    Args:
-        database: The store, opened for reading.
-
-    Raises:
-        StoreError: By all methods, if the file cannot be read.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._layouts: dict[int, list[str]] = {}
-
-    def merged(
-        self, wanted: Iterable[StoredSeries], since_ns: int, until_ns: int
-    ) -> Iterator[tuple[int, StoredSeries, FoundRow]]:
-        """Yield time, series and row of all rows of the series, in order of time."""
-        found = (self._of_series(series, since_ns, until_ns) for series in wanted)
-        return heapq.merge(*found, key=itemgetter(0))
-
-    def newest(
-        self, series: StoredSeries, since_ns: int, until_ns: int, limit: int
-    ) -> list[FoundRow]:
-        """Return the newest rows of a series, the newest first."""
-        since_ns, until_ns = _within_limits(since_ns, until_ns)
-        found = self._between(series, since_ns, until_ns, limit, _NEWEST_ROWS_SQL)
-        return [FoundRow._make(row) for row in found]
-
-    def _of_series(
-        self, series: StoredSeries, since_ns: int, until_ns: int
-    ) -> Iterator[tuple[int, StoredSeries, FoundRow]]:
-        for row in self._rows(series, since_ns, until_ns, _MERGED_CHUNK_ROWS):
-            yield row.time_ns, series, row
-
-    def _rows(
-        self, series: StoredSeries, since_ns: int, until_ns: int, chunk_rows: int = _CHUNK_ROWS
-    ) -> Iterator[FoundRow]:
-        chunks = self._chunks(series, since_ns, until_ns, chunk_rows)
-        return map(FoundRow._make, chain.from_iterable(chunks))
-
-    def _chunks(
-        self,
-        series: StoredSeries,
-        since_ns: int,
-        until_ns: int,
-        chunk_rows: int = _CHUNK_ROWS,
-        sql: str = _ROWS_SQL,
-    ) -> Iterator[list[tuple[Any, ...]]]:
-        """Iterate over chunks of the rows of a series, whose first column is the time.
-
-        A chunk ends with an hour: rows are aggregated within their hour, so that aggregation
-        between two chunks neither hides nor repeats a row. Rows newer than the newest at the
-        start are skipped: an hour that grows while it is read would be incomplete.
-        """
-        since_ns, until_ns = _within_limits(since_ns, until_ns)
-        with self._database.reading("read") as connection:
-            ((newest_ns,),) = connection.execute(_NEWEST_SQL, 3 * (series.id,)).fetchall()
-        if newest_ns is not None:
-            until_ns = min(until_ns, newest_ns + 1)
-        while since_ns < until_ns:
-            rows = self._between(series, since_ns, until_ns, chunk_rows, sql)
-            next_ns = until_ns
-            if len(rows) == chunk_rows:
-                next_ns = HOURS.floor(rows[-1][0])
-                rows = [row for row in rows if row[0] < next_ns]
-                if not rows:
-                    next_ns = min(next_ns + HOURS.period_ns, until_ns)
-                    rows = self._between(series, since_ns, next_ns, _NO_LIMIT, sql)
-            yield rows
-            since_ns = next_ns
-
-    def _between(
-        self, series: StoredSeries, since_ns: int, until_ns: int, limit: int, sql: str
-    ) -> list[tuple[Any, ...]]:
-        with self._database.reading("read") as connection:
-            parameters = {"series": series.id, "since": since_ns, "until": until_ns, "limit": limit}
-            return connection.execute(sql, parameters).fetchall()
-
-    def sampled(
-        self, wanted: Sequence[StoredSeries], since_ns: int, until_ns: int, sample: int | None
-    ) -> Iterator[tuple[StoredSeries, bool, Iterable[FoundRow]]]:
-        """Yield the rows of each series, sampled if necessary, and whether they are a sample."""
-        since_ns, until_ns = _within_limits(since_ns, until_ns)
-        ranges = [SeriesRange(series.id, since_ns, until_ns) for series in wanted]
-        spread: Sequence[list[FoundRow] | None] = [None] * len(ranges)
-        if sample is not None:
-            with self._database.snapshot("read") as connection:
-                spread = samples_of_series(connection, ranges, sample)
-        for series, rows in zip(wanted, spread, strict=True):
-            yield series, rows is not None, rows or self._rows(series, since_ns, until_ns)
-
-    def point(self, series: StoredSeries, row: FoundRow) -> Point:
-        """Return a row as a point; an aggregated one as RolledPoint."""
-        if not row.period_s:
-            fields = parse_field_set(row.text)
-            return Point(series.measurement, series.tags, fields, row.time_ns)
-        names = self._names(row.layout_id)
-        return rolled_point(series.measurement, series.tags, row, names)
-
-    def numbers(
-        self,
-        series: StoredSeries,
-        fields: Sequence[str],
-        highest: Sequence[str],
-        span_ns: tuple[int, int],
-    ) -> Iterator[NumberRow]:
-        """Iterate over numeric fields of the rows of a series."""
-        sql = rows_sql(fields, highest, self._all_layouts())
-        for row in chain.from_iterable(self._chunks(series, *span_ns, sql=sql)):
-            yield row[0], RowEnd(row[2], row[3]), row[4:]
-
-    def summaries(
-        self, series: StoredSeries, kind: SummaryKind, span_ns: Span
-    ) -> list[tuple[int, Any]]:
-        """Return the summaries of the full hours in a span, by their start in UTC ns."""
-        with self._database.reading("read") as connection:
-            return read_summaries(connection, series.id, kind, *span_ns)
-
-    def hourly_sums(
-        self,
-        series: StoredSeries,
-        fields: Sequence[str],
-        span_ns: tuple[int, int],
-        cuts_ns: Sequence[int],
-    ) -> dict[str, list[Summed]]:
-        """Return the sums of totals of a series by the hour, in order of time, by their field."""
-        edges_ns = hour_edges(*_within_limits(*span_ns), cuts_ns)
-        known: dict[int, Mapping[str, Sequence[tuple[int, Sequence[int], float]]]] = {}
-        with self._database.snapshot("read") as connection:
-            if {*fields} <= {*SUMMED.get(series.measurement, ())}:
-                parts = set(pairwise(edges_ns))
-                hours = read_summaries(connection, series.id, "sums", edges_ns[0], edges_ns[-1])
-                known = {
-                    hour_ns: sums
-                    for hour_ns, sums in hours
-                    if (hour_ns, hour_ns + HOURS.period_ns) in parts
-                }
-            layouts = self._all_layouts()
-            found = hourly_number_sums(connection, series.id, fields, edges_ns, layouts, known)
-        for name, of_rows in found.items():
-            of_rows.extend(
-                (time_ns, RowEnd(*end), total)
-                for sums in known.values()
-                for time_ns, end, total in sums.get(name, ())
-            )
-            of_rows.sort()
-        return found
-
-    def points(
-        self, series: StoredSeries, span_ns: tuple[int, int], coarsest_s: int
-    ) -> Iterator[Point]:
-        """Iterate over the points of a series in order of time, without coarser rows."""
-        for row in self._rows(series, *span_ns, _MERGED_CHUNK_ROWS):
-            if row.period_s <= coarsest_s:
-                yield self.point(series, row)
-
-    def columns(
-        self, series: StoredSeries, span_ns: tuple[int, int], fields: frozenset[str]
-    ) -> list[RowColumns]:
-        """Return the rows of a series as columns, those of each resolution apart."""
-        cells = WantedCells(fields, self._all_layouts(), self._names)
-        sql = _rows_sql(cells=cells.sql)
-        reading = ColumnReading(series, fields, cells)
-        span_ns, hours = _within_limits(*span_ns), list[tuple[int, Any]]()
-        if is_summarized(series, fields):
-            hours = self.summaries(series, "rows", span_ns)
-        reading.read(hours, span_ns, lambda gap_ns: self._chunks(series, *gap_ns, sql=sql))
-        return reading.parts()
-
-    def _all_layouts(self) -> dict[int, list[str]]:
-        """Return the field names of every layout."""
-        with self._database.reading("read") as connection:
-            rows = connection.execute("SELECT id FROM layouts").fetchall()
-        return {layout_id: self._names(layout_id) for (layout_id,) in rows}
-
-    def rolled_number(self, row: FoundRow, name: str) -> tuple[float, int] | None:
-        """Return an aggregated value and the number of rows that had it."""
-        names = self._names(row.layout_id)
-        if name not in names:
-            return None
-        return number_in(stored_json(self._database.path, row.text)[names.index(name)], row.rows)
-
-    def _names(self, layout_id: int) -> list[str]:
-        """Return the field names of a layout, which never change."""
-        if layout_id not in self._layouts:
-            sql, path = "SELECT names FROM layouts WHERE id = ?", self._database.path
-            with self._database.reading("read") as connection:
-                ((text,),) = connection.execute(sql, (layout_id,)).fetchall()
-            names = stored_json(path, text)
-            if not isinstance(names, list):
-                raise StoreError("read", path, "shape", "the names of fields are no list")
-            self._layouts[layout_id] = names
-        return self._layouts[layout_id]
+def _within_limits(since_ns: int, until_ns: int) -> Span:
+    """Clamp a time range to 64 bits."""
+    lowest, highest = _TIME_NS_LIMITS
+    return max(since_ns, lowest), min(until_ns, highest)
 
 
 def stored_json(path: Path, document: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -694,12 +212,6 @@ def stored_json(path: Path, document: str) -> Any:  # noqa: ANN401 - any JSON va
     """
     with translated("read", path):
         return bounded_json(document)
-
-
-def _within_limits(since_ns: int, until_ns: int) -> tuple[int, int]:
-    """Clamp a time range to 64 bits."""
-    lowest, highest = _TIME_NS_LIMITS
-    return max(since_ns, lowest), min(until_ns, highest)
 
 
 class StoreReader:
@@ -716,7 +228,6 @@ class StoreReader:
     def __init__(self, path: Path, database: Database) -> None:
         self.path = path
         self._database = database
-        self._finder = RowFinder(database)
 
     @classmethod
     def open(cls, path: Path) -> StoreReader:
@@ -796,6 +307,67 @@ class StoreReader:
         found = [series for series in selected if tag_items <= series.tags.items()]
         return sorted(found, key=lambda series: natural(series.key))
 
+    def _between(
+        self, series: StoredSeries, span: Span, limit: int = _NO_LIMIT, sql: str = _FINEST
+    ) -> list[FoundRow]:
+        with self._database.reading("read") as connection:
+            found = connection.execute(f"{sql} LIMIT :limit", _parameters(series, span, limit))
+            return list(map(FoundRow._make, found))
+
+    def _finest(
+        self, series: StoredSeries, span: Span, chunk_rows: int = _CHUNK_ROWS
+    ) -> Iterator[list[FoundRow]]:
+        """Yield the rows of a series at the finest resolution, in chunks.
+
+        A chunk ends with an hour, so that the reduction of an hour between two chunks neither hides
+        nor repeats a row. Rows newer than the newest at the start are skipped: an hour that grows
+        while it is read would be incomplete.
+        """
+        since_ns, until_ns = _within_limits(*span)
+        ((newest_ns,),) = self._fetch(_NEWEST_SQL, series.id, series.id)
+        if newest_ns is not None:
+            until_ns = min(until_ns, newest_ns + 1)
+        while since_ns < until_ns:
+            rows = self._between(series, (since_ns, until_ns), chunk_rows)
+            next_ns = until_ns
+            if len(rows) == chunk_rows:
+                next_ns = hour_of(rows[-1].time_ns)
+                rows = [row for row in rows if row.time_ns < next_ns]
+                if not rows:
+                    next_ns = min(next_ns + HOUR_NS, until_ns)
+                    rows = self._between(series, (since_ns, next_ns))
+            yield rows
+            since_ns = next_ns
+
+    def _hourly(
+        self, series: StoredSeries, span: Span, cuts_ns: Sequence[int] = ()
+    ) -> list[FoundRow]:
+        """Return the hour rows of a series, and rows as measured of hours without one, or that are cut."""
+        span = _within_limits(*span)
+        cut = {hour_of(cut_ns) for cut_ns in cuts_ns if cut_ns % HOUR_NS}
+        with self._database.snapshot("read") as connection:
+            reduced, settled = (
+                connection.execute(f"{_HOURS} {which} ORDER BY 1", _parameters(series, span))
+                for which in ("AND is_reduced", _SETTLED)
+            )
+            hours = [row for row in settled if row[0] not in cut]
+            rows = [*reduced, *hours]
+            for gap in _gaps((row[0] for row in hours), span):
+                rows += connection.execute(_RAW, _parameters(series, gap))
+        return sorted(map(FoundRow._make, rows), key=itemgetter(0))
+
+    def _rows(
+        self, series: StoredSeries, span: Span, most: int | None
+    ) -> tuple[Iterable[FoundRow], bool]:
+        """Return the rows of a series, and whether they are hours although there are finer ones."""
+        span = _within_limits(*span)
+        if most is not None:
+            with self._database.snapshot("read") as connection:
+                parameters = _parameters(series, span, most + 1)
+                if connection.execute(_COUNT_SQL, parameters).fetchone()[0] > most:
+                    return _shown(connection, series, span), True
+        return chain.from_iterable(self._finest(series, span, _MERGED_CHUNK_ROWS)), False
+
     def points(
         self,
         measurement: str,
@@ -803,27 +375,34 @@ class StoreReader:
         until_ns: int,
         tags: Mapping[str, str] | None = None,
         *,
-        coarsest_s: int = HOURS.period_s,
+        with_hours: bool = True,
+        most: int | None = None,
     ) -> Iterator[Point]:
         """Iterate over the points of a measurement in order of time, at the finest stored resolution.
 
-        Rows past their raw retention are returned as RolledPoint, one per minute or hour, at the
-        start of its period; every measured row counts in exactly one point.
+        Rows past their retention are returned as RolledPoint, one per hour, at its start; every
+        measured row counts in exactly one point.
 
         Args:
             measurement: Name of the series family.
             since_ns: UTC ns.
             until_ns: UTC ns.
             tags: Tags that a series must have.
-            coarsest_s: Longest period in s of an aggregated row; longer ones are skipped. 0 for raw
-                rows only.
+            with_hours: Whether to return hour rows, too.
+            most: A series with more rows as measured is read as by `values`; None for none.
         """
-        span_ns = (since_ns, until_ns)
         found = [
-            self._finder.points(series, span_ns, coarsest_s)
+            self._points(series, (since_ns, until_ns), most, with_hours=with_hours)
             for series in self.series(measurement, tags)
         ]
         return heapq.merge(*found, key=attrgetter("time_ns")) if len(found) > 1 else chain(*found)
+
+    def _points(
+        self, series: StoredSeries, span: Span, most: int | None, *, with_hours: bool
+    ) -> Iterator[Point]:
+        for row in self._rows(series, span, most)[0]:
+            if with_hours or not row.is_hour:
+                yield _point(series, row)
 
     def columns(
         self,
@@ -834,7 +413,7 @@ class StoreReader:
         *,
         fields: frozenset[str],
     ) -> list[RowColumns]:
-        """Return some fields of the rows of a measurement as columns, each series by resolution.
+        """Return some fields of the rows of a measurement as columns, of each series hour rows apart.
 
         Args:
             measurement: Name of the series family.
@@ -843,25 +422,34 @@ class StoreReader:
             tags: Tags that a series must have.
             fields: Names of the fields.
         """
-        return [
-            part
-            for series in self.series(measurement, tags)
-            for part in self._finder.columns(series, (since_ns, until_ns), fields)
-        ]
+        found = []
+        read = fields_reader(fields)
+        for series in self.series(measurement, tags):
+            parts: dict[int, RowColumns] = {}
+            for chunk in self._finest(series, (since_ns, until_ns)):
+                for is_hour, group in groupby(chunk, attrgetter("is_hour")):
+                    new = RowColumns(series.tags, period_s=is_hour * _HOUR_S)
+                    part = parts.setdefault(is_hour, new)
+                    times_ns, texts, ends_ns, *_ = zip(*group, strict=True)
+                    rows = [read(text) for text in texts]
+                    names = {name for row in rows for name in row}
+                    columns = {name: [row.get(name) for row in rows] for name in names}
+                    part.append(times_ns, ends_ns, columns)
+            found += [parts[is_hour] for is_hour in sorted(parts, reverse=True)]
+        return found
 
     def lines(self, since_ns: int, until_ns: int, measurement: str | None = None) -> Iterator[str]:
         """Iterate over stored line protocol in order of time, without line ends.
 
-        Aggregated rows have the tag `rollup` with their period, `1m` or `1h`.
+        Hour rows have the tag `rollup` with the value `1h`.
         """
-        for time_ns, series, row in self._finder.merged(
-            self.series(measurement), since_ns, until_ns
-        ):
-            point = self._finder.point(series, row) if row.period_s else None
-            if isinstance(point, RolledPoint):
-                yield rolled_line(point)
-            else:
-                yield f"{series.key} {row.text} {time_ns}"
+
+        def of_series(series: StoredSeries) -> Iterator[tuple[int, str]]:
+            for row in self._rows(series, (since_ns, until_ns), None)[0]:
+                yield row.time_ns, _line(series, row)
+
+        found = map(of_series, self.series(measurement))
+        return (line for _, line in heapq.merge(*found, key=itemgetter(0)))
 
     def values(
         self,
@@ -871,7 +459,7 @@ class StoreReader:
         until_ns: int,
         tags: Mapping[str, str] | None = None,
         *,
-        sample: int | None = None,
+        most: int | None = None,
     ) -> list[SeriesValues]:
         """Return the values of a numeric field for each series that has it; old rows are aggregated.
 
@@ -881,21 +469,20 @@ class StoreReader:
             since_ns: UTC ns.
             until_ns: UTC ns.
             tags: Tags that a series must have.
-            sample: Most rows to read, of all series together; if there are more, a sample spread
-                evenly over the time with the first and last row of each series, and
-                SeriesValues.is_sampled is True. None for every row.
+            most: A series with more rows as measured is read by the hour, of more than
+                HOURS_MAX hours some, evenly spaced, and SeriesValues.is_hourly is True. None for
+                every row.
         """
-        wanted = self.series(measurement, tags)
-        number, results = number_reader(field), []
-        for series, is_sampled, rows in self._finder.sampled(wanted, since_ns, until_ns, sample):
-            values = SeriesValues(series.tags, [], [], is_sampled=is_sampled)
-            for row in rows:
-                if row.period_s:
-                    rolled = self._finder.rolled_number(row, field)
-                    if rolled is not None:
-                        values.add(row.time_ns, rolled[0], RowEnd(row.newest_ns, rolled[1]))
-                elif (value := number(row.text)) is not None:
-                    values.add(row.time_ns, value)
+        number, counted = number_reader(field), number_reader(field + ROWS)
+        results = []
+        for series in self.series(measurement, tags):
+            rows, is_hourly = self._rows(series, (since_ns, until_ns), most)
+            values = SeriesValues(series.tags, [], [], is_hourly=is_hourly)
+            for time_ns, text, newest_ns, count, step_ns, is_hour in rows:
+                value = number(text)
+                if value is not None:
+                    own = int(counted(text) or count) if is_hour and ROWS in text else count
+                    values.add(time_ns, value, RowEnd(newest_ns, own, step_ns))
             if values.values:
                 results.append(values)
         return results
@@ -922,73 +509,55 @@ class StoreReader:
             tags: Tags that a series must have.
             cuts_ns: Instants that no value crosses, such as the start of a period.
         """
-        results: dict[str, list[SeriesValues]] = {field: [] for field in fields}
+        cuts_ns = sorted(cuts_ns)
+        readers = [(name, number_reader(name), number_reader(name + ROWS)) for name in fields]
+        results: dict[str, list[SeriesValues]] = {name: [] for name in fields}
         for series in self.series(measurement, tags):
-            found = self._finder.hourly_sums(series, fields, (since_ns, until_ns), cuts_ns)
-            for name, summed in found.items():
-                if summed:
-                    times_ns, ends, totals = map(list, zip(*summed, strict=True))
-                    results[name].append(SeriesValues(series.tags, times_ns, totals, ends))
+            found = {name: SeriesValues(series.tags, [], []) for name in fields}
+            rows = self._hourly(series, (since_ns, until_ns), cuts_ns)
+            for _, group in groupby(rows, lambda row: _part_of(row, cuts_ns)):
+                part = list(group)
+                for name, number, counted in readers:
+                    _add_sum(found[name], part, number, counted)
+            for name, values in found.items():
+                if values.values:
+                    results[name].append(values)
         return results
 
     def loads(
         self,
-        measurement: str,
-        fields: Sequence[str],
         since_ns: int,
         until_ns: int,
         tags: Mapping[str, str] | None = None,
         *,
-        highest: Sequence[str] = (),
         edge_ns: int,
-    ) -> tuple[list[tuple[int, Any]], Mapping[tuple[int, int], Sequence[NumberRow]]]:
-        """Return the stored loads of full hours of devices, and the rows of the other spans.
+    ) -> tuple[list[tuple[int, bytes]], Mapping[Span, Sequence[LoadRow]]]:
+        """Return the stored loads of full hours of devices, and the load in the rows of the other spans.
 
         Args:
-            measurement: `device`.
-            fields: Names of numeric fields.
             since_ns: UTC ns.
             until_ns: UTC ns.
             tags: Tags that a series must have.
-            highest: Those fields whose highest value is wanted of an aggregated row, not the mean.
             edge_ns: How far outside of their span rows are wanted, within the whole range.
 
         Returns:
-            The start of each hour in UTC ns with its document (`hour_load`), and by span the time,
-            end and fields of each row; None where absent.
+            The start of each hour in UTC ns with its load (`packed_hour`), and by span the time,
+            end and `load_values` of each row.
         """
-        hours, rows = [], dict[tuple[int, int], list[NumberRow]]()
-        since_ns, until_ns = _within_limits(since_ns, until_ns)
-        for series in self.series(measurement, tags):
-            own = self._finder.summaries(series, "load", (since_ns, until_ns))
+        hours, rows = list[tuple[int, bytes]](), dict[Span, list[LoadRow]]()
+        span = since_ns, until_ns = _within_limits(since_ns, until_ns)
+        read = fields_reader(frozenset(LOAD_FIELDS))
+        for series in self.series("device", tags):
+            with self._database.reading("read") as connection:
+                own = connection.execute(_LOADS_SQL, _parameters(series, span)).fetchall()
             hours += own
-            for gap in summary_gaps(own, (since_ns, until_ns)):
+            for gap in _gaps((hour_ns for hour_ns, _ in own), span):
                 around = max(since_ns, gap[0] - edge_ns), min(until_ns, gap[1] + edge_ns)
-                found = self._finder.numbers(series, fields, highest, around)
-                rows.setdefault(gap, []).extend(found)
+                rows.setdefault(gap, []).extend(
+                    (row.time_ns, RowEnd(*row[2:5]), load_values(read(row.text)))
+                    for row in chain.from_iterable(self._finest(series, around))
+                )
         return hours, rows
-
-    def rows(
-        self,
-        measurement: str,
-        since_ns: int,
-        until_ns: int,
-        tags: Mapping[str, str] | None = None,
-        *,
-        sample: int | None = None,
-    ) -> Iterator[Iterator[Point]]:
-        """Iterate over the series, and over the points of each, as `points` returns them.
-
-        Args:
-            measurement: Name of the series family.
-            since_ns: UTC ns.
-            until_ns: UTC ns.
-            tags: Tags that a series must have.
-            sample: Most rows to read, as of `values`.
-        """
-        wanted = self.series(measurement, tags)
-        for series, _, found in self._finder.sampled(wanted, since_ns, until_ns, sample):
-            yield (self._finder.point(series, row) for row in found)
 
     def last(
         self, measurement: str, until_ns: int, tags: Mapping[str, str] | None = None
@@ -1032,10 +601,11 @@ class StoreReader:
             tags: Tags that a series must have.
             limit: Most points of each series.
         """
+        span = _within_limits(since_ns, until_ns)
         points = [
-            self._finder.point(series, row)
+            _point(series, row)
             for series in self.series(measurement, tags)
-            for row in self._finder.newest(series, since_ns, until_ns, limit)
+            for row in self._between(series, span, limit, f"{_FINEST} DESC")
         ]
         return sorted(points, key=attrgetter("time_ns"))
 
@@ -1046,3 +616,50 @@ class StoreReader:
         raise StoreError(
             "read", self.path, "shape", "the tags of a series have an unexpected shape"
         )
+
+
+def _parameters(series: StoredSeries, span: Span, limit: int = _NO_LIMIT) -> dict[str, int]:
+    return {"series": series.id, "since": span[0], "until": span[1], "limit": limit}
+
+
+def _shown(connection: sqlite3.Connection, series: StoredSeries, span: Span) -> list[FoundRow]:
+    """Return hour rows of a series, HOURS_MAX at most, evenly spaced, and the rows after the last."""
+    parameters = _parameters(series, span)
+    first_ns, last_ns = connection.execute(_ENDS_SQL, parameters).fetchone()
+    if first_ns is None:
+        return list(map(FoundRow._make, connection.execute(f"{_RAW} ORDER BY 1", parameters)))
+    # An odd distance is of hours of all parts of a day.
+    every = (last_ns - first_ns) // HOUR_NS // HOURS_MAX | 1
+    is_shown = f"(time_ns / {HOUR_NS} % {every} = 0 OR time_ns IN ({first_ns}, {last_ns}))"
+    hours = f"{_HOURS} AND {is_shown} ORDER BY 1"
+    rest = _parameters(series, (last_ns + HOUR_NS, span[1]))
+    rows = chain(
+        connection.execute(hours, parameters), connection.execute(f"{_RAW} ORDER BY 1", rest)
+    )
+    return list(map(FoundRow._make, rows))
+
+
+def _part_of(row: FoundRow, cuts_ns: Sequence[int]) -> tuple[int, ...]:
+    """Return the part of a time range that a row is in: an hour row is one of its own."""
+    if row.is_hour:
+        return (row.time_ns,)
+    return hour_of(row.time_ns), bisect_right(cuts_ns, row.time_ns)
+
+
+def _add_sum(
+    values: SeriesValues, part: Sequence[FoundRow], number: _Reader, counted: _Reader
+) -> None:
+    """Add the sum of a field of the rows of a part, or its value in one hour row."""
+    numbers = [found for row in part if (found := number(row.text)) is not None]
+    if not numbers:
+        return
+    first, last = part[0], part[-1]
+    count, step_ns, time_ns = len(numbers), first.step_ns, first.time_ns
+    if not first.is_hour:
+        step_ns = (last.time_ns - time_ns) // max(1, count - 1)
+    else:
+        count = int(counted(first.text) or first.rows)
+        if step_ns:
+            # The time of the first row in it.
+            time_ns = max(time_ns, first.newest_ns - (first.rows - 1) * step_ns)
+    values.add(time_ns, sum(numbers), RowEnd(last.newest_ns, count, step_ns))

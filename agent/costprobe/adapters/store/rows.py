@@ -13,14 +13,13 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from costprobe.core.line_protocol import field_set, parse_field_set, parse_series_key, series_key
+from costprobe.core.line_protocol import field_set, parse_series_key, series_key, written_tags
 from costprobe.core.money import total_of
 from costprobe.core.outside import bounded_json
 from costprobe.core.records import Point
-from costprobe.core.schema import COUNTED, StoredSample, increments
+from costprobe.core.schema import StoredSample, increments
 
 TIME_NS_MAX = 2**63 - 2  # the maximum of InfluxDB
 CACHED_SERIES_MAX = 10_000
@@ -34,11 +33,13 @@ class StoredRow(NamedTuple):
         key: Measurement and tags.
         fields: The field set, never empty.
         time_ns: UTC in ns since 1970.
+        counted: What it adds to the totals.
     """
 
     key: str
     fields: str
     time_ns: int
+    counted: tuple[StoredSample, ...] = ()
 
 
 def rendered(points: Iterable[Point]) -> list[StoredRow]:
@@ -53,7 +54,9 @@ def rendered(points: Iterable[Point]) -> list[StoredRow]:
             raise ValueError(f"{point.time_ns} ns does not fit into 64 bits")
         fields = field_set(point.fields)
         if fields:
-            rows.append(StoredRow(series_key(point.measurement, point.tags), fields, point.time_ns))
+            key = series_key(point.measurement, point.tags)
+            counted = increments(point.measurement, written_tags(point.tags), point.fields)
+            rows.append(StoredRow(key, fields, point.time_ns, tuple(counted)))
     return rows
 
 
@@ -153,12 +156,16 @@ def rename_devices(connection: sqlite3.Connection, rename: Callable[[str], str])
     for series_id, _, key, tags in renamed:
         taken = connection.execute("SELECT id FROM series WHERE key = ?", (key,)).fetchone()
         if taken is not None:
-            for table in ("points", "rollups_1m", "rollups_1h"):
+            # An hour row beside its rows is of one of the two only.
+            connection.execute(
+                "DELETE FROM hours WHERE series_id IN (?, ?) AND NOT is_reduced",
+                (series_id, *taken),
+            )
+            for table in ("points", "hours"):
                 connection.execute(
                     f"UPDATE OR REPLACE {table} SET series_id = ? WHERE series_id = ?",  # noqa: S608 - literals
                     (series_id, *taken),
                 )
-            connection.execute("DELETE FROM summaries WHERE series_id = ?", (series_id,))
             connection.execute("DELETE FROM series WHERE id = ?", taken)
         connection.execute(
             "UPDATE series SET key = ?, tags = ? WHERE id = ?",
@@ -206,13 +213,10 @@ def put_states(connection: sqlite3.Connection, states: Mapping[str, str], time_n
 
 
 def _add_totals(connection: sqlite3.Connection, rows: Iterable[StoredRow]) -> None:
-    """Add rows to the totals; others than counted ones are skipped."""
+    """Add rows to the totals."""
     added: dict[tuple[str, str], list[Decimal]] = {}
     for row in rows:
-        if row.key.partition(",")[0] not in COUNTED:
-            continue
-        measurement, tags = _parsed(row.key)
-        for amount in increments(measurement, tags, parse_field_set(row.fields)):
+        for amount in row.counted:
             key = (amount.name, json.dumps(amount.labels, ensure_ascii=False, sort_keys=True))
             added.setdefault(key, []).append(amount.value)
     for key, values in added.items():
@@ -231,9 +235,3 @@ def read_totals(connection: sqlite3.Connection) -> Iterator[StoredSample]:
     rows = connection.execute("SELECT name, labels, value FROM totals ORDER BY name, labels")
     for name, labels, value in rows.fetchall():
         yield StoredSample(name, bounded_json(labels), Decimal(value))
-
-
-@lru_cache(maxsize=1024)
-def _parsed(key: str) -> tuple[str, dict[str, str]]:
-    """Cached: a host writes the same few dozen series repeatedly."""
-    return parse_series_key(key)

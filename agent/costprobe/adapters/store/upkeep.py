@@ -26,11 +26,11 @@ from costprobe.adapters.store.database import (
     synchronize,
     translated,
 )
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.ledger import StoreLedger, restored
-from costprobe.adapters.store.settings import StoreConfig
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
+from costprobe.core.periods import DAY_NS
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
 
@@ -109,7 +109,7 @@ class Health:
         schema: Name of the last migration; empty if there is none.
         size_bytes: Size of the file with its log.
         points: Rows as they were measured.
-        rolled: Aggregated rows of a minute or an hour.
+        rolled: Rows of an hour, also beside its rows.
         series: Distinct series.
         oldest_ns: UTC ns of the oldest row; None without rows.
         newest_ns: UTC ns of the newest.
@@ -142,9 +142,10 @@ def examine(path: Path) -> Health:
         (series,) = connection.execute("SELECT count(*) FROM series").fetchone()
         points, rolled = _count_rows(connection, "points"), 0
         times_ns = [*points[1:]]
-        # A store that no daemon has opened since an upgrade has no such tables.
+        # A store that no daemon has opened since an upgrade has other tables.
         for (table,) in connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'rollups_%'"
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+            " AND name IN ('hours', 'rollups_1m', 'rollups_1h')"
         ).fetchall():
             count, *own_ns = _count_rows(connection, table)
             rolled += count
@@ -338,6 +339,10 @@ def _size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.exists())
 
 
+# How long rows are kept: as measured, those of less frequent measurements, and hour rows.
+RAW_NS: Final = 7 * DAY_NS
+SAMPLED_NS: Final = 90 * DAY_NS
+HOURS_NS: Final = 1095 * DAY_NS
 RETENTION_EVERY_S: Final = 600.0
 # A host that was off for a month completes its retention in less than 36 hours.
 CATCHES_UP: Final = 24
@@ -347,7 +352,7 @@ _BEGINNING_OF_TIME_NS: Final = -(2**63)
 
 
 class Retention:
-    """Aggregates and deletes rows past their retention, and summarizes full hours.
+    """Writes the rows of settled hours, and deletes rows past their retention.
 
     The wall clock may be wrong by years for a while, after a dead battery, a wrong time server or a
     mistyped date. Retention therefore uses a separate time, which is never later than the wall clock
@@ -366,18 +371,17 @@ class Retention:
         # The time before a start is unknown: one period of it counts.
         self._looked_ns = clock.monotonic_ns() - int(RETENTION_EVERY_S * NS_PER_S)
 
-    def apply(self, config: StoreConfig, device_row_s: float) -> None:
+    def apply(self, outbox_s: float) -> None:
         """Apply the retention in a bounded number of steps; the next call continues.
 
         Args:
-            config: The retention of each resolution.
-            device_row_s: Configured length of a row of `device` in s.
+            outbox_s: Longest time in s that a row waits for a sink.
         """
         now_ns = self._now_ns()
-        prune(self._store, config, now_ns)
         for _ in range(_STEPS):
-            if self._store.summarize(now_ns, device_row_s):
+            if self._store.settle(now_ns):
                 break
+        prune(self._store, keep_since(outbox_s, now_ns))
 
     def _now_ns(self) -> int:
         """Return the time of retention, UTC in ns."""
@@ -390,38 +394,27 @@ class Retention:
         return now_ns
 
 
-def keep_since(config: StoreConfig, now_ns: int) -> KeepSince:
+def keep_since(outbox_s: float, now_ns: int) -> KeepSince:
     """Return the times since which rows are kept.
 
     Args:
-        config: The retention of each resolution.
+        outbox_s: Longest time in s that a row waits for a sink.
         now_ns: Current UTC in ns.
     """
-    return KeepSince(
-        *(
-            # A retention of a thousand years exceeds the range of stored timestamps.
-            max(now_ns - int(kept_s * NS_PER_S), _BEGINNING_OF_TIME_NS)
-            for kept_s in (
-                config.retention_s,
-                config.rollup_1m_retention_s,
-                config.rollup_1h_retention_s,
-                config.outbox_retention_s,
-            )
-        )
-    )
+    # A retention of a thousand years exceeds the range of stored timestamps.
+    outbox_ns = max(now_ns - int(outbox_s * NS_PER_S), _BEGINNING_OF_TIME_NS)
+    return KeepSince(now_ns - RAW_NS, now_ns - SAMPLED_NS, now_ns - HOURS_NS, outbox_ns)
 
 
-def prune(store: Store, config: StoreConfig, now_ns: int) -> None:
-    """Aggregate and delete rows past their retention, in a bounded number of steps.
+def prune(store: Store, since: KeepSince) -> None:
+    """Reduce and delete rows past their retention, in a bounded number of steps.
 
     Other threads may write between two steps; the next call continues.
 
     Args:
         store: The store that this process writes.
-        config: The retention of each resolution.
-        now_ns: Current UTC in ns.
+        since: Retention limits.
     """
-    since = keep_since(config, now_ns)
     for _ in range(_STEPS):
         if store.retain(since).is_done:
             break

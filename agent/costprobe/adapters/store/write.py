@@ -12,7 +12,6 @@ from costprobe.adapters.store.cursors import (
     NotifierStatus,
     QueuedNotice,
     Rejections,
-    SinkAccess,
     SinkOutbox,
     SinkStatus,
     add_dropped,
@@ -37,12 +36,12 @@ from costprobe.adapters.store.database import (
     open_writer,
     size_bytes,
 )
-from costprobe.adapters.store.hours import (
+from costprobe.adapters.store.retention import (
     KeepSince,
     Retained,
     release_free_pages,
     retain,
-    summarize,
+    settle,
 )
 from costprobe.adapters.store.rows import (
     SeriesIds,
@@ -58,7 +57,7 @@ from costprobe.core.outside import bounded_json
 from costprobe.core.records import Point
 
 RETAIN_ROWS = 500
-SUMMARIES = 4
+HOURS_A_STEP = 4
 # The outbox is read sequentially: pages are not read again.
 OUTBOX_CACHE_KB = 512
 
@@ -167,7 +166,7 @@ class Store:
             if self._outbox_reader is None:
                 self._outbox_reader = open_reader(self.path)
                 self._outbox_reader.limit_cache(OUTBOX_CACHE_KB)
-        return SinkOutbox(SinkAccess(self._database, self._outbox_reader, self._clock, sink))
+        return SinkOutbox(self._database, self._outbox_reader, self._clock, sink)
 
     def register_sink(self, sink: str) -> None:
         """Create the cursor of a sink, before the first stored row; an existing cursor is kept."""
@@ -278,13 +277,13 @@ class Store:
     def retain(self, since: KeepSince, limit: int = RETAIN_ROWS) -> Retained:
         """Run one bounded step of retention: aggregate old rows, delete the oldest.
 
-        A row older than the limit of its measurement is merged into its minute or hour once every
-        registered sink has received it, or once it is also older than `since.outbox_ns`; then it
-        counts as dropped. Call again until `is_done`.
+        The rows of an hour past the limit of their measurement become one row once every registered
+        sink has received them, or once they are also older than `since.outbox_ns`; then they count as
+        dropped. Call again until `is_done`.
 
         Args:
             since: Retention limits.
-            limit: Approximate number of rows of a step; at most four times as many.
+            limit: Approximate number of rows of a step; an hour is not divided.
         """
         with self._series_lock:
             with self._database.transaction("roll up") as connection:
@@ -293,13 +292,10 @@ class Store:
                 self._ids.clear()  # a series without rows was deleted
         return retained
 
-    def summarize(self, until_ns: int, usual_s: float, limit: int = SUMMARIES) -> bool:
-        """Summarize at most `limit` full hours of series, as of a UTC ns; True if all are done.
-
-        `usual_s` is the length of a row of `device` in s if there are too few to derive it.
-        """
-        with self._database.transaction("summarize") as connection:
-            return summarize(connection, until_ns, usual_s, limit)
+    def settle(self, until_ns: int, limit: int = HOURS_A_STEP) -> bool:
+        """Write the rows of at most `limit` settled hours, as of a UTC ns; True if all are written."""
+        with self._database.transaction("aggregate") as connection:
+            return settle(connection, until_ns, limit)
 
     def release_pages(self, *, keep: bool = True) -> bool:
         """Return some free pages to the file system in a short step; True if there are more.

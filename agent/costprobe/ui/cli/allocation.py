@@ -10,7 +10,7 @@ import click
 
 from costprobe.core.periods import TimeSpan
 from costprobe.core.units import percent
-from costprobe.spend.query import Key, KeyAllocation, Usual, allocation_by
+from costprobe.spend.query import Key, KeyAllocation, allocation_by
 from costprobe.ui import key_costs
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
@@ -62,7 +62,7 @@ def command(
         raise bad_input("--since: must be before --until")
     span = TimeSpan(since_ns, until_ns)
     with reader_of(settings) as reader:
-        found = allocation_by(key, reader, span, Usual(settings.config.telemetry.aggregate_s))
+        found = allocation_by(key, reader, span, settings.config.telemetry.aggregate_s)
     if as_json:
         echo_json([key_costs.document(key, span, allocation) for allocation in found])
         return

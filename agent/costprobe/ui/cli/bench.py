@@ -14,18 +14,18 @@ import click
 from costprobe.adapters.host.files import evict
 from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.host.processes import SignalFlag
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeProgress, StartOutcome
-from costprobe.adapters.probe_child.runner import is_busy
+from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, ProbeProgress
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
-from costprobe.core.records import DEVICE_KINDS, TOGETHER, Device, Point
+from costprobe.core.records import TOGETHER, Device, Point
+from costprobe.devices.use import DeviceWindows
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices
+from costprobe.probing.cost import ProbeRun
 from costprobe.probing.jobs import BUSY_CHECK_S, ProbeAccounts
 from costprobe.probing.load_curve import LoadStep
-from costprobe.probing.rows import MeasuredRun, ProbeReport
 from costprobe.probing.run import (
     AnyProbe,
     ColdStarts,
@@ -91,7 +91,7 @@ class Bench:
         ends_s = time.monotonic() + longest_s
         # The sensors need two samples.
         self.wait(BUSY_CHECK_S)
-        while any(self._is_busy(device) for device in self._target.devices):
+        while any(self._measurer.is_busy(device) for device in self._target.devices):
             if time.monotonic() >= ends_s or self.wait(BUSY_CHECK_S):
                 return False
         return True
@@ -99,9 +99,6 @@ class Bench:
     def wait(self, seconds: float) -> bool:
         """Wait; return True as soon as the command has to end."""
         return self._measurer.is_ended_within(seconds)
-
-    def _is_busy(self, device: Device) -> bool:
-        return is_busy(self._measurer.load(device), DEVICE_KINDS[device.kind].busy_share)
 
     @property
     def terms(self) -> Terms | None:
@@ -116,7 +113,7 @@ class Bench:
         naive: bool = False,
         load: LoadStep | None = None,
         check: Callable[[], None] = lambda: None,
-    ) -> MeasuredRun:
+    ) -> ProbeRun:
         """Run once and return the measurement.
 
         Args:
@@ -174,7 +171,7 @@ class Bench:
             self.run(probe.model_copy(update=one))
         self.bar.clear()
 
-    def _start(self, probe: ProbeConfig, *, list_files: bool) -> StartOutcome | ProbeFault:
+    def _start(self, probe: ProbeConfig, *, list_files: bool) -> ModelStart | ProbeFault:
         return self._measurer.start(
             probe,
             self._target.devices[0],
@@ -189,11 +186,11 @@ class Bench:
         text = f"{probe.name} on {self._target.name}: {fault.title}{words}"
         return bad_input(text) if fault.kind == "config" else click.ClickException(text)
 
-    def measured(self, probe: AnyProbe) -> ProbeReport:
+    def measured(self, probe: AnyProbe) -> ProbeRun:
         """Return the run with its cost."""
         return self.priced(self.run(probe))
 
-    def priced(self, run: MeasuredRun) -> ProbeReport:
+    def priced(self, run: ProbeRun) -> ProbeRun:
         """Return a run with its cost at the prices in force."""
         return self._accounts.take_probe(run)
 
@@ -235,7 +232,8 @@ def open_bench(
         prices = RememberedPrices(book, ledger, clock, carbon)
         accounts = ProbeAccounts(prices, ledger, clock, tags, lambda *_: ())
         folder = settings.store_path.parent
-        measurer = Measurer(sensor, ledger, folder, stop, clock.monotonic_ns)
+        windows = DeviceWindows(sensor, clock)
+        measurer = Measurer(windows, ledger, folder, stop, clock.monotonic_ns)
         try:
             yield Bench(measurer, accounts, prices, target, tags)
         finally:

@@ -15,8 +15,8 @@ from costprobe.core.periods import TimeSpan, local_time
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import percent
 from costprobe.spend.budget import BudgetStatus, payers_of
-from costprobe.spend.evaluate import budget_overviews
-from costprobe.spend.query import SpendBook, Usual
+from costprobe.spend.evaluate import SpendBooks, budget_overviews
+from costprobe.spend.query import SpendBook
 from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
@@ -47,9 +47,9 @@ def command(config: str | None, *, names: Sequence[str], plot: bool, as_json: bo
     """Show spend and forecast of each budget for its period, or of the budgets NAMES."""
     settings = LoadedConfig(config)
     budgets = _wanted(settings.config.budget, names)
-    usual = Usual(settings.config.telemetry.aggregate_s)
+    books = SpendBooks(settings.config.budget, settings.config.telemetry.aggregate_s)
     with reader_of(settings) as reader:
-        overviews = budget_overviews(settings.config.budget, usual, reader, budgets, time.time_ns())
+        overviews = budget_overviews(books, reader, budgets, time.time_ns())
     documents = [overview.document() for overview in overviews]
     if as_json:
         echo_json(documents)

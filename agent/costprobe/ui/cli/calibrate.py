@@ -12,13 +12,14 @@ from costprobe.configuration import Config
 from costprobe.core.money import money
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import counted
+from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_curve import (
     DEADLINE_MARGIN_S,
     POINT_OVERHEAD_S,
     LoadStep,
     longest_point_s,
 )
-from costprobe.probing.rows import MeasuredRun
+from costprobe.probing.load_settings import LATENCY_RISE_MAX
 from costprobe.probing.settings import OpenAiProbeConfig
 from costprobe.savings.gather import probes_of
 from costprobe.serving.latency_watch import ProductionWatch, watched
@@ -41,6 +42,8 @@ from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.text import ago, joules
 
 REPEATS = 2
+# How tokens must be counted: by the server.
+COUNTED = "usage"
 TOKENS_MAX = 100_000
 
 
@@ -135,9 +138,9 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
                 " [[maintenance]] window"
             )
         check_idle(bench, probe)
-        _check_alone(bench, planned, settings.config)
+        _check_alone(bench, settings.config)
         # The probe as the daemon runs it: its fingerprint tells later whether the server changed.
-        fingerprint = bench.run(probe.model_copy(update={"energy": False})).result.fingerprint
+        fingerprint = bench.run(probe.model_copy(update={"energy": False})).fingerprint
         windows = [
             _window(
                 bench.run(
@@ -167,7 +170,7 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
     )
 
 
-def _check_alone(bench: Bench, planned: PlannedLoad, config: Config) -> None:
+def _check_alone(bench: Bench, config: Config) -> None:
     """Check that no service on these devices has requests, whose device time would be counted.
 
     Raises:
@@ -175,7 +178,7 @@ def _check_alone(bench: Bench, planned: PlannedLoad, config: Config) -> None:
     """
     services = watched(config.service, bench.devices)
     try:
-        watch = ProductionWatch(services, planned.probe.load_curve.latency_rise_max, bench.wait)
+        watch = ProductionWatch(services, LATENCY_RISE_MAX, bench.wait)
         with watch:
             busy = ", ".join(watch.in_production)
     except ScrapeError as error:
@@ -200,28 +203,26 @@ def _loaded(probe: OpenAiProbeConfig, own: _Load) -> OpenAiProbeConfig:
     return probe.model_copy(update={"load": load, "vary_prompt": True})
 
 
-def _window(run: MeasuredRun, devices: int, *, keeps_cached: bool) -> CalibrationWindow:
+def _window(run: ProbeRun, devices: int, *, keeps_cached: bool) -> CalibrationWindow:
     """Return what a run measured.
 
     Raises:
         click.ClickException: The server does not count its tokens.
     """
-    result = run.result
-    source = result.fields.get("token_source")
-    if result.tokens_in is None or result.tokens_out is None or source != "usage":
+    tokens_in, tokens_out = run.window_tokens_in, run.window_tokens_out
+    if tokens_in is None or tokens_out is None or run.token_source != COUNTED:
         raise click.ClickException(
-            f"{result.probe}: the server does not count tokens in its answers (`usage`), which a"
+            f"{run.probe}: the server does not count tokens in its answers (`usage`), which a"
             " calibration needs"
         )
-    cached = result.fields.get("cached_tokens")
-    cached = cached * result.inferences if isinstance(cached, float) else 0.0
+    cached = (run.cached_tokens or 0.0) * run.inferences
     return CalibrationWindow(
-        requests=result.inferences,
-        tokens_in=max(0.0, result.tokens_in - cached),
-        tokens_out=result.tokens_out,
-        device_s=result.window_s * devices,
-        energy_j=None if run.energy is None else run.energy.energy_j,
-        decode_steps=run.load.get("decode_steps", 0.0),
+        requests=run.inferences,
+        tokens_in=max(0.0, tokens_in - cached),
+        tokens_out=tokens_out,
+        device_s=run.window_s * devices,
+        energy_j=None if run.window_energy is None else run.window_energy.energy_j,
+        decode_steps=run.decode_steps or 0.0,
         # Of other loads it is the beginning of the chat template, a part of each prompt.
         cached_tokens=cached if keeps_cached else 0.0,
     )

@@ -18,7 +18,7 @@ from costprobe.ui.cli.support.option_types import FiniteRange
 from costprobe.ui.cli.support.output import echo
 
 if TYPE_CHECKING:
-    from costprobe.ui.dashboard.serving import ServedPage
+    from starlette.types import ASGIApp
 
 NEEDED = ("starlette", "uvicorn")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -97,7 +97,7 @@ def command(
     _serve(page, f"store: {settings.store_path}", listen, allow_remote=allow_remote)
 
 
-def _serve(page: ServedPage, source: str, listen: str, *, allow_remote: bool) -> None:
+def _serve(page: ASGIApp, source: str, listen: str, *, allow_remote: bool) -> None:
     """Serve a page until Ctrl-C, and print its source and address."""
     from costprobe.ui.dashboard.serving import ListenError, bound, parse_listen, serve  # noqa: PLC0415 - these packages are optional
 
@@ -154,4 +154,7 @@ def dashboard(
         planned = (PlannedMonth(amount, currency), *planned)
     setup = FleetSetup(settings.silent_after_s, planned, settings.host_url)
     page = fleet_page(lambda: fleet_reader(settings, clock), clock, setup, allowed_hosts)
-    _serve(page, f"database: {settings.url}", listen, allow_remote=allow_remote)
+    try:
+        _serve(page.app, f"database: {settings.url}", listen, allow_remote=allow_remote)
+    finally:
+        page.live.close()

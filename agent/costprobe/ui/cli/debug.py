@@ -76,7 +76,7 @@ def bundle(
         raise bad_input("--json prints to standard output, too; name a file")
     if not to_stdout and target.exists() and not force and not only_list:
         raise bad_input(f"{target}: already exists; name another, or replace it with --force")
-    learn_secrets(None if isinstance(host.config, str) else host.config, os.environ)
+    learn_secrets(None if isinstance(host.config, str) else host.config)
     members = list(gathered(sources(host), REDACTOR))
     for source, content in [] if as_json else members:
         echo(f"{source.name:14} {_size(len(content)):>10}  {source.holds}", err=to_stdout)

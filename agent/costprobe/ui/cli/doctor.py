@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -73,7 +72,7 @@ def _checks(settings: LoadedConfig) -> Iterator[Check]:
     yield from secret_checks(settings.config)
     yield from sensor_checks(settings.config, settings.store_path)
     yield from torch_checks(settings.config.probe)
-    yield from service_checks(settings.config.service, os.environ)
+    yield from service_checks(settings.config.service)
     yield from pod_checks(settings.config.kubernetes, host_tag(settings.config.host))
     yield from store_checks(settings.store_path)
     yield from module_checks(settings.store_path)

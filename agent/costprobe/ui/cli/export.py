@@ -20,7 +20,6 @@ from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan, iso
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA
 from costprobe.spend.charges import PeriodCharge, period_charges, tenant_charges
-from costprobe.spend.query import Usual
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import Moment
@@ -223,7 +222,7 @@ def _write_focus(reader: StoreReader, span: TimeSpan, period: str, config: Confi
     writer = csv.DictWriter(sys.stdout, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
     step_ns = PERIODS_NS[period]
-    charges = period_charges(reader, span, step_ns, Usual(config.telemetry.aggregate_s))
+    charges = period_charges(reader, span, step_ns, config.telemetry.aggregate_s)
     for charge in tenant_charges(charges, reader, span, step_ns):
         writer.writerow(focus_row(charge))
 

@@ -73,9 +73,11 @@ def report(  # noqa: PLR0913 - an option each
     if chosen == "json":
         echo_json({**head_of(answers), **_document(found)})
         return
-    from costprobe.ui.fleet_report import formats  # noqa: PLC0415 - only a page pays for it
+    from costprobe.ui.report import formats  # noqa: PLC0415 - only a page pays for it
+    from costprobe.ui.report.fleet import fleet_document  # noqa: PLC0415 - as above
 
-    text = formats.page(found) if chosen == "html" else formats.markdown(found)
+    form_of = formats.page if chosen == "html" else formats.markdown
+    text = form_of(fleet_document(found))
     if file is None:
         echo_file(text.splitlines())
     else:

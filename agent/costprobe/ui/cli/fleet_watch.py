@@ -60,7 +60,7 @@ def watch(config: str | None, *, once: bool, as_json: bool) -> None:
 
 def _run(settings: LoadedConfig) -> None:
     # Imported here: other commands of this group do not need the daemon's parts.
-    from costprobe.daemon.fleet_watch import FleetService, watch_problem  # noqa: PLC0415
+    from costprobe.daemon.fleet_watch import FleetWatcher, watch_problem  # noqa: PLC0415
     from costprobe.daemon.systemd import SystemdNotifier  # noqa: PLC0415
 
     problem = watch_problem(settings.config)
@@ -70,7 +70,7 @@ def _run(settings: LoadedConfig) -> None:
     notifier = SystemdNotifier.taken_from(os.environ, clock)
     log = start_logging(os.environ, sys.stderr)
     try:
-        service = FleetService(settings.config, settings.path, clock, notifier)
+        service = FleetWatcher(settings.config, settings.path, clock, notifier)
         handle_signals(service)
         url = settings.config.fleet.url if settings.config.fleet else ""
         ready = f"watching the fleet of {url}; store: {settings.store_path}"
@@ -87,7 +87,7 @@ def _once(config: Config, fleet: FleetSection, *, as_json: bool) -> None:
     """Run all checks, and print what they find."""
     with closing(fleet_reader(fleet, SystemClock())) as reader:
         found = FleetWatch(fleet, reader, config.host.labels)
-        found.evaluate(time.time_ns() // NS_PER_S * NS_PER_S, at_once=True)
+        found.evaluate(time.time_ns() // NS_PER_S * NS_PER_S)
     faults = found.faults()
     if as_json:
         echo_json(

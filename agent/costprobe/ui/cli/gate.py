@@ -9,168 +9,55 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from costprobe.core.money import common_scale, money, scale_words
-from costprobe.core.outside import MAX_BYTES, SHAPE_ERRORS, bounded_object, read_regular
+from costprobe.core.outside import MAX_BYTES, bounded_object, read_regular
 from costprobe.core.statistics import ConfidenceInterval
 from costprobe.core.units import percent
 from costprobe.pricing.book import Terms
-from costprobe.probing.cost import cost_sample
-from costprobe.probing.rows import MeasuredRun, energy_per_inference
+from costprobe.probing.cost import ProbeRun
+from costprobe.probing.repeated import ProbeRuns, RunFigure, costs_of, undelayed
 from costprobe.probing.run import AnyProbe
 from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.bench import Bench
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import bad_input
 from costprobe.ui.cli.support.output import replace_file
-from costprobe.unit_costs.compare import MIN_SAMPLES, Verdict, change_of, runs_needed, verdict
+from costprobe.unit_costs.compare import Verdict, change_of, runs_needed, verdict
 
 SUFFIX: Final = ".json"
 # Of the file. Another number is that of a file that this version cannot read.
 FORMAT: Final = 1
 RUNS: Final = 10
 RUNS_MAX: Final = 100
-RUNS_MIN: Final = MIN_SAMPLES
-# What must be the same for a cost to be compared, and the words for it.
-_SAME: Final = {
-    "probe": "probe",
-    "model": "device",
-    "batch": "batch",
-    "dtype": "dtype",
-    "threads": "threads",
-    "concurrency": "concurrency",
-}
-# A run is delayed if its threads waited for more than this share of their time, and too few of its passes did not.
-_DELAYED_PCT: Final = 10.0
-# A fact of the software that changes with what a latency means.
-_TIMING: Final = "timing"
 
 
-@dataclass(frozen=True, slots=True)
-class RunFigure:
-    """What an inference took in one run.
+def save(runs: ProbeRuns, file: Path) -> None:
+    """Write runs as JSON.
 
-    Attributes:
-        device_s: Seconds of the device.
-        energy_j: Joules; None where electricity is part of the price, or the energy is unknown.
-        contended: Whether others used the device; None where unknown.
-        delayed: Whether they delayed nearly all passes, so that the time is that of delayed ones.
+    Raises:
+        click.ClickException: The file cannot be written.
     """
-
-    device_s: float
-    energy_j: float | None
-    contended: bool | None
-    delayed: bool = False
-
-    def cost(self, terms: Terms) -> float | None:
-        """Return the cost of an inference; None where the energy is needed and unknown."""
-        sample = cost_sample(
-            terms,
-            terms,
-            window_s=self.device_s,
-            inferences=1,
-            energy_per_inference_j=self.energy_j,
-        )
-        return None if sample is None else sample.per_inference
+    replace_file(file, json.dumps({"format": FORMAT, **asdict(runs)}, indent=1) + "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeRuns:
-    """Several runs of one probe.
+def load(file: Path) -> ProbeRuns:
+    """Read the runs that `save` wrote.
 
-    Attributes:
-        probe: Name of the probe.
-        device: Name of the device.
-        model: Model of the device.
-        batch: Items of a forward pass, or of a request.
-        dtype: Configured type of weights and inputs; None for the model's own.
-        threads: Threads on a CPU; None on other devices.
-        concurrency: Requests at a time to a server; None of a model.
-        software: Facts that the fingerprint is computed from.
-        time_ns: UTC in ns of the end of the last run.
-        runs: At least five.
+    Raises:
+        click.ClickException: The file cannot be read, or is damaged.
     """
-
-    probe: str
-    device: str
-    model: str
-    batch: int
-    dtype: str | None
-    threads: int | None
-    concurrency: str | None
-    software: dict[str, str]
-    time_ns: int
-    runs: tuple[RunFigure, ...]
-
-    def save(self, file: Path) -> None:
-        """Write the runs as JSON.
-
-        Raises:
-            click.ClickException: The file cannot be written.
-        """
-        replace_file(file, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
-
-    @classmethod
-    def load(cls, file: Path) -> Self:
-        """Read the runs that `save` wrote.
-
-        Raises:
-            click.ClickException: The file cannot be read, or is damaged.
-        """
-        try:
-            document = bounded_object(read_regular(file, MAX_BYTES), MAX_BYTES)
-        except OSError as error:
-            raise bad_input(f"{file}: cannot be read: {error.strerror or error}") from error
-        except ValueError as error:
-            raise _damaged(file) from error
+    damaged = f"{file}: damaged, or not written by --save of this version: save the base anew"
+    try:
+        document = bounded_object(read_regular(file, MAX_BYTES), MAX_BYTES)
         if document.pop("format", None) != FORMAT:
-            raise _damaged(file)
-        try:
-            runs = tuple(RunFigure(**run) for run in document.pop("runs"))
-            found = cls(runs=runs, **document)
-            is_valid = len(runs) >= RUNS_MIN and all(_is_valid(run) for run in runs)
-            is_valid &= all(
-                isinstance(text, str) for text in (found.probe, *found.software.values())
-            )
-        except SHAPE_ERRORS as error:
-            raise _damaged(file) from error
-        if not is_valid:
-            raise _damaged(file)
-        return found
-
-    def check_same(self, now: ProbeRuns, *, is_file: bool) -> None:
-        """Check that the costs of both can be compared.
-
-        Raises:
-            click.ClickException: They cannot, with what differs.
-        """
-        pairs = {
-            words: (getattr(self, name), getattr(now, name))
-            for name, words in _SAME.items()
-            if is_file or name != "probe"
-        }
-        timing = tuple(f"version {one.software.get(_TIMING)}" for one in (self, now))
-        pairs["way of timing"] = (timing[0], timing[1])
-        found = [
-            f"{words} {before or 'none'} and now {after or 'none'}"
-            for words, (before, after) in pairs.items()
-            if before != after
-        ]
-        if found:
-            fix = "save the base anew" if is_file else "set the same for both"
-            raise bad_input(f"the base cannot be compared: {', '.join(found)}; {fix}")
-
-
-def _is_valid(run: RunFigure) -> bool:
-    numbers = [run.device_s] if run.energy_j is None else [run.device_s, run.energy_j]
-    return all(math.isfinite(number) and number > 0 for number in numbers)
-
-
-def _damaged(file: Path) -> Exception:
-    return bad_input(
-        f"{file}: damaged, or not written by --save of this version: save the base anew"
-    )
+            raise bad_input(damaged)
+        return ProbeRuns.of(document)
+    except OSError as error:
+        raise bad_input(f"{file}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise bad_input(damaged) from error
 
 
 def measured_runs(
@@ -197,20 +84,20 @@ def measured_runs(
     pays_energy = bench.terms is not None and bench.terms.electricity_per_j > 0
     chosen = [_in_new_process(one, number, pays_energy) for number, one in enumerate(probes)]
     batch = None if saved is None else saved.batch
-    measured: list[list[MeasuredRun]] = [[] for _ in chosen]
+    measured: list[list[ProbeRun]] = [[] for _ in chosen]
     found: list[ProbeRuns] = []
     for number in range(runs):
         order = range(len(chosen)) if number % 2 == 0 else reversed(range(len(chosen)))
         for index in order:
             chosen[index] = _with_batch(chosen[index], batch)
             measured[index].append(bench.run(chosen[index]))
-            batch = batch or measured[index][0].result.batch
+            batch = batch or measured[index][0].batch
         found = [
             _runs_of(bench, one, own, pays_energy=pays_energy)
             for one, own in zip(probes, measured, strict=True)
         ]
         if number == 0 and base is not None:
-            (saved or found[0]).check_same(found[-1], is_file=saved is not None)
+            _check_same(saved or found[0], found[-1], is_file=saved is not None)
     bench.bar.clear()
     return saved or (found[0] if base is not None else None), found[-1]
 
@@ -231,9 +118,9 @@ def _with_batch(probe: AnyProbe, batch: int | None) -> AnyProbe:
 
 
 def _runs_of(
-    bench: Bench, probe: AnyProbe, measured: Sequence[MeasuredRun], *, pays_energy: bool
+    bench: Bench, probe: AnyProbe, measured: Sequence[ProbeRun], *, pays_energy: bool
 ) -> ProbeRuns:
-    last = measured[-1].result
+    last = measured[-1]
     return ProbeRuns(
         probe=probe.name,
         device=bench.device,
@@ -244,22 +131,19 @@ def _runs_of(
         concurrency=last.tags.get("concurrency"),
         software=dict(last.software),
         time_ns=time.time_ns(),
-        runs=tuple(_figure(run, pays_energy=pays_energy) for run in measured),
+        runs=tuple(RunFigure.of(run, pays_energy=pays_energy) for run in measured),
     )
 
 
-def _figure(run: MeasuredRun, *, pays_energy: bool) -> RunFigure:
-    energy_j = None
-    if pays_energy and run.energy is not None:
-        energy_j = energy_per_inference(run.energy, run.result).per_inference_j
-    contended, waited_pct = run.activity.get("contended"), run.result.fields.get("cpu_wait_pct")
-    has_waited = isinstance(waited_pct, float) and waited_pct > _DELAYED_PCT
-    return RunFigure(
-        run.result.inferring_s / run.result.inferences,
-        energy_j,
-        contended if isinstance(contended, bool) else None,
-        has_waited and not run.result.fields.get("samples_delayed"),
-    )
+def _check_same(base: ProbeRuns, now: ProbeRuns, *, is_file: bool) -> None:
+    """Check that the costs of both can be compared.
+
+    Raises:
+        click.ClickException: They cannot, with what differs.
+    """
+    if found := ", ".join(base.differences(now, is_file=is_file)):
+        fix = "save the base anew" if is_file else "set the same for both"
+        raise bad_input(f"the base cannot be compared: {found}; {fix}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,29 +176,11 @@ class GateReport:
 
     @property
     def _used(self) -> dict[str, list[RunFigure]]:
-        """The runs that others did not delay, or whole pairs of them; all where these are too few."""
-        if self.base is not None and self.is_paired:
-            pairs = list(zip(self.base.runs, self.now.runs, strict=True))
-            kept = [pair for pair in pairs if not (pair[0].delayed or pair[1].delayed)]
-            pairs = kept if len(kept) >= RUNS_MIN else pairs
-            return {"base": [pair[0] for pair in pairs], "now": [pair[1] for pair in pairs]}
-        used = {}
-        for name, one in self._sides.items():
-            alone = [run for run in one.runs if not run.delayed]
-            used[name] = alone if len(alone) >= RUNS_MIN else list(one.runs)
-        return used
+        return undelayed(self.base, self.now, is_paired=self.is_paired)
 
     @property
     def _figures(self) -> tuple[dict[str, list[float]], str]:
-        """Costs of an inference in each run, with their currency; its seconds where a cost is unknown."""
-        if self.terms is not None:
-            costs = {
-                name: [cost for run in runs if (cost := run.cost(self.terms)) is not None]
-                for name, runs in self._used.items()
-            }
-            if all(len(costs[name]) == len(runs) for name, runs in self._used.items()):
-                return costs, self.terms.rate.currency
-        return {name: [run.device_s for run in runs] for name, runs in self._used.items()}, ""
+        return costs_of(self._used, self.terms)
 
     @property
     def _change(self) -> ConfidenceInterval | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from costprobe.adapters.http.access import Secret
+from costprobe.adapters.http.access import Secret, basic
 from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.influx import InfluxClient, InfluxV1Config, InfluxV2Config
@@ -59,7 +58,7 @@ def command() -> None:
 @click.option(
     "--secret-file",
     type=_file,
-    help="File for the sink's token or password (its token_file or password_file).",
+    help="File for the sink's token or password (the one that the sink names).",
 )
 @click.option("--json", "as_json", is_flag=True, help="The steps, as JSON.")
 @click.pass_obj
@@ -86,12 +85,12 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     sink = chosen_influxdb(LoadedConfig(config).config, name, NO_SETUP)
     options = SetupOptions(keep, keep_hourly)
     if isinstance(sink, InfluxV1Config):
-        path = secret_file or sink.password_file
+        path = secret_file or _file_of(sink.password)
         planned: AbstractContextManager[InfluxV1Setup | InfluxV2Setup] = _v1(
             sink, options, path, admin_user, admin_password_file
         )
     else:
-        path = secret_file or sink.token_file
+        path = secret_file or _file_of(sink.token)
         planned = _v2(sink, options, path, admin_token_file)
     try:
         with planned as planner:
@@ -141,12 +140,13 @@ def _v1(
 ) -> Iterator[InfluxV1Setup]:
     if (user is None) != (password_file is None):
         raise bad_input("--admin-user and --admin-password-file belong together")
-    headers, secrets = {}, []
+    headers = {}
     if user is not None and password_file is not None:
-        password = _secret("password", password_file, Secret.read)
-        pair = base64.b64encode(f"{user}:{password}".encode()).decode()
-        headers, secrets = {"Authorization": f"Basic {pair}"}, [password, pair]
-    api = InfluxqlApi(sink, SystemClock(), headers, secrets)
+        try:
+            headers = basic(user, Secret.of_file(password_file, "password"))
+        except Misconfigured as error:
+            raise bad_input(error.reason) from None
+    api = InfluxqlApi(sink, SystemClock(), headers)
     try:
         yield InfluxV1Setup(api, sink, options, path)
     finally:
@@ -161,7 +161,10 @@ def _v2(
         raise bad_input("2.x needs an all-access token: set its file with --admin-token-file")
     client = InfluxClient(sink, sink.org, SystemClock())
     try:
-        client.use_token(_secret("token", token_file, Secret.read_ascii))
+        try:
+            client.use_token(Secret.of_file(token_file, "token").read_ascii())
+        except Misconfigured as error:
+            raise bad_input(error.reason) from None
         yield InfluxV2Setup(client, sink, options, path)
     finally:
         client.close()
@@ -213,8 +216,5 @@ def _print_steps(steps: list[SetupStep], notes: list[str], *, apply: bool) -> No
         echo(f"{missing} created; check with: costprobe doctor")
 
 
-def _secret(kind: str, path: Path, read: Callable[[Secret], str]) -> str:
-    try:
-        return read(Secret(kind, path))
-    except Misconfigured as error:
-        raise bad_input(error.reason) from None
+def _file_of(secret: Secret | None) -> Path | None:
+    return None if secret is None or secret.credential is not None else secret.path

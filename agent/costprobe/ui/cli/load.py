@@ -45,7 +45,8 @@ from costprobe.probing.load_curve import (
     point_of,
     slo_text,
 )
-from costprobe.probing.settings import ServedProbeConfig
+from costprobe.probing.load_settings import LATENCY_RISE_MAX
+from costprobe.probing.settings import DEFER_AT_MOST_S, ServedProbeConfig
 from costprobe.savings.gather import probes_of
 from costprobe.serving.latency_watch import ProductionWatch, watched
 from costprobe.ui.cli.bench import Bench, open_bench
@@ -115,7 +116,7 @@ def _guarded_loops(
     curve, fingerprint = probe.load_curve, ""
     services = watched(config.service, bench.devices)
     try:
-        with ProductionWatch(services, curve.latency_rise_max, bench.wait) as watch:
+        with ProductionWatch(services, LATENCY_RISE_MAX, bench.wait) as watch:
             if services:
                 names = ", ".join(watch.in_production)
                 ends = "; the curve ends if its latency rises" if names else ""
@@ -137,8 +138,8 @@ def _guarded_loops(
                 except click.ClickException as error:
                     # The points before this one are kept.
                     raise LoadStoppedError(f"{step.text}: {error.message}") from error
-                fingerprint = run.result.fingerprint
-                return point_of(step, run, bench.priced(run))
+                fingerprint = run.fingerprint
+                return point_of(step, bench.priced(run))
 
             loops = measured_loops(curve, measure, why_stop)
     except ScrapeError as error:
@@ -158,7 +159,7 @@ def check_idle(bench: Bench, probe: ServedProbeConfig) -> None:
     config = probe.load_curve
     if config.when_busy == "run":
         return
-    if not bench.wait_idle(config.defer_at_most_s if config.when_busy == "defer" else 0.0):
+    if not bench.wait_idle(DEFER_AT_MOST_S if config.when_busy == "defer" else 0.0):
         raise click.ClickException(
             f'{bench.device} is busy with other work: repeat it later, or set when_busy = "run"'
             f" in [probe.load] of {probe.name} to measure beside it"
@@ -455,7 +456,7 @@ def _verdict(curve: LoadCurve) -> str:
     within = f" within {slo_text(curve.bounds_ms)}" if curve.bounds_ms else ""
     if cheapest is None:
         if any(point.meets(curve.bounds_ms) is None for point in curve.points):
-            return f"no point is known to be{within}: set a longer window_max, for more requests"
+            return f"no point is known to be{within}: set a longer window, for more requests"
         return f"no point is{within}"
     if cheapest.cost is None:
         return f"{cheapest.text} has the most throughput{within}"

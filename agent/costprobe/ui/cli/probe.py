@@ -19,8 +19,10 @@ from costprobe.core.outside import one_line
 from costprobe.core.records import Point
 from costprobe.core.units import counted, percent
 from costprobe.drift.load_curve import curve_change
+from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_curve import LoadCurve
-from costprobe.probing.rows import MeasuredRun, PageCache, report_document, start_point
+from costprobe.probing.repeated import RUNS_MIN, ProbeRuns
+from costprobe.probing.rows import PageCache, report_document, start_point
 from costprobe.probing.run import MIB, AnyProbe, ColdStarts
 from costprobe.probing.settings import (
     BUILT_IN_MODELS,
@@ -55,12 +57,12 @@ class NaiveReport:
         time_ns: UTC in ns of its end.
     """
 
-    run: MeasuredRun
+    run: ProbeRun
     time_ns: int
 
     def document(self) -> dict[str, Any]:
         """Return the latency, and that of each mistake with its error, as JSON."""
-        result = self.run.result
+        result = self.run
         return {
             "probe": result.probe,
             "device": result.device,
@@ -71,7 +73,7 @@ class NaiveReport:
             "latency_p50_ms": self._ours_ms,
             "latency_rel_err": result.latency_rel_err,
             "samples": result.samples,
-            "contended": result.contended,
+            "contended": result.contention.contended,
             "mistakes": [
                 {
                     "mistake": timing.mistake,
@@ -86,7 +88,7 @@ class NaiveReport:
 
     def lines(self) -> list[str]:
         """Return a table, and why mistakes are missing from it."""
-        result = self.run.result
+        result = self.run
         rows: list[tuple[str, ...]] = [
             ("timing", "passes", "ms", "error"),
             ("costprobe: median", f"{result.samples:,}", f"{self._ours_ms:.4g}", "-"),
@@ -104,13 +106,13 @@ class NaiveReport:
         if result.latency_rel_err is not None:
             known = percent(result.latency_rel_err)
             lines.append(f"the median is known to ±{known} within this run (95 %)")
-        if result.contended:
+        if result.contention.contended:
             lines.append("measured beside other work: repeat it on an idle device")
         return lines
 
     @property
     def _ours_ms(self) -> float:
-        return self.run.result.latency_ms["p50"]
+        return self.run.latency_ms["p50"]
 
     def _cells(self, timing: NaiveTiming) -> tuple[str, ...]:
         error_pct = timing.error_pct(self._ours_ms)
@@ -349,9 +351,9 @@ def command(  # noqa: PLR0913 - click passes each option
     more["--fail-above"] = fail_above is not None
     _check_options([option for option, is_set in kinds.items() if is_set], more)
     if kinds[gate]:
-        base: gates.ProbeRuns | AnyProbe | None = None
+        base: ProbeRuns | AnyProbe | None = None
         if against is not None and against.endswith(gates.SUFFIX):
-            base = gates.ProbeRuns.load(Path(against))
+            base = gates.load(Path(against))
         elif against is not None:
             base = _chosen(settings.config, against, body, model)
         wanted = gates.RUNS if runs is None else runs
@@ -391,26 +393,24 @@ def _gated(
     settings: LoadedConfig,
     probe: AnyProbe,
     device: str | None,
-    base: gates.ProbeRuns | AnyProbe | None,
+    base: ProbeRuns | AnyProbe | None,
     *,
     runs: int,
     save: Path | None,
     limit: float | None,
 ) -> gates.GateReport:
     """Run a probe several times; save the runs, and compare them with those of a base, if there is one."""
-    if runs < gates.RUNS_MIN:
-        raise bad_input(
-            f"--runs {runs}: fewer than {gates.RUNS_MIN} runs do not show how runs differ"
-        )
+    if runs < RUNS_MIN:
+        raise bad_input(f"--runs {runs}: fewer than {RUNS_MIN} runs do not show how runs differ")
     if save is not None and save.suffix != gates.SUFFIX:
         raise bad_input(f"--save {save}: name the file *{gates.SUFFIX}")
-    saved = base if isinstance(base, gates.ProbeRuns) else None
-    other = None if isinstance(base, gates.ProbeRuns) else base
+    saved = base if isinstance(base, ProbeRuns) else None
+    other = None if isinstance(base, ProbeRuns) else base
     with open_bench(settings, probe, device) as bench:
         before, now = gates.measured_runs(bench, probe, saved or other, runs)
         terms = bench.terms
     if save is not None:
-        now.save(save)
+        gates.save(now, save)
     return gates.GateReport(before, now, other is not None, limit, terms)
 
 
@@ -488,7 +488,7 @@ def _measured_mistakes(settings: LoadedConfig, probe: AnyProbe, device: str | No
     probe = probe.model_copy(update={"energy": False, "keep_alive": False})
     with open_bench(settings, probe, device) as bench:
         if probe.batch == "auto":
-            batch = bench.run(probe).result.batch
+            batch = bench.run(probe).batch
             probe = probe.model_copy(update={"batch": batch})
         run = bench.run(probe, naive=True)
         bench.bar.clear()
@@ -507,10 +507,10 @@ def _measured_curve(bench: Bench, probe: ProbeConfig) -> sweeps.SweepCurve:
         search = {**own, "batch": "auto", "energy": False}
         curve = bench.run(probe.model_copy(update=search), search_anew=True)
         found = {int(point["batch"]): int(point["peak_memory_bytes"]) for point in curve.curve}
-        peaks |= {(curve.result.threads, batch): peak for batch, peak in found.items()}
+        peaks |= {(curve.threads, batch): peak for batch, peak in found.items()}
         reports += [
             bench.measured(probe.model_copy(update={**own, "batch": batch}))
-            for batch in sorted(found or {curve.result.batch: 0})
+            for batch in sorted(found or {curve.batch: 0})
         ]
     return sweeps.curve_of(reports, peaks, probe, bench.tags)
 

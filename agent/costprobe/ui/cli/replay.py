@@ -135,7 +135,7 @@ def _stored(reader: StoreReader, since_ns: int, until_ns: int) -> Iterator[Point
     return heapq.merge(
         *(
             # Hourly rows would look like gaps.
-            reader.points(measurement, since_ns, until_ns, coarsest_s=60)
+            reader.points(measurement, since_ns, until_ns, with_hours=False)
             for measurement in MEASURED
         ),
         key=attrgetter("time_ns"),

@@ -12,13 +12,10 @@ from pathlib import Path
 
 import click
 
-from costprobe.adapters.store.read import StoreReader
-from costprobe.configuration import Config
 from costprobe.core.schema import RUN_FIELDS
 from costprobe.savings.gather import history_of
-from costprobe.spend.evaluate import BudgetOverview, budget_overviews
-from costprobe.spend.now import host_budgets, is_planned
-from costprobe.spend.query import Usual
+from costprobe.spend.evaluate import SpendBooks
+from costprobe.spend.now import host_months
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import (
     echo_notes,
@@ -104,7 +101,9 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
         history = history_of(sections, prices, reader, since_ns, plans, runs)
         book = prices.book([device.device for device in history.devices.values()])
         echo_notes(prices)
-        budgets, months = _budgets(settings.config, reader, now_ns)
+        planned = settings.config.budget
+        books = SpendBooks(planned, settings.config.telemetry.aggregate_s)
+        budgets, months = host_months(books, planned, reader, now_ns)
         past = ReportSources(reader, settings.config, history, book, runs)
         report = report_of(past, period, now_ns, budgets, months if until_ns is None else (), label)
     if not (report.spend or report.trends or report.changes or report.models):
@@ -131,35 +130,23 @@ def _without_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _budgets(
-    config: Config, reader: StoreReader, now_ns: int
-) -> tuple[list[BudgetOverview], list[BudgetOverview]]:
-    """Return the status of the configured budgets, and that of the host's month of each currency."""
-    currencies = {series.tags.get("currency", "") for series in reader.series("device")} - {""}
-    of_host = host_budgets(config.budget, currencies)
-    unplanned = [budget for budget in of_host if not is_planned(config.budget, budget)]
-    usual = Usual(config.telemetry.aggregate_s)
-    wanted = [*config.budget, *unplanned]
-    found = budget_overviews(config.budget, usual, reader, wanted, now_ns)
-    months = [one for one in found if any(one.status.budget is budget for budget in of_host)]
-    return found[: len(config.budget)], months
-
-
 def _form_of(file: Path | None) -> str:
     ending = "" if file is None else file.suffix.lower().lstrip(".")
     return ending if ending in FORMS else "html"
 
 
 def _html(report: Report) -> str:
-    from costprobe.ui.report.page import page  # noqa: PLC0415 - only a page pays for its templates
+    from costprobe.ui.report.formats import page  # noqa: PLC0415 - only a page pays for its templates
+    from costprobe.ui.report.sections import host_report  # noqa: PLC0415 - as above
 
-    return page(report)
+    return page(host_report(report))
 
 
 def _markdown(report: Report) -> str:
-    from costprobe.ui.report.markdown import markdown  # noqa: PLC0415 - as above
+    from costprobe.ui.report.formats import markdown  # noqa: PLC0415 - as above
+    from costprobe.ui.report.sections import host_report  # noqa: PLC0415 - as above
 
-    return markdown(report)
+    return markdown(host_report(report))
 
 
 def _csv(report: Report) -> str:

@@ -15,7 +15,8 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.config.location import SYSTEM_PATH
 from costprobe.daemon.main import Daemon
 from costprobe.daemon.systemd import SystemdNotifier
-from costprobe.probing.rows import ProbeReport, report_document, terms_document
+from costprobe.probing.cost import ProbeRun
+from costprobe.probing.rows import report_document, terms_document
 from costprobe.probing.run import AnyProbe, Listeners, ProbeTarget
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
@@ -92,7 +93,7 @@ class Console:
             self.line("no device found; costprobe doctor shows the reason")
         self.line(f"store: {settings.store_path}")
 
-    def report(self, report: ProbeReport) -> None:
+    def report(self, report: ProbeRun) -> None:
         """Print one line for a probe run."""
         self.line(probe_line(report_document(report)))
 

@@ -58,7 +58,7 @@ def check(config: str | None, *, as_json: bool) -> None:
                 f"{counted(health.points, 'row')} of {health.series:,} series {' to '.join(times)}"
             )
             if health.rolled:
-                echo(f"{health.rolled:,} rows are aggregates of a minute or an hour")
+                echo(f"{health.rolled:,} rows are aggregates of an hour")
             for sink, points in waiting.items():
                 echo(f"sink {sink}: {counted(points, 'point')} waiting")
             echo("whole", "good")
@@ -110,7 +110,9 @@ def compact_command(config: str | None, *, as_json: bool) -> None:
     path = settings.store_path
     clock = SystemClock()
     try:
-        done = compact(path, keep_since(settings.config.store, clock.time_ns()), clock)
+        done = compact(
+            path, keep_since(settings.config.store.outbox_retention_s, clock.time_ns()), clock
+        )
     except StoreError as error:
         if error.fault in {"locked", "in_use"}:
             raise click.ClickException(

@@ -12,8 +12,8 @@ from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.records import END_OF_TIME_NS, Point
 from costprobe.core.schema import make_point
 from costprobe.core.units import counted
+from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_curve import is_load_row
-from costprobe.probing.rows import ProbeReport
 from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import check_names
@@ -117,7 +117,7 @@ class SweepCurve:
 
 
 def curve_of(
-    reports: Sequence[ProbeReport],
+    runs: Sequence[ProbeRun],
     peaks: Mapping[tuple[int | None, int], int],
     probe: ProbeConfig,
     tags: Mapping[str, str],
@@ -125,22 +125,19 @@ def curve_of(
     """Return the curve of a sweep's runs.
 
     Args:
-        reports: One for each batch and number of threads, at least one.
+        runs: One for each batch and number of threads, at least one.
         peaks: Peak memory in bytes by threads and batch.
         probe: The probe.
         tags: Host and static labels.
     """
-    points = [
-        _point_of_run(report, peaks.get((report.result.threads, report.result.batch)))
-        for report in reports
-    ]
-    last = reports[-1]
+    points = [_point_of_run(run, peaks.get((run.threads, run.batch))) for run in runs]
+    last = runs[-1]
     bound_s = probe.latency_bound_s
     return SweepCurve(
         probe=probe.name,
-        device=last.result.device,
+        device=last.device,
         currency=last.cost.currency if last.cost else "",
-        fingerprint=last.result.fingerprint,
+        fingerprint=last.fingerprint,
         time_ns=last.time_ns,
         latency_bound_ms=None if bound_s is None else bound_s * 1000,
         points=_in_order(points),
@@ -148,16 +145,16 @@ def curve_of(
     )
 
 
-def _point_of_run(report: ProbeReport, peak_memory_bytes: int | None) -> CurvePoint:
-    result, energy, cost = report.result, report.energy, report.cost
+def _point_of_run(run: ProbeRun, peak_memory_bytes: int | None) -> CurvePoint:
+    energy, cost = run.energy, run.cost
     return CurvePoint(
-        batch=result.batch,
-        threads=result.threads,
-        latency_p50_ms=result.latency_ms["p50"],
-        latency_p90_ms=result.latency_ms.get("p90"),
-        latency_rel_err=result.latency_rel_err,
-        contended=result.contended,
-        throughput_per_s=result.throughput_per_s,
+        batch=run.batch,
+        threads=run.threads,
+        latency_p50_ms=run.latency_ms["p50"],
+        latency_p90_ms=run.latency_ms.get("p90"),
+        latency_rel_err=run.latency_rel_err,
+        contended=run.contention.contended,
+        throughput_per_s=run.throughput_per_s,
         energy_per_inference_j=None if energy is None else energy.per_inference_j,
         energy_method=None if energy is None else energy.method,
         energy_rel_err=None if energy is None else energy.rel_err,

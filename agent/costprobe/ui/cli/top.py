@@ -21,7 +21,6 @@ from costprobe.core.columns import number
 from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.spend.now import present_power_w, spending
-from costprobe.spend.query import Usual
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.control_client import present_states
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
@@ -159,7 +158,6 @@ def snapshot(reader: StoreReader, config: Config, states: States, now_ns: int) -
         states: State documents, of the store or of the running daemon.
         now_ns: UTC ns.
     """
-    usual = Usual(config.telemetry.aggregate_s)
     status, written_ns = states.get("status", (None, 0))
     age_s = None if status is None else max(0.0, (now_ns - written_ns) / NS_PER_S)
     running = status is not None and (
@@ -179,7 +177,7 @@ def snapshot(reader: StoreReader, config: Config, states: States, now_ns: int) -
                 "assumed": one.currency in assumed_currencies(status),
                 "idle_share": one.idle_share,
             }
-            for one in spending(reader, config.budget, usual, now_ns, ())
+            for one in spending(reader, config.budget, config.telemetry.aggregate_s, now_ns, ())
         ],
         "power_w": present_power_w(reader, now_ns),
         "change": _change(reader, now_ns),

@@ -53,8 +53,8 @@ from costprobe.unit_costs.change import (
     production_sums,
 )
 
-# Number of sampled rows of a longer history, for a response within some hundredths of a second.
-SAMPLE_ROWS = 3_000
+# A series with more rows is read by the hour, for a response within some tenths of a second.
+ROWS_MAX = 10_000
 # Changes of plan and labels that are printed, the newest.
 CHANGES_MAX = 5
 CHANGED_MAX = 3
@@ -80,7 +80,7 @@ CHANGED_MAX = 3
 @click.option("--service", shell_complete=STORED_SERVICES, help="Only this service.")
 @click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs of this basis.")
 @LABEL
-@click.option("--exact", is_flag=True, help="Read every value of a long history, not a sample.")
+@click.option("--exact", is_flag=True, help="Read every value of a long history, not hours.")
 @click.option("--plot/--no-plot", default=True, help="Plot the series.")
 @click.option("--json", "as_json", is_flag=True, help="Print every value as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print every value as CSV.")
@@ -111,7 +111,7 @@ def command(  # noqa: PLR0913 - an option each
             since_ns,
             now_ns,
             tags or None,
-            sample=None if exact or as_json or as_csv else SAMPLE_ROWS,
+            most=None if exact or as_json or as_csv else ROWS_MAX,
         )
         found = continued_series(all_series)
         shown = [one.series for one in found]
@@ -139,8 +139,10 @@ def command(  # noqa: PLR0913 - an option each
             echo("the price is assumed; set [[price]]")
         if any(_is_served(measurement, field, series) for series in shown):
             echo_lines([_compared(spans), *reasons])
-        if any(series.is_sampled for series in shown):
-            echo(_sampling(shown))
+        if any(series.is_hourly for series in shown):
+            echo(
+                "hours, evenly spaced; median, min and max are of these. --exact reads every value."
+            )
         for words, group in comparable(shown).items() if plot else ():
             scale = series_scale(measurement, field, group)
             title = f"{field} {words}".rstrip() + per_scale(scale)
@@ -253,15 +255,6 @@ def _write_csv(field: str, all_series: Sequence[SeriesValues]) -> None:
         tag_values = [csv_cell(series.tags.get(tag, "")) for tag in tags]
         for time_ns, value in zip(series.times_ns, series.values, strict=True):
             writer.writerow([iso(time_ns), *tag_values, value])
-
-
-def _sampling(all_series: Sequence[SeriesValues]) -> str:
-    """Describe the sample, if not every value was read."""
-    read = sum(len(series.values) for series in all_series)
-    return (
-        f"sampled: {read:,} values, evenly spaced in time; first and last are exact; median,"
-        " min and max are of the sample. --exact reads every value."
-    )
 
 
 def comparable(all_series: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import BoundedSemaphore
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -27,7 +27,6 @@ from costprobe.ui.dashboard.guard import (
     refused,
     unknown,
 )
-from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live
 from costprobe.ui.dashboard.now import now_document, overview_document
 from costprobe.ui.dashboard.parameters import (
     ParameterError,
@@ -50,13 +49,6 @@ Pairs = list[tuple[str, str]]
 Answer = Callable[[StoreReader, Pairs, int], dict[str, Any]]
 
 
-class Dashboard(NamedTuple):
-    """The application, and its live streams, which are closed before it exits."""
-
-    app: Starlette
-    live: Live
-
-
 class BusyError(Exception):
     """Too many queries are in progress."""
 
@@ -65,16 +57,14 @@ def dashboard(
     store: Path,
     clock: Clock,
     allowed_hosts: Collection[str] = (),
-    listeners_max: int = LISTENERS_MAX,
     budgets: DashboardBudgets | None = None,
-) -> Dashboard:
+) -> Starlette:
     """Build the application.
 
     Args:
         store: File of the store; it may not exist yet.
         clock: Clocks of the host.
         allowed_hosts: Host names of the server, beside localhost and IP addresses.
-        listeners_max: Most live streams at a time.
         budgets: Configured budgets; none by default.
     """
     reads = BoundedSemaphore(READS_AT_ONCE)
@@ -92,10 +82,6 @@ def dashboard(
         known(pairs, ())
         return spend_document(reader, planned.book(reader), now_ns)
 
-    def document() -> dict[str, Any]:
-        with closing(StoreReader.open(store)) as reader:
-            return now_document(reader, clock.time_ns())
-
     def route(path: str, answer: Answer) -> Route:
         def endpoint(request: Request) -> Response:
             pairs = request.query_params.multi_items()
@@ -105,15 +91,13 @@ def dashboard(
 
         return Route(path, endpoint)
 
-    live = Live(store, document, listeners_max=listeners_max)
-    app = Starlette(
+    return Starlette(
         routes=[
             page_route("index.html"),
             *(route(path, answer) for path, answer in ANSWERS.items()),
             route("/api/overview", of_overview),
             route("/api/spend", of_spend),
             route("/api/budgets", of_budgets),
-            Route(LIVE_PATH, live.endpoint),
             STATIC_FILES,
         ],
         middleware=[Middleware(Guard, allowed_hosts=allowed_hosts)],
@@ -124,7 +108,6 @@ def dashboard(
             404: unknown,
         },
     )
-    return Dashboard(app, live)
 
 
 def _now(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:

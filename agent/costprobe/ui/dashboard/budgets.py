@@ -17,14 +17,13 @@ from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import OWN_TAGS
 from costprobe.spend.budget import period_words
-from costprobe.spend.evaluate import BudgetOverview, budget_overviews
-from costprobe.spend.now import DayAllocation, day_allocations, host_budgets, paid_currencies
+from costprobe.spend.evaluate import BudgetOverview, SpendBooks
+from costprobe.spend.now import DayAllocation, day_allocations, host_months
 from costprobe.spend.query import (
     LATE_NS,
     KeyAllocation,
     KeyCost,
     SpendBook,
-    Usual,
     allocation_by,
     ended_values,
     label_spend,
@@ -83,7 +82,7 @@ class DashboardBudgets:
         self._path = path
         self._config = config or demo_config()
         self._lock = Lock()
-        self._books: dict[int, SpendBook] = {}
+        self._books = _books_of(self._config)
         self._known: _KnownBudgets | None = None
         self._fresh_until_ns = 0
 
@@ -132,24 +131,15 @@ class DashboardBudgets:
         if self._path is not None:
             # `costprobe config check` reports the problem; the dashboard keeps the last valid configuration.
             with suppress(ConfigError):
-                self._config = load(self._path)
+                before, self._config = self._config.budget, load(self._path)
+                if self._config.budget != before:
+                    self._books = _books_of(self._config)
         now_ns = self._clock.time_ns()
-        planned = self._config.budget
-        usual = Usual(self._config.telemetry.aggregate_s)
-        of_host = host_budgets(planned, paid_currencies(reader))
-        wanted = [*planned, *(budget for budget in of_host if budget not in planned)]
-        found = dict(
-            zip(
-                map(id, wanted),
-                budget_overviews(planned, usual, reader, wanted, now_ns, books=self._books),
-                strict=True,
-            )
-        )
-        return _KnownBudgets(
-            now_ns,
-            [found[id(budget)] for budget in planned],
-            [found[id(budget)] for budget in of_host],
-        )
+        return _KnownBudgets(now_ns, *host_months(self._books, self._config.budget, reader, now_ns))
+
+
+def _books_of(config: Config) -> SpendBooks:
+    return SpendBooks(config.budget, config.telemetry.aggregate_s)
 
 
 def _entry(overview: BudgetOverview) -> Mapping[str, Any]:
@@ -189,7 +179,7 @@ def spend_document(reader: StoreReader, book: SpendBook | None, now_ns: int) -> 
     since_ns = allocations[0].since_ns if allocations else now_ns
     day = TimeSpan(since_ns, now_ns)
     has_tenants = bool(allocations and reader.series("tenant"))
-    tenants = allocation_by("tenant", reader, day, Usual(USUAL_S)) if has_tenants else []
+    tenants = allocation_by("tenant", reader, day, USUAL_S) if has_tenants else []
     return {
         "since_ms": since_ns // NS_PER_MS,
         "until_ms": now_ns // NS_PER_MS,
@@ -246,7 +236,7 @@ def _labels(reader: StoreReader, day: TimeSpan) -> list[dict[str, Any]]:
     if not names:
         return []  # reading a day of all devices takes long
     costs = reader.values("device", "cost", day.start_ns - LATE_NS, day.end_ns + 1)
-    allocations = list(ended_values(reader, "allocation", "cost", day))
+    allocations = ended_values(reader, "allocation", ("cost",), day)["cost"]
     return _label_costs(sorted(names)[:LABELS_MAX], costs, allocations, day)
 
 
@@ -257,14 +247,10 @@ def _label_costs(
     day: TimeSpan,
 ) -> list[dict[str, Any]]:
     """Return the cost of each value of each label; None is the cost without the label."""
-    usual = Usual(USUAL_S)
-    totals = {
-        currency: math.fsum(device.cost for device in spend.by_device.values())
-        for currency, spend in span_spend(costs, day, usual).items()
-    }
+    totals = {one: spend.total for one, spend in span_spend(costs, day, USUAL_S).items()}
     found = []
     for name in names:
-        labelled = label_spend(name, costs, allocations, day, usual)
+        labelled = label_spend(name, costs, allocations, day, USUAL_S)
         for currency, total in sorted(totals.items()):
             parts = labelled.get(currency, {})
             largest = sorted(parts.items(), key=lambda part: (-part[1], part[0]))[:LABELS_MAX]

@@ -34,7 +34,7 @@ _OF_DEVICE = ("host", "device")
 
 
 def now_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
-    """Return the newest state, for `/api/now` and for live updates.
+    """Return the newest state, for `/api/now`.
 
     Args:
         reader: The store.

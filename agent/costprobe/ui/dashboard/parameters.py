@@ -15,8 +15,8 @@ DAY_S: Final = 86_400.0
 RANGE_S_MAX: Final = 400 * DAY_S
 RANGE_S_MIN: Final = 1.0
 POINTS_MIN, POINTS_DEFAULT, POINTS_MAX = 10, 600, 1000
-# Number of sampled rows of a longer history, for a response within some hundredths of a second.
-ROWS_MIN, ROWS_DEFAULT, ROWS_MAX = 100, 3000, 200_000
+# A series with more rows is read by the hour, for a response within some tenths of a second.
+ROWS_MIN, ROWS_DEFAULT, ROWS_MAX = 100, 10_000, 200_000
 VALUE_CHARS_MAX: Final = 200
 # Tags by which a response can be filtered.
 TAGS: Final = ("device", "probe", "service", "basis", "currency")
@@ -51,7 +51,7 @@ class TrendQuery:
         field: One of its numeric fields.
         time: Time range.
         points: Most points of each series.
-        rows: Most rows read, of all series together.
+        rows: A series with more rows is read by the hour.
         tags: Tags that a series must have.
         group: "series", or "model" or "device" for one line for each of them.
         scale: "amount"; "change" from the baseline in percent; "auto" for amounts of similar size.

@@ -10,24 +10,21 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from costprobe.adapters.http.server import ConnectionSlots, SlotLimits
-from costprobe.ui.dashboard.live import LIFETIME_S, LISTENERS_MAX, LIVE_PATH
 
 LIMITS: Final = SlotLimits(
-    total=4 * LISTENERS_MAX,
-    per_address=LISTENERS_MAX,
-    reserve=LISTENERS_MAX // 2,
+    total=128,
+    per_address=32,
+    reserve=16,
     request_s=10.0,
     response_s=60.0,
 )
-# A live stream ends by itself before.
-LIVE_S: Final = LIFETIME_S + LIMITS.response_s
 
 
 class BoundedProtocol(H11Protocol):
@@ -46,11 +43,10 @@ class BoundedProtocol(H11Protocol):
         """Occupy a slot, or close the connection without an answer."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
-        admission = self._slots.admit(self, address, self.loop.time())
-        if isinstance(admission.displaced, BoundedProtocol):
-            admission.displaced.abort()
-        if not admission.is_accepted:
-            self.abort()
+        is_accepted, displaced = self._slots.admit(self, address, self.loop.time())
+        for other in (displaced, None if is_accepted else self):
+            if isinstance(other, BoundedProtocol):
+                other.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the slot."""
@@ -62,8 +58,7 @@ class BoundedProtocol(H11Protocol):
         super().handle_events()
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete and not cycle.more_body:
-            is_live = self.scope["path"] == LIVE_PATH
-            self._slots.has_request(self, self.loop.time(), LIVE_S if is_live else None)
+            self._slots.has_request(self, self.loop.time())
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -84,28 +79,6 @@ _LISTEN = re.compile(
 _PORT_MAX = 65535
 # uvicorn ticks ten times a second.
 _TICKS_A_LOOK = 5
-
-
-class BackgroundWork(Protocol):
-    """What a server ends before it waits for requests."""
-
-    def close(self) -> None:
-        """End it."""
-        ...
-
-
-class ServedPage(Protocol):
-    """An application, and its work beside requests."""
-
-    @property
-    def app(self) -> ASGIApp:
-        """The application."""
-        ...
-
-    @property
-    def live(self) -> BackgroundWork:
-        """Live streams, or a thread."""
-        ...
 
 
 class ListenError(ValueError):
@@ -176,19 +149,15 @@ def bound(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
 
 
 class DashboardServer(uvicorn.Server):
-    """Uvicorn that closes late connections, and ends the work beside requests before it waits for them.
+    """Uvicorn that closes late connections.
 
     Args:
         config: Its configuration.
-        live: What ends before, such as live streams.
         slots: The open connections.
     """
 
-    def __init__(
-        self, config: uvicorn.Config, live: BackgroundWork, slots: ConnectionSlots
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, slots: ConnectionSlots) -> None:
         super().__init__(config)
-        self._live = live
         self._slots = slots
 
     async def on_tick(self, counter: int) -> bool:
@@ -199,14 +168,9 @@ class DashboardServer(uvicorn.Server):
                     late.abort()
         return await super().on_tick(counter)
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End every connection, at the latest after GRACE_S."""
-        self._live.close()
-        await super().shutdown(sockets)
-
 
 def serve(
-    made: ServedPage,
+    app: ASGIApp,
     listening: socket.socket,
     on_server: Callable[[DashboardServer], None] = lambda _: None,
     limits: SlotLimits = LIMITS,
@@ -214,7 +178,7 @@ def serve(
     """Serve until SIGTERM or SIGINT, or until `should_exit` of the server is set.
 
     Args:
-        made: The application.
+        app: The application.
         listening: A listening socket; it is closed at the end.
         on_server: Called with the server before it starts.
         limits: Limits of its connections.
@@ -223,7 +187,7 @@ def serve(
     protocol: Any = partial(BoundedProtocol, slots)
     server = DashboardServer(
         uvicorn.Config(
-            made.app,
+            app,
             access_log=False,
             log_level="warning",
             proxy_headers=False,
@@ -234,7 +198,6 @@ def serve(
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         ),
-        made.live,
         slots,
     )
     on_server(server)

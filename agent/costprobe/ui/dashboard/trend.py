@@ -48,14 +48,14 @@ class TrendAnswer:
         scale: "amount", or "change" if values are changes from the baseline in percent.
         left_out: Number of omitted series.
         without_base: Number of series without a change: their baseline is unknown or 0.
-        is_sampled: True if only a sample of the rows was read.
+        is_hourly: True if a series was read by the hour.
     """
 
     series: list[ThinnedSeries]
     scale: str
     left_out: int
     without_base: int
-    is_sampled: bool
+    is_hourly: bool
 
 
 def trend_answer(reader: StoreReader, query: TrendQuery) -> TrendAnswer:
@@ -65,7 +65,7 @@ def trend_answer(reader: StoreReader, query: TrendQuery) -> TrendAnswer:
         StoreError: The store cannot be read.
     """
     found = _read(reader, query, query.time, query.rows)
-    is_sampled = any(one.series.is_sampled for one in found)
+    is_hourly = any(one.series.is_hourly for one in found)
     # Prefer the most recently written series.
     found.sort(key=lambda one: one.series.times_ns[-1], reverse=True)
     left_out = 0
@@ -81,7 +81,7 @@ def trend_answer(reader: StoreReader, query: TrendQuery) -> TrendAnswer:
     if query.group != "series":
         all_series = grouped(all_series, query)
         left_out, all_series = max(0, len(all_series) - SERIES_MAX), all_series[:SERIES_MAX]
-    return TrendAnswer(all_series, scale, left_out, without_base, is_sampled)
+    return TrendAnswer(all_series, scale, left_out, without_base, is_hourly)
 
 
 def _read(
@@ -94,7 +94,7 @@ def _read(
             time.since_ns,
             time.until_ns,
             query.tags or None,
-            sample=rows,
+            most=rows,
         )
     )
 
@@ -317,15 +317,14 @@ def interval_ratios(
         query: The field and its tags.
         time: Time range.
         intervals: Number of intervals in it.
-        rows_max: Most rows to read, of all series together.
+        rows_max: A series with more rows is read by the hour.
     """
     length_ns = time.until_ns - time.since_ns
     rows: dict[Identity, dict[int, list[Point]]] = {}
     tags = {**query.tags, "basis": "serving"}
-    for found in reader.rows("cost", time.since_ns, time.until_ns, tags, sample=rows_max):
-        for row in found:
-            interval = (row.time_ns - time.since_ns) * intervals // length_ns
-            rows.setdefault(identity_of(row.tags), {}).setdefault(interval, []).append(row)
+    for row in reader.points("cost", time.since_ns, time.until_ns, tags, most=rows_max):
+        interval = (row.time_ns - time.since_ns) * intervals // length_ns
+        rows.setdefault(identity_of(row.tags), {}).setdefault(interval, []).append(row)
     return {
         identity: {
             interval: ratio
@@ -354,7 +353,7 @@ def trend_document(query: TrendQuery, answer: TrendAnswer) -> dict[str, Any]:
         "until_ms": query.time.until_ns // NS_PER_MS,
         "scale": answer.scale,
         "base_d": BASE_DAYS,
-        "sampled": answer.is_sampled,
+        "hourly": answer.is_hourly,
         "left_out": answer.left_out,
         "without_base": answer.without_base,
         "series": [

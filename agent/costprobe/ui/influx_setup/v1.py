@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,6 @@ class InfluxqlApi:
         config: The sink's section of the configuration: address, authority, proxy, timeout.
         clock: The host's clocks.
         headers: Headers of each request, with the credentials.
-        secrets: Secrets, which no error may contain.
     """
 
     def __init__(
@@ -57,48 +56,39 @@ class InfluxqlApi:
         config: HttpSinkConfig,
         clock: Clock,
         headers: Mapping[str, str],
-        secrets: Sequence[str],
     ) -> None:
         self._url = config.url.rstrip("/")
         self._clock = clock
         self._headers = {"Content-Type": "application/x-www-form-urlencoded", **headers}
-        self._secrets = secrets
         self._http = http_client(config)
 
     def close(self) -> None:
         """Close the connection."""
         self._http.close()
 
-    def query(self, text: str, *secrets: str) -> list[dict[str, Any]]:
+    def query(self, text: str) -> list[dict[str, Any]]:
         """Run one statement; return its series.
-
-        Args:
-            text: The statement.
-            secrets: Secrets in the statement, which no error may contain.
 
         Raises:
             SetupError: No response, an error, or not the response of an InfluxDB 1.x.
         """
-        hidden = [*self._secrets, *secrets]
-        response = self._post(urlencode({"q": text}).encode(), hidden)
+        response = self._post(urlencode({"q": text}).encode())
         results = (json_object(response.body) or {}).get("results")
         result = results[0] if isinstance(results, list) and len(results) == 1 else None
         if not isinstance(result, dict):
             limit = f", or longer than {len(response.body)} bytes" if response.is_truncated else ""
             raise SetupError(f"{self._url}: not the response of an InfluxDB 1.x{limit}")
         if "error" in result:
-            message = server_message(json.dumps({"error": result["error"]}).encode(), hidden)
+            message = server_message(json.dumps({"error": result["error"]}).encode())
             raise SetupError(f"{self._url}: {message}")
         return list(result.get("series", []))
 
-    def _post(self, body: bytes, secrets: Sequence[str]) -> HttpResponse:
+    def _post(self, body: bytes) -> HttpResponse:
         try:
             destination = Destination.parse(self._url + "/query")
             response = self._http.request("POST", destination, self._headers, body)
             now_s = self._clock.time_ns() / NS_PER_S
-            raise_for_status(
-                response, now_s=now_s, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
-            )
+            raise_for_status(response, now_s=now_s, hints=_HINTS, is_tls=destination.is_tls)
         except DeliveryError as error:
             raise SetupError(f"{self._url}: {error.reason}") from None
         return response
@@ -199,8 +189,8 @@ class InfluxV1Setup:
         ]
         return steps + (self._writer_steps(self._user) if self._user else [])
 
-    def _run(self, text: str, *hidden: str) -> None:
-        self._api.query(text, *hidden)
+    def _run(self, text: str) -> None:
+        self._api.query(text)
 
     def _database_steps(self, database: str, policy: str, keep_s: float) -> list[SetupStep]:
         subject = f"database {database}, {retention_text(keep_s)}"
@@ -282,16 +272,14 @@ class InfluxV1Setup:
     def _create_user(self, user: str) -> None:
         path = self._secret_file
         if path is None:
-            raise SetupError(f"user {user}: set a file for the password (password_file)")
+            raise SetupError(f"user {user}: set a file for the password (password)")
         if not path.exists():
             write_new_secret(path, lambda: secrets.token_urlsafe(PASSWORD_BYTES))
         try:
-            password = Secret("password", path).read()
+            password = Secret.of_file(path, "password").read()
         except Misconfigured as error:
             raise SetupError(error.reason) from None
-        quoted = literal(password)
-        text = f"CREATE USER {identifier(user)} WITH PASSWORD {quoted}"
-        self._run(text, password, quoted)
+        self._run(f"CREATE USER {identifier(user)} WITH PASSWORD {literal(password)}")
 
 
 def _rows(series: list[dict[str, Any]]) -> list[list[Any]]:

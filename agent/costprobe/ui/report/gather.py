@@ -30,13 +30,12 @@ from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.query import (
     LATE_NS,
     SpanSpend,
-    Usual,
     allocation_by,
-    cost_rows,
     coverage_of,
     ended_values,
     hourly_change,
     label_spend,
+    share_of,
     span_spend,
     spend_by_step,
 )
@@ -81,7 +80,7 @@ def spent(
     costs: Iterable[SeriesValues],
     allocations: Iterable[SeriesValues],
     period: Period,
-    usual: Usual,
+    usual_s: float,
     label: str = "",
 ) -> list[Spend]:
     """Return the cost of a period, compared with the preceding one, one entry per currency.
@@ -90,11 +89,11 @@ def spent(
         costs: `cost` of the rows of `device`, over both periods and LATE_NS around them.
         allocations: `cost` of the rows of `allocation`, over the period.
         period: The period.
-        usual: Length of rows if there are too few to derive it.
+        usual_s: Length of a row of `device` in s if there are too few to derive it.
         label: Tag that the cost is divided by; empty for none.
     """
     costs, allocations = list(costs), list(allocations)
-    now, before = (span_spend(costs, TimeSpan(*span), usual) for span in (period, period.before))
+    now, before = (span_spend(costs, TimeSpan(*span), usual_s) for span in (period, period.before))
     uses = _uses(allocations)
     spends = [
         _spend(currency, spend, before.get(currency), period, uses.get(currency, ()))
@@ -102,7 +101,7 @@ def spent(
     ]
     if not label:
         return spends
-    labelled = label_spend(label, costs, allocations, TimeSpan(*period), usual)
+    labelled = label_spend(label, costs, allocations, TimeSpan(*period), usual_s)
     return [
         replace(spend, by_label=_with_remainder(spend.total, labelled.get(spend.currency, {})))
         for spend in spends
@@ -126,7 +125,7 @@ def _spend(
     ]
     amounts.sort(key=lambda entry: (-entry.amount, natural(entry.name)))
     length_s = period.hours * HOUR_S
-    per_hour = before and hourly_change(before.by_device, spend.by_device, length_s, length_s)
+    per_hour = before and hourly_change(before.by_device, spend.by_device, length_s)
     return Spend(
         currency,
         total=total_of([entry.amount for entry in amounts]),
@@ -237,9 +236,7 @@ def report_of(
         prices=_prices(past, config.electricity, until_ns),
         label=label,
         hosting=found.hosting,
-        tenants=allocation_by(
-            "tenant", reader, TimeSpan(*period), Usual(config.telemetry.aggregate_s)
-        )
+        tenants=allocation_by("tenant", reader, TimeSpan(*period), config.telemetry.aggregate_s)
         if reader.series("tenant")
         else (),
     )
@@ -249,12 +246,12 @@ def _spend_and_drawn(
     past: ReportSources, period: Period, label: str
 ) -> tuple[Sequence[Spend], Drawn]:
     """Read the rows of `device` once for money, energy and emissions."""
-    reader, usual = past.reader, Usual(past.config.telemetry.aggregate_s)
+    reader, usual_s = past.reader, past.config.telemetry.aggregate_s
     around_ns = period.before.since_ns - LATE_NS, period.until_ns + LATE_NS
     totals = reader.hourly_sums("device", ("cost", *DRAWN), *around_ns, cuts_ns=period)
-    allocations = list(ended_values(reader, "allocation", "cost", TimeSpan(*period)))
-    spend = spent(totals["cost"], allocations, period, usual, label)
-    return spend, drawn_in(totals, period, usual)
+    allocations = ended_values(reader, "allocation", ("cost",), TimeSpan(*period))["cost"]
+    spend = spent(totals["cost"], allocations, period, usual_s, label)
+    return spend, drawn_in(totals, period, usual_s)
 
 
 @dataclass(slots=True)
@@ -311,13 +308,13 @@ def _terms(past: ReportSources, device: str, time_ns: int) -> Terms | None:
         return None  # a device that was removed
 
 
-def drawn_in(totals: Mapping[str, Sequence[SeriesValues]], period: Period, usual: Usual) -> Drawn:
+def drawn_in(totals: Mapping[str, Sequence[SeriesValues]], period: Period, usual_s: float) -> Drawn:
     """Sum energy and emissions; a board's energy includes its MIG devices.
 
     Args:
         totals: DRAWN of the rows of `device`, over the period and LATE_NS around it.
         period: The period.
-        usual: Length of rows if there are too few to derive it.
+        usual_s: Length of a row of `device` in s if there are too few to derive it.
     """
     amounts: dict[str, float] = {}
     covered_s: dict[str, dict[str, float]] = {}
@@ -326,8 +323,8 @@ def drawn_in(totals: Mapping[str, Sequence[SeriesValues]], period: Period, usual
             series for series in totals[total] if not is_slice_kind(series.tags.get("kind", ""))
         ]
         for device in sorted({series.tags.get("device", "") for series in boards}):
-            rows = cost_rows(series for series in boards if series.tags.get("device", "") == device)
-            for _, amount, part_s in spend_by_step(rows, usual.device_s, TimeSpan(*period), DAY_NS):
+            rows = (series for series in boards if series.tags.get("device", "") == device)
+            for _, amount, part_s in spend_by_step(rows, usual_s, TimeSpan(*period), DAY_NS):
                 amounts[total] = amounts.get(total, 0.0) + amount
                 device_covered_s = covered_s.setdefault(total, {})
                 device_covered_s[device] = device_covered_s.get(device, 0.0) + part_s
@@ -336,9 +333,11 @@ def drawn_in(totals: Mapping[str, Sequence[SeriesValues]], period: Period, usual
     known_s = math.fsum(of_energy.values())
     return Drawn(
         energy_j=energy_j,
-        energy_coverage=coverage_of(of_energy, period.hours * HOUR_S) if of_energy else None,
+        energy_coverage=coverage_of(of_energy.values(), period.hours * HOUR_S)
+        if of_energy
+        else None,
         carbon_g=carbon_g,
-        carbon_coverage=min(1.0, math.fsum(of_carbon.values()) / known_s) if known_s else None,
+        carbon_coverage=share_of(math.fsum(of_carbon.values()), known_s),
     )
 
 

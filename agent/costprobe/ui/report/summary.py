@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Final, NamedTuple
+from typing import Final
 
 from costprobe.core.money import PER_THOUSAND, money, price_scale, total_of, unit_price
 from costprobe.core.periods import DAY_NS
@@ -22,6 +22,7 @@ from costprobe.savings.load import LoadCost, LoadPosition
 from costprobe.savings.savings import Answer, Supply
 from costprobe.spend.now import Spending
 from costprobe.ui.host_overview import MainChange
+from costprobe.ui.report.formats import Entry, KeyFigure
 from costprobe.ui.report.model import (
     Bucket,
     Price,
@@ -110,22 +111,7 @@ class ModelFigures:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListedSaving:
-    """A saving, or the same one of several workloads, as text.
-
-    Attributes:
-        title: Workloads and what to do.
-        saving: Money a month.
-        facts: Load, result on held-out weeks and assumptions; for several workloads what all share.
-    """
-
-    title: str
-    saving: str
-    facts: Sequence[str]
-
-
-def saving_groups(answers: Sequence[Answer]) -> list[ListedSaving]:
+def saving_groups(answers: Sequence[Answer]) -> list[Entry]:
     """Return the best supply of each workload, the largest saving first.
 
     What the load of a service costs against its load curve is among the facts; without a cheaper
@@ -143,18 +129,18 @@ def saving_groups(answers: Sequence[Answer]) -> list[ListedSaving]:
     return [*(_listed(saving, found) for (_, saving, _), found in groups.items()), *alone]
 
 
-def _of_load(answer: Answer, position: LoadPosition, cost: LoadCost) -> ListedSaving:
+def _of_load(answer: Answer, position: LoadPosition, cost: LoadCost) -> Entry:
     """Return what the load of a service costs against its load curve."""
     month = f"{money(cost.cost_per_month, answer.currency)} a month"
     facts = [short(line) for line in position_lines(position, answer.currency)]
     if cost.merge is None:
         unused = money(cost.unused_per_month, answer.currency)
         title = f"{answer.workload.name}: use its idle capacity"
-        return ListedSaving(short(title), f"up to {unused} of {month}", facts)
+        return Entry(short(title), f"up to {unused} of {month}", facts)
     replicas = f"{position.evidence.replicas} replicas into {cost.merge.replicas}"
     saving = money(cost.merge.saving_per_month, answer.currency)
     title = f"{answer.workload.name}: merge {replicas}"
-    return ListedSaving(short(title), f"{saving} of {month}", facts)
+    return Entry(short(title), f"{saving} of {month}", facts)
 
 
 def _generic(answer: Answer, best: Supply) -> str:
@@ -165,7 +151,7 @@ def _generic(answer: Answer, best: Supply) -> str:
     return action
 
 
-def _listed(saving: str, found: Sequence[tuple[Answer, Supply]]) -> ListedSaving:
+def _listed(saving: str, found: Sequence[tuple[Answer, Supply]]) -> Entry:
     answer, best = found[0]
     now = "" if answer.now is None else f" of {money(answer.now.cost_per_month, answer.currency)}"
     if len(found) == 1:
@@ -175,11 +161,11 @@ def _listed(saving: str, found: Sequence[tuple[Answer, Supply]]) -> ListedSaving
         if answer.load is not None:
             facts += position_lines(answer.load, answer.currency)
         title = f"{answer.workload.name}: {best.action}"
-        return ListedSaving(short(title), f"{saving}{now} a month", [short(line) for line in facts])
+        return Entry(short(title), f"{saving}{now} a month", [short(line) for line in facts])
     shared = [line for line in best.assumptions if all(line in b.assumptions for _, b in found)]
     loads = [a.workload.mean / len(a.workload.devices) for a, _ in found]
     devices = {name for each, _ in found for name in each.workload.devices}
-    return ListedSaving(
+    return Entry(
         f"{short(_together(found))}: {_generic(answer, best).replace('*', 'the same device')}",
         f"{saving}{now} a month for each of {devices_text(devices)}",
         [
@@ -289,80 +275,11 @@ MAX_ALERTS: Final = 3
 MAX_SAVINGS: Final = 3
 
 
-class KeyFigure(NamedTuple):
-    """A figure with its name, and a remark that may be empty."""
-
-    name: str
-    value: str
-    remark: str = ""
-
-
-class UnitRow(NamedTuple):
-    """What a unit of a model or service costs, as text.
-
-    Attributes:
-        name: The model or service.
-        place: Its devices.
-        cost: Cost now, with its unit.
-        period: Change of the period's median against the preceding period.
-        week: Change of the last hour against a week before.
-        day: The same against a day before.
-    """
-
-    name: str
-    place: str
-    cost: str
-    period: str
-    week: str
-    day: str
-
-
-class SpendPart(NamedTuple):
-    """A part of the spend, as text."""
-
-    name: str
-    amount: str
-    share: str
-
-
-@dataclass(frozen=True, slots=True)
-class FirstPage:
-    """The contents of the first page, as text.
-
-    Attributes:
-        figures: Spend, rate, budget, saving and energy.
-        changes: What changed and why, one sentence each, the largest first.
-        units: Cost of each model and service.
-        money: Where the spend went, by currency.
-        savings: The largest savings, one sentence each.
-        notes: What limits the figures, such as assumed prices.
-    """
-
-    figures: Sequence[KeyFigure]
-    changes: Sequence[str]
-    units: Sequence[UnitRow]
-    money: Sequence[SpendPart]
-    savings: Sequence[str]
-    notes: Sequence[str]
-
-
-def first_page(report: Report) -> FirstPage:
-    """Return the first page of a report."""
-    groups = trend_groups(report.trends, report.hardware)
-    return FirstPage(
-        figures=list(_figures(report)),
-        changes=list(_changes(report, groups)),
-        units=[_unit_row(group, groups) for group in report.overview.units],
-        money=[part for spend in report.spend for part in _shares(spend)],
-        savings=list(_savings(report)),
-        notes=list(_notes(report)),
-    )
-
-
 # ---- figures
 
 
-def _figures(report: Report) -> Iterator[KeyFigure]:
+def key_figures(report: Report) -> Iterator[KeyFigure]:
+    """Yield the figures at the top: spend, rate, budget, saving and energy."""
     for spend in report.spend:
         yield KeyFigure("Spend", money(spend.total, spend.currency), spend_change(spend))
     for one in report.overview.spending:
@@ -413,7 +330,8 @@ def _largest_savings(report: Report) -> dict[str, Decimal]:
 # ---- changes
 
 
-def _changes(report: Report, groups: Sequence[TrendGroup]) -> Iterator[str]:
+def main_changes(report: Report, groups: Sequence[TrendGroup]) -> Iterator[str]:
+    """Yield what changed and why, one sentence each, the largest first."""
     main = report.overview.change
     if main is not None and main.kind == "drift":
         yield _drift(main)
@@ -456,7 +374,8 @@ def _price(change: ReportedChange, groups: Sequence[TrendGroup]) -> str:
 # ---- cost of a unit
 
 
-def _unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> UnitRow:
+def unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> tuple[str, ...]:
+    """Return name, place, cost now of a model or service, and its changes over period, week and day."""
     unit = group.typical
     basis, currency = unit.tags.get("basis", "probe"), unit.tags.get("currency", "")
     devices = {member.tags.get("device", "") for member in group.members}
@@ -483,13 +402,13 @@ def _unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> UnitRow:
     ]
     if deviating:
         place += f"; {', '.join(deviating)} against their median"
-    return UnitRow(
-        name=unit.name,
-        place=place,
-        cost=cost,
-        period="-" if own is None else _moved(own.moved_pct),
-        week=_moved(group.changed.change_7d_pct),
-        day=_moved(group.changed.change_24h_pct),
+    return (
+        unit.name,
+        place,
+        cost,
+        "-" if own is None else _moved(own.moved_pct),
+        _moved(group.changed.change_7d_pct),
+        _moved(group.changed.change_24h_pct),
     )
 
 
@@ -500,12 +419,12 @@ def _moved(pct: float | None) -> str:
 # ---- where the money goes
 
 
-def _shares(spend: Spend) -> Iterator[SpendPart]:
+def spend_parts(spend: Spend) -> Iterator[tuple[str, str, str]]:
     """Yield the parts of the spend of one currency; they add up to the total."""
 
-    def part(name: str, amount: Decimal) -> SpendPart:
+    def part(name: str, amount: Decimal) -> tuple[str, str, str]:
         of = share(float(amount / spend.total)) if spend.total else "-"
-        return SpendPart(name, money(amount, spend.currency), of)
+        return name, money(amount, spend.currency), of
 
     for use in spend.by_use:
         words = PARTS.get(use.part, use.part)
@@ -513,20 +432,22 @@ def _shares(spend: Spend) -> Iterator[SpendPart]:
     rest = spend.total - total_of([use.cost for use in spend.by_use])
     if rest > 0:
         yield part("devices without a service" if spend.by_use else "all devices", rest)
-    yield SpendPart("total", money(spend.total, spend.currency), "100 %")
+    yield "total", money(spend.total, spend.currency), "100 %"
 
 
-def _savings(report: Report) -> Iterator[str]:
+def main_savings(report: Report) -> Iterator[str]:
+    """Yield the largest savings, one sentence each."""
     found = saving_groups(report.savings)
     for one in found[:MAX_SAVINGS]:
-        yield f"{one.title} saves {one.saving}."
+        yield f"{one.title} saves {one.amount}."
     if len(found) > MAX_SAVINGS:
         yield f"{counted(len(found) - MAX_SAVINGS, 'smaller saving')} in the details."
     if len(found) > 1:
         yield "Savings of workloads on the same devices exclude each other."
 
 
-def _notes(report: Report) -> Iterator[str]:
+def limits_of(report: Report) -> Iterator[str]:
+    """Yield what limits the figures, such as assumed prices."""
     for spend in report.spend:
         if share(spend.coverage) != "100 %":
             yield (

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
-from costprobe.adapters.sensors.messages import EnergyReading, Reaction, Sample, SensorFault
+from costprobe.adapters.sensors.messages import EnergyReading, Power, Reaction, Sample, SensorFault
 from costprobe.core.records import NS_PER_S
 
 # The highest power is this many times the board's highest limit: for some ms a load exceeds it.
@@ -30,7 +29,7 @@ STILL_APART_NS: Final = NS_PER_S // 2
 STANDS_STILL: Final = (
     f"the energy counter did not advance in {STILL_READINGS} readings: power is integrated instead"
 )
-SUSPECT_MAX: Final = 600
+SUSPECT_MAX: Final = 100
 
 POWERS: Final = frozenset({"power_w", "power_instant_w", "power_limit_w"})
 # The lowest and highest value of each field; None: `Bounds.max_w`, or the memory of the device.
@@ -159,20 +158,24 @@ class Bounds:
             total.fall()
             if reading.method == "counter":  # the sensor of the CPUs reports what follows on RAPL
                 self._report("STANDS_STILL", "energy_j", STANDS_STILL)
-        return None if self.counter_is_still else replace(reading, energy_j=energy_j)
+        return None if self.counter_is_still else reading._replace(energy_j=energy_j)
 
-    def powers(self, powers_w: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    def powers(self, powers_w: Sequence[tuple[int, float]]) -> list[Power]:
         """Readings of the power, each (CLOCK_MONOTONIC ns, W), without the impossible ones."""
         admitted = []
         for t_ns, power_w in powers_w:
             if self.admitted({"power_w": power_w}):
-                admitted.append((t_ns, power_w))
+                admitted.append(Power(t_ns, power_w))
             self._stamp(t_ns)
         return admitted
 
     def is_suspect(self, start_ns: int, end_ns: int) -> bool:
         """Whether a reading of power or energy between two CLOCK_MONOTONIC ns was discarded."""
         return any(start_ns <= t_ns <= end_ns for t_ns in self._suspect_ns)
+
+    def suspect_ns(self) -> list[int]:
+        """When readings of power or energy were discarded, in CLOCK_MONOTONIC ns."""
+        return list(self._suspect_ns)
 
     def take_faults(self) -> list[SensorFault]:
         """The faults since the last call."""

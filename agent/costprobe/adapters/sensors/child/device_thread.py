@@ -5,8 +5,8 @@ devices (ctypes releases the interpreter's lock during a call). Samples and the 
 on fixed grids, so that a late one delays no other. Samples of an interval become the fields of
 the `device` series; the busy time of each process is summed from the driver's shares.
 
-A request of the daemon waits for the samples that it needs. After a fault of the device follows
-another try, a wait, or the end of its thread. The slices of a board, such as MIG instances, come
+While the daemon watches the device, its samples are sent as they are taken. After a fault of the
+device follows another try, a wait, or the end of its thread. The slices of a board, such as MIG instances, come
 and go while the child runs; their threads follow.
 """
 
@@ -21,9 +21,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from costprobe.adapters.sensors.child.energy import Metering
-from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor
+from costprobe.adapters.sensors.child.sensor import Sensor
 from costprobe.adapters.sensors.messages import (
-    ActivityLog,
     Backoff,
     CounterMethod,
     Emit,
@@ -34,7 +33,7 @@ from costprobe.adapters.sensors.messages import (
     Sample,
     SensorFault,
     SensorSettings,
-    activity_message,
+    Shares,
     fault_message,
     reading_message,
 )
@@ -220,140 +219,20 @@ class Aggregator:
         )
 
 
-REQUESTS_MAX: Final = 64
-
-# Reads the processes that were busy since a CLOCK_MONOTONIC ns; None if they are unknown.
-UtilByPid = Callable[[int], Mapping[int, float] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """An `energy` or `activity` command."""
-
-    message: Message
-    end_ns: int
-    give_up_ns: int
-
-
-class PendingRequests:
-    """The requests about one device.
-
-    Args:
-        metering: Answers requests for energy.
-        activity: Answers requests for the conditions of a run.
-        util_by_pid_pct: Reads the share of each process since an instant, for the same requests.
-        clock: CLOCK_MONOTONIC.
-        every_ns: Time between the device's samples in ns.
-    """
-
-    def __init__(
-        self,
-        metering: Metering,
-        activity: ActivityLog,
-        util_by_pid_pct: UtilByPid,
-        clock: Clock,
-        every_ns: int,
-    ) -> None:
-        self._metering = metering
-        self._activity = activity
-        self._util_by_pid_pct = util_by_pid_pct
-        self._clock = clock
-        self._wait_max_ns = max(2 * NS_PER_S, 2 * every_ns)
-        self._requests: list[_Request] = []
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._requests)
-
-    @property
-    def give_up_ns(self) -> int:
-        """When the next one is answered with what there is then, in CLOCK_MONOTONIC ns."""
-        return min((request.give_up_ns for request in self._requests), default=NEVER_NS)
-
-    def add(self, message: Message) -> None:
-        """Add a command; one more than REQUESTS_MAX is dropped."""
-        if len(self._requests) < REQUESTS_MAX:
-            give_up_ns = self._clock.monotonic_ns() + self._wait_max_ns
-            self._requests.append(_Request(message, int(message["end_ns"]), give_up_ns))
-
-    def answers(self, *, opened: bool) -> list[Message]:
-        """Remove the requests whose samples are in, or that have waited long enough.
-
-        Args:
-            opened: Whether the device is read, so that more samples follow.
-
-        Returns:
-            Their answers.
-        """
-        answers: list[Message] = []
-        waiting: list[_Request] = []
-        for request in self._requests:
-            answer = self._answer(request, opened=opened)
-            if answer is None:
-                waiting.append(request)
-            else:
-                answers.append(answer)
-        self._requests = waiting
-        return answers
-
-    def _answer(self, request: _Request, *, opened: bool) -> Message | None:
-        is_energy = request.message["cmd"] == "energy"
-        # Conditions come from samples alone; power is also polled between samples.
-        seen_ns = self._metering.history.power_ns if is_energy else self._activity.seen_ns
-        is_late = self._clock.monotonic_ns() >= request.give_up_ns
-        last = not opened or is_late or seen_ns >= request.end_ns
-        if is_energy:
-            return self._metering.answer(request.message, last=last)
-        return self._conditions(request.message) if last else None
-
-    def _conditions(self, message: Message) -> Message:
-        start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
-        util_pct = self._util_by_pid_pct(start_ns)
-        activity = self._activity.between(start_ns, end_ns, message["own_pids"], util_pct)
-        return activity_message(int(message["id"]), activity)
-
-
 MAX_PROCESSES: Final = 256
 
 
-class ProcessTime:
-    """Busy seconds by process and interval; unknown if one sample of the interval is unknown."""
-
-    def __init__(self) -> None:
-        self.seen_ns = 0
-        self._busy_s: dict[int, float] = {}
-        self._is_known = False
-
-    def restart(self, t_ns: int) -> None:
-        """Start again at CLOCK_MONOTONIC t_ns; earlier time counts for no process."""
-        self.seen_ns = t_ns
-        self._busy_s = {}
-        self._is_known = True
-
-    def add(self, t_ns: int, util_pct: Mapping[int, float] | None) -> None:
-        """Add the shares of the time since the last call.
-
-        Args:
-            t_ns: CLOCK_MONOTONIC ns of now.
-            util_pct: Share of the time by process, in percent; None if unknown.
-        """
-        step_s = (t_ns - self.seen_ns) / NS_PER_S
-        self.seen_ns = t_ns
-        if util_pct is None:
-            self._is_known = False
-            return
-        for pid, pct in util_pct.items():
-            if pid in self._busy_s or len(self._busy_s) < MAX_PROCESSES:
-                self._busy_s[pid] = self._busy_s.get(pid, 0.0) + step_s * pct / 100
-            else:
-                # The cost of uncounted time would be allocated to other processes.
-                self._is_known = False
-
-    def close(self) -> dict[int, float] | None:
-        """End the interval; return its seconds by process, None if unknown."""
-        busy_s = self._busy_s if self._is_known else None
-        self._busy_s, self._is_known = {}, True
-        return busy_s
+def busy_by_pid_s(shares: Iterable[Shares]) -> dict[int, float] | None:
+    """Seconds in which each process kept the device busy; None if a part is unknown."""
+    busy_s: dict[int, float] = {}
+    for share in shares:
+        if share.util_pct is None:
+            return None
+        step_s = (share.end_ns - share.start_ns) / NS_PER_S
+        for pid, pct in share.util_pct:
+            busy_s[pid] = busy_s.get(pid, 0.0) + step_s * pct / 100
+    # The cost of uncounted time would be allocated to other processes.
+    return busy_s if len(busy_s) <= MAX_PROCESSES else None
 
 
 REINITS_MAX: Final = 3
@@ -361,64 +240,6 @@ REINITS_MAX: Final = 3
 # slice is tried this often, after this time, before it counts as failed.
 SLICE_RETRIES_MAX: Final = 3
 SLICE_RETRY_NS: Final = 2 * NS_PER_S
-
-
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """What follows a fault.
-
-    Attributes:
-        retry_ns: When the device is discovered again, in CLOCK_MONOTONIC ns; None for never.
-        messages: For the main thread.
-        is_gone: The device does not exist any more.
-    """
-
-    retry_ns: int | None
-    messages: tuple[Message, ...] = ()
-    is_gone: bool = False
-
-
-class Recovery:
-    """Decides on the next step after each fault of a device; a fault that recurs is waited for longer.
-
-    Args:
-        sensor: Reads the device.
-        settings: The shortest and the longest quarantine.
-        clock: CLOCK_MONOTONIC.
-    """
-
-    def __init__(self, sensor: Sensor, settings: SensorSettings, clock: Clock) -> None:
-        self._sensor = sensor
-        self._clock = clock
-        first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
-        self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
-        self._reinits = 0
-        self._slice_retries = 0
-
-    def worked(self) -> None:
-        """Note that the device was sampled."""
-        self._reinits = self._slice_retries = 0
-
-    def after(self, fault: SensorFault) -> NextStep:
-        """Return what follows a fault that ended sampling."""
-        name, now_ns = self._sensor.name, self._clock.monotonic_ns()
-        if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
-            self._reinits += 1
-            return NextStep(now_ns)
-        if fault.reaction is Reaction.GONE:
-            return NextStep(None, ({"type": "gone", "sensor": self._sensor},), is_gone=True)
-        if fault.reaction in (Reaction.REINIT, Reaction.RESTART):
-            restart = SensorFault(fault.call, fault.code, Reaction.RESTART, fault.detail)
-            messages = (fault_message(name, restart), {"type": "restart", "device": name})
-            return NextStep(None, messages)
-        if self._sensor.parent and self._slice_retries < SLICE_RETRIES_MAX:
-            self._slice_retries += 1
-            relist = {"type": "relist", "device": self._sensor.parent}
-            return NextStep(now_ns + SLICE_RETRY_NS, (relist,))
-        wait_s = self._backoff.next_s(now_ns)
-        quarantined = SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
-        message = fault_message(name, quarantined, retry_after_s=wait_s)
-        return NextStep(now_ns + int(wait_s * NS_PER_S), (message,))
 
 
 def next_on_grid(start_ns: int, every_ns: int, now_ns: int) -> int:
@@ -466,49 +287,6 @@ class SampleGrid:
 
 # A board may be repartitioned at any time.
 SLICES_EVERY_NS: Final = 60 * NS_PER_S
-
-
-class SliceWatch:
-    """Finds the slices of a board, and reports them to the main thread, which keeps their workers.
-
-    Args:
-        sensor: Reads the board.
-        clock: CLOCK_MONOTONIC.
-        emit: Takes messages for the main thread.
-    """
-
-    def __init__(self, sensor: Sensor, clock: Clock, emit: Emit) -> None:
-        self._sensor = sensor
-        self._clock = clock
-        self._emit = emit
-        self._found_ns = 0
-        self._names: frozenset[str] | None = None
-
-    def is_due(self, now_ns: int) -> bool:
-        """Return whether the slices were found long ago.
-
-        Args:
-            now_ns: CLOCK_MONOTONIC ns.
-        """
-        return now_ns - self._found_ns >= SLICES_EVERY_NS
-
-    def forget(self) -> None:
-        """Report the slices after the next `find`, even if they are the same."""
-        self._names = None
-
-    def find(self) -> None:
-        """Find the slices, and report them if they changed; a slice has none.
-
-        Raises:
-            SensorFault: The driver failed.
-        """
-        self._found_ns = self._clock.monotonic_ns()
-        if self._sensor.parent or (slices := self._sensor.slices()) is None:
-            return
-        names = frozenset(sensor.name for sensor in slices)
-        if names != self._names:
-            self._names = names
-            self._emit({"type": "slices", "device": self._sensor.name, "sensors": slices})
 
 
 INBOX_MAX: Final = 64
@@ -566,26 +344,26 @@ class DeviceWorker:
         every_ns = int(settings.every_s * NS_PER_S)
         self._grid = SampleGrid(start_ns, every_ns, int(settings.aggregate_s * NS_PER_S))
         self._retry_ns = clock.monotonic_ns() + int((retry_after_s or 0) * NS_PER_S)
-        self._recovery = Recovery(sensor, settings, clock)
+        first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
+        self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
+        # Tries in a row without a sample.
+        self._reinits = self._slice_retries = 0
         self._suspended_ns = suspended_ns(clock)
         # The device is not discovered again.
         self._ended = False
         # The next sample starts an interval, and ends none.
         self._fresh = True
-        self._metering = Metering(
-            sensor, clock, emit, every_ns, settings.selftest_s, self._start_scope
-        )
+        self._metering = Metering(sensor, clock, emit, settings.selftest_s, self._start_scope)
         self._scope: EnergyScope = sensor.energy_scope
         # CLOCK_MONOTONIC ns after the end of the interval before.
         self._closed_ns = 0
-        self._slices = SliceWatch(sensor, clock, emit)
-        self._activity = ActivityLog(every_ns)
+        # The slices of a board that were reported, and when they were found.
+        self._slice_names: frozenset[str] | None = None
+        self._slices_ns = 0
         self._aggregator = Aggregator(sensor.name)
-        self._requests = PendingRequests(
-            self._metering, self._activity, self._read_util_by_pid_pct, clock, every_ns
-        )
-        self._watched_until_ns = 0
-        self._process_time = ProcessTime() if settings.processes else None
+        # CLOCK_MONOTONIC ns up to which the processes' shares were read.
+        self._shares_ns = 0
+        self._shares: list[Shares] | None = [] if settings.processes else None
 
     def start(self) -> None:
         """Start the device's thread."""
@@ -616,12 +394,10 @@ class DeviceWorker:
     def next_wake_ns(self) -> int:
         """When `step` has something to do, in CLOCK_MONOTONIC ns."""
         if self._ended:
-            wake_ns = self._clock.monotonic_ns() + NS_PER_S
-        elif self.opened:
-            wake_ns = min(self._grid.sample_ns, self._metering.wake_ns)
-        else:
-            wake_ns = self._retry_ns
-        return min(wake_ns, self._requests.give_up_ns)
+            return self._clock.monotonic_ns() + NS_PER_S
+        if self.opened:
+            return min(self._grid.sample_ns, self._metering.wake_ns)
+        return self._retry_ns
 
     def step(self) -> None:
         """Do what is due next."""
@@ -633,8 +409,6 @@ class DeviceWorker:
             self._guard(self._sample)
         elif (visit := self._metering.due(now_ns)) is not None:
             self._guard(visit)
-        if self._requests:
-            self._answer()
 
     def command(self, message: Message) -> None:
         """Execute a command of the daemon that concerns this device."""
@@ -643,25 +417,30 @@ class DeviceWorker:
                 self._metering.mark()
             case "watch":
                 self._watch(int(message["until_ns"]))
-            case "energy" | "activity":
-                self._requests.add(message)
-                self._answer()
             case "flush":
                 self._close_interval(None)
                 self._emit({"type": "flushed", "device": self.sensor.name})
             case "slices" if self.opened:
-                self._slices.forget()
-                self._guard(self._slices.find)
+                self._slice_names = None
+                self._guard(self._find_slices)
             case "end":
                 self._retire()
                 self._ended = self._is_gone = True
 
     def _watch(self, until_ns: int) -> None:
         """Read every metric at every sample until an instant, and once now."""
-        is_new = self._watched_until_ns <= self._clock.monotonic_ns() < until_ns
-        self._watched_until_ns = until_ns
+        metering = self._metering
+        is_new = metering.watched_until_ns <= self._clock.monotonic_ns() < until_ns
+        metering.watched_until_ns = until_ns
         if is_new and self.opened:
-            self._guard(lambda: self._activity.add(self._read()))
+            self._guard(self._sample_between)
+
+    def _sample_between(self) -> None:
+        """Take a sample that is part of no row."""
+        sample = self._read()
+        self._metering.readings.samples.append(sample._replace(counter=None))
+        self._read_shares(sample.t_ns)
+        self._emit(self._metering.message())
 
     def _guard(self, action: Callable[[], Any]) -> None:
         """Run driver calls under a deadline and react to their faults; the only place that does."""
@@ -687,15 +466,28 @@ class DeviceWorker:
         self._grid.begin(self._clock.monotonic_ns())
         self.opened = True
         self._metering.opened(device)
-        self._slices.forget()
+        self._slice_names = None
         self._emit({"type": "device", "device": asdict(device)})
-        self._slices.find()
+        self._find_slices()
+
+    def _find_slices(self) -> None:
+        """Find the slices of a board, and report them if they changed; a slice has none.
+
+        The main thread keeps their workers.
+        """
+        self._slices_ns = self._clock.monotonic_ns()
+        if self.sensor.parent or (slices := self.sensor.slices()) is None:
+            return
+        names = frozenset(sensor.name for sensor in slices)
+        if names != self._slice_names:
+            self._slice_names = names
+            self._emit({"type": "slices", "device": self.sensor.name, "sensors": slices})
 
     def _sample(self) -> None:
         """Take a sample, and do everything that is due with it."""
         due_ns, closes = self._grid.sample_ns, self._grid.closes_row
-        is_full = closes or self._fresh or bool(self._requests) or due_ns < self._watched_until_ns
-        sample = self._read(quick=not is_full)
+        is_watched = due_ns < self._metering.watched_until_ns
+        sample = self._read(quick=not (closes or self._fresh or is_watched))
         if self._was_suspended():
             # What the counters advanced meanwhile is not of this interval, nor of any window.
             self._close_interval(None)
@@ -705,14 +497,20 @@ class DeviceWorker:
             self._aggregator.restart(sample.counter or self._series_counter())
             self._fresh = False
             self._scope = self.sensor.energy_scope
-            if self._process_time is not None:
-                self._process_time.restart(sample.t_ns)
-        self._record(sample)
+            self._shares_ns = sample.t_ns
+            if self._shares is not None:
+                self._shares.clear()
+        self._aggregator.add(sample)
+        self._metering.record(sample)
+        if is_watched or self._shares is not None:
+            self._read_shares(sample.t_ns)
         if closes:
             self._close_interval(sample.counter or self._series_counter())
-        if self._slices.is_due(due_ns):
-            self._slices.find()
-        self._recovery.worked()
+        if is_watched:
+            self._emit(self._metering.message())
+        if due_ns - self._slices_ns >= SLICES_EVERY_NS:
+            self._find_slices()
+        self._reinits = self._slice_retries = 0
         self.sampled_ns = now_ns = self._clock.monotonic_ns()
         self._grid.advance(now_ns)
 
@@ -724,13 +522,14 @@ class DeviceWorker:
         before_ns, self._suspended_ns = self._suspended_ns, suspended_ns(self._clock)
         return self._suspended_ns - before_ns > SUSPENSION_NS
 
-    def _record(self, sample: Sample) -> None:
-        self._aggregator.add(sample)
-        self._activity.add(sample)
-        self._metering.record(sample)
-        if self._process_time is not None:
-            shares = self.sensor.util_by_pid_pct(self._process_time.seen_ns)
-            self._process_time.add(sample.t_ns, shares)
+    def _read_shares(self, t_ns: int) -> None:
+        """Read how busy each process kept the device since the last call."""
+        since_ns, self._shares_ns = self._shares_ns, t_ns
+        util_pct = self.sensor.util_by_pid_pct(since_ns)
+        share = Shares(since_ns, t_ns, None if util_pct is None else [*util_pct.items()])
+        self._metering.readings.shares.append(share)
+        if self._shares is not None:
+            self._shares.append(share)
 
     def _start_scope(self, counter: EnergyReading) -> None:
         """Start again with power and energy of another scope than so far."""
@@ -744,34 +543,40 @@ class DeviceWorker:
     def _close_interval(self, counter: EnergyReading | None) -> None:
         scope = "device" if self._metering.is_slice else self._scope
         now_ns = self._clock.monotonic_ns()
-        suspect = self._metering.history.suspect
+        suspect = self._metering.readings.suspect
         if self.sensor.bounds.is_suspect(self._closed_ns, now_ns):
             suspect = True
         self._closed_ns = now_ns + 1
         reading = self._aggregator.close(counter, suspect=suspect, scope=scope)
-        if reading is not None and self._process_time is not None:
-            reading = replace(reading, busy_by_pid_s=self._process_time.close())
+        if reading is not None and self._shares is not None:
+            reading = replace(reading, busy_by_pid_s=busy_by_pid_s(self._shares))
+            self._shares.clear()
         if reading is not None:
             self._emit(reading_message(reading))
 
-    def _answer(self) -> None:
-        for answer in self._requests.answers(opened=self.opened):
-            self._emit(answer)
-
-    def _read_util_by_pid_pct(self, since_ns: int) -> Mapping[int, float] | None:
-        found: list[Mapping[int, float] | None] = []
-        if self.opened:
-            self._guard(lambda: found.append(self.sensor.util_by_pid_pct(since_ns)))
-        return found[0] if found else None
-
     def _react(self, fault: SensorFault) -> None:
+        """Try again, wait, or end after a fault; one that recurs is waited for longer."""
         self._retire()
-        step = self._recovery.after(fault)
-        self._ended |= step.retry_ns is None
-        self._is_gone |= step.is_gone
-        self._retry_ns = step.retry_ns or 0
-        for message in step.messages:
-            self._emit(message)
+        name, now_ns = self.sensor.name, self._clock.monotonic_ns()
+        if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
+            self._reinits += 1
+            self._retry_ns = now_ns
+        elif fault.reaction is Reaction.GONE:
+            self._ended = self._is_gone = True
+            self._emit({"type": "gone", "sensor": self.sensor})
+        elif fault.reaction in (Reaction.REINIT, Reaction.RESTART):
+            self._ended = True
+            self._emit(fault_message(name, fault.with_reaction(Reaction.RESTART)))
+            self._emit({"type": "restart", "device": name})
+        elif self.sensor.parent and self._slice_retries < SLICE_RETRIES_MAX:
+            self._slice_retries += 1
+            self._retry_ns = now_ns + SLICE_RETRY_NS
+            self._emit({"type": "relist", "device": self.sensor.parent})
+        else:
+            wait_s = self._backoff.next_s(now_ns)
+            self._retry_ns = now_ns + int(wait_s * NS_PER_S)
+            quarantined = fault.with_reaction(Reaction.QUARANTINE)
+            self._emit(fault_message(name, quarantined, retry_after_s=wait_s))
 
     def _retire(self) -> None:
         """End the interval early: nothing is counted across the time without the device."""

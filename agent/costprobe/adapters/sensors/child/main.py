@@ -20,15 +20,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker, WorkerPool
 from costprobe.adapters.sensors.child.kinds import SENSORS
-from costprobe.adapters.sensors.child.sensor import Sensor, SensorContext, SensorTable
+from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor, SensorContext, SensorTable
 from costprobe.adapters.sensors.messages import (
-    UNKNOWN,
-    Absent,
     Backoff,
     Emit,
     LineSplitter,
@@ -37,10 +34,8 @@ from costprobe.adapters.sensors.messages import (
     Reaction,
     SensorFault,
     SensorSettings,
-    activity_message,
     decode,
     encode,
-    energy_message,
     fault_message,
     parse_command,
     parse_settings,
@@ -53,22 +48,11 @@ RETRY_FIRST_S: Final = 2.0
 RETRY_RESET_S: Final = 600.0
 
 
-@dataclass(slots=True)
-class _Vendor:
-    """The state of one vendor: when it is searched again, in CLOCK_MONOTONIC ns, and its fault."""
-
-    backoff: Backoff
-    retry_ns: int | None = 0
-    began_ns: int | None = None
-    is_reported: bool = False
-    fault: SensorFault | None = None
-
-
 class DriverSearch:
     """Calls the factories of the vendors, in their order, until each has returned its devices.
 
-    What is found is passed on as a message of type `found`. A factory that hangs is reported and
-    left behind in its thread; the vendors after it are searched by another one.
+    What is found is passed on as a message of type `found`. Each call has a thread: one that hangs is
+    reported, and the vendors after it are searched meanwhile.
 
     Args:
         table: The table of sensors.
@@ -78,6 +62,7 @@ class DriverSearch:
 
     Attributes:
         versions: Versions of the drivers, by name.
+        faults: The reason for each vendor whose devices are unknown.
     """
 
     def __init__(
@@ -88,118 +73,85 @@ class DriverSearch:
         emit: Emit,
     ) -> None:
         self.versions: dict[str, str] = {}
+        self.faults: dict[str, str] = {}
         self._table = table
         self._settings = settings
         self._clock = clock
         self._emit = emit
         self._found: dict[str, Sensor] = {}
-        self._report_ns = int(settings.report_s * NS_PER_S)
         last_s = settings.quarantine_first_s
-        self._vendors = {
-            name: _Vendor(Backoff(min(RETRY_FIRST_S, last_s), last_s, RETRY_RESET_S))
-            for name in table
+        self._backoffs = {
+            name: Backoff(min(RETRY_FIRST_S, last_s), last_s, RETRY_RESET_S) for name in table
         }
-        self._thread: threading.Thread | None = None
+        # CLOCK_MONOTONIC ns at which each vendor is searched again, and at which a call began.
+        self._due_ns = dict.fromkeys(table, 0)
+        self._began_ns: dict[str, int] = {}
+        self._hanging: set[str] = set()
 
-    def step(self) -> None:
-        """Search the vendors that are due, and report one that hangs; called by one thread, often."""
+    def step(self) -> bool:
+        """Search the next vendor that is due, and report one that hangs; called by one thread, often.
+
+        Returns:
+            Whether every vendor was searched, failed, or was reported as hanging.
+        """
         now_ns = self._clock.monotonic_ns()
-        for name, vendor in self._vendors.items():
-            began_ns = vendor.began_ns
-            if began_ns is None or vendor.is_reported or now_ns - began_ns < self._report_ns:
+        for name in self._table:
+            began_ns = self._began_ns.get(name)
+            if began_ns is None and now_ns >= self._due_ns[name]:
+                self._began_ns[name] = now_ns
+                threading.Thread(target=self._search, args=(name,), name=name, daemon=True).start()
+                return False
+            if began_ns is None or name in self._hanging:
                 continue
-            vendor.is_reported = True
             waited_s = (now_ns - began_ns) / NS_PER_S
+            if waited_s < self._settings.report_s:
+                return False
+            self._hanging.add(name)
             detail = f"it has not returned for {waited_s:.1f} s; `dmesg` may show why"
             call = f"initialization of the {name} driver"
-            self._fail(vendor, SensorFault(call, "DEADLINE", Reaction.TRANSIENT, detail))
-            # The thread ends whenever the call returns.
-            self._thread = None
-        if self._thread is None and self._due(now_ns):
-            self._thread = threading.Thread(target=self._search, name="drivers", daemon=True)
-            self._thread.start()
-
-    def is_settled(self) -> bool:
-        """Whether every vendor was searched, failed, or was reported as hanging."""
-        return self._thread is None and not self._due(self._clock.monotonic_ns())
+            self._fail(name, SensorFault(call, "DEADLINE", Reaction.TRANSIENT, detail))
+        return True
 
     def hanging_ns(self, now_ns: int) -> int:
         """For how long a factory has not returned, in ns; 0 if none is running."""
-        began = [
-            vendor.began_ns for vendor in self._vendors.values() if vendor.began_ns is not None
-        ]
-        return now_ns - min(began, default=now_ns)
+        return now_ns - min([*self._began_ns.values()], default=now_ns)
 
-    def faults(self) -> dict[str, str]:
-        """The reason for each vendor whose devices are unknown."""
-        return {
-            name: str(vendor.fault)
-            for name, vendor in self._vendors.items()
-            if vendor.fault is not None
-        }
-
-    def _due(self, now_ns: int) -> list[str]:
-        return [
-            name
-            for name, vendor in self._vendors.items()
-            if vendor.began_ns is None and vendor.retry_ns is not None and now_ns >= vendor.retry_ns
-        ]
-
-    def _search(self) -> None:
-        this = threading.current_thread()
-        for name in self._due(self._clock.monotonic_ns()):
-            self._search_vendor(name)
-            if self._thread is not this:
-                return  # it hung, and another thread took over
-        self._thread = None
-
-    def _search_vendor(self, name: str) -> None:
-        vendor, faults = self._vendors[name], list[SensorFault]()
+    def _search(self, name: str) -> None:
+        reported: list[SensorFault] = []
 
         def report(device: str, fault: SensorFault) -> None:
             self._emit(fault_message(device or None, fault))
-            faults.append(fault)
+            reported.append(fault)
 
-        vendor.began_ns = self._clock.monotonic_ns()
-        is_complete = not self.faults()
+        found = tuple(self._found.values())
         context = SensorContext(
-            self._settings,
-            self._clock,
-            report,
-            tuple(self._found.values()),
-            self.versions,
-            is_complete,
+            self._settings, self._clock, report, found, self.versions, is_complete=not self.faults
         )
         sensors: Sequence[Sensor] = ()
+        wait_s = self._settings.quarantine_first_s
         try:
             sensors = list(self._table[name](context))
-        except SensorFault as fault:
-            self._fail(vendor, fault)
+            self.faults = {other: why for other, why in self.faults.items() if other != name}
         except Exception as error:  # noqa: BLE001 - an error of one vendor must not end the search
             detail = f"{type(error).__name__}: {error}"
-            self._fail(vendor, SensorFault(name, "FAILED", Reaction.TRANSIENT, detail))
-        else:
-            vendor.fault = None
-        vendor.retry_ns = self._next_ns(vendor, is_done=bool(sensors) and not faults)
-        vendor.began_ns, vendor.is_reported = None, False
+            unexpected = SensorFault(name, "FAILED", Reaction.TRANSIENT, detail)
+            self._fail(name, error if isinstance(error, SensorFault) else unexpected)
+            wait_s = self._backoffs[name].next_s(self._clock.monotonic_ns())
+        # A driver may be loaded late, or again in an upgrade.
+        is_done = bool(sensors) and not reported
+        due_ns = self._clock.monotonic_ns() + int(wait_s * NS_PER_S)
+        self._due_ns[name] = NEVER_NS if is_done else due_ns
         if sensors:
             self._found.update((sensor.name, sensor) for sensor in sensors)
             self._emit({"type": "found", "sensors": sensors})
+        self._hanging.discard(name)
+        del self._began_ns[name]
 
-    def _fail(self, vendor: _Vendor, fault: SensorFault) -> None:
-        vendor.fault = fault
+    def _fail(self, name: str, fault: SensorFault) -> None:
+        self.faults = {**self.faults, name: str(fault)}
         self._emit(fault_message(None, fault))
         if fault.reaction is Reaction.RESTART:
             self._emit({"type": "restart", "device": None})
-
-    def _next_ns(self, vendor: _Vendor, *, is_done: bool) -> int | None:
-        """When a vendor is searched again: a driver may be loaded late, or again in an upgrade."""
-        if is_done:
-            return None
-        now_ns, wait_s = self._clock.monotonic_ns(), self._settings.quarantine_first_s
-        if vendor.fault is not None:
-            wait_s = vendor.backoff.next_s(now_ns)
-        return now_ns + int(wait_s * NS_PER_S)
 
 
 # A check that is later than expected by this, in s, follows a stop of the process (SIGSTOP, a frozen
@@ -223,26 +175,25 @@ class HangWatch:
         self._stop_end_ns = 0
         self._stop_ns = 0
 
-    def hung(self, workers: Iterable[DeviceWorker]) -> tuple[str, SensorFault] | None:
-        """Return the device whose call hangs longest, others may only wait for its lock, with the fault."""
+    def hung(self, workers: Iterable[DeviceWorker]) -> list[tuple[str, SensorFault]]:
+        """Return the devices whose calls hang, the longest first, each with its fault."""
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._checked_ns > self._late_ns:
             self._stop_end_ns, self._stop_ns = now_ns, now_ns - self._checked_ns
         self._checked_ns = now_ns
         visits = [(worker.visit, worker.sensor) for worker in workers]
-        hung = [
+        hung = sorted(
             (visit.began_ns, sensor.name, sensor.call)
             for visit, sensor in visits
             if visit is not None and now_ns > visit.deadline_ns + self.stopped_ns(visit.began_ns)
-        ]
-        if not hung:
-            return None
-        began_ns, device, call = min(hung)
-        detail = (
-            f"the call has not returned for {(now_ns - began_ns) / NS_PER_S:.1f} s;"
-            " `dmesg` may show why (Xid messages)"
         )
-        return device, SensorFault(call, "DEADLINE", Reaction.RESTART, detail)
+        faults = []
+        for began_ns, device, call in hung:
+            waited_s = (now_ns - began_ns) / NS_PER_S
+            detail = f"the call has not returned for {waited_s:.1f} s; `dmesg` may show why"
+            fault = SensorFault(call, "DEADLINE", Reaction.RESTART, f"{detail} (Xid messages)")
+            faults.append((device, fault))
+        return faults
 
     def stopped_ns(self, since_ns: int) -> int:
         """Return for how long the process was stopped since an instant, in ns."""
@@ -362,11 +313,11 @@ class SensorChild:
         devices: list[Message] = []
         until_ns = self._clock.monotonic_ns() + int(self._settings.report_s * NS_PER_S)
         while True:
-            self._search_drivers()
+            is_searched = self._search_drivers()
             # Read before the messages: a settled device's message is among them.
             workers = list(self._workers.values())
             unsettled = [worker for worker in workers if not worker.settled]
-            is_settled = self._search.is_settled() and not unsettled
+            is_settled = is_searched and not unsettled
             messages = self._writer.gather(0.0 if is_settled else 0.02)
             devices += [message["device"] for message in messages if message["type"] == "device"]
             self._pass_on([message for message in messages if message["type"] != "device"])
@@ -387,13 +338,14 @@ class SensorChild:
         fault = SensorFault(sensor.call, "SLOW", Reaction.TRANSIENT, detail)
         return fault_message(sensor.name, fault)
 
-    def _search_drivers(self) -> None:
-        """Search for devices where that is due, and report which drivers fail."""
-        self._search.step()
+    def _search_drivers(self) -> bool:
+        """Search for devices where that is due, and report which drivers fail; True once all are known."""
+        is_searched = self._search.step()
         self._report_drivers()
+        return is_searched
 
     def _report_drivers(self) -> None:
-        faults = self._search.faults()
+        faults = self._search.faults
         if faults != self._driver_faults:
             self._driver_faults = faults
             self._writer.write({"type": "drivers", "faults": faults})
@@ -419,7 +371,7 @@ class SensorChild:
         self._exit_if_hung()
         self._search_drivers()
         if self._restart_ns is not None and self._clock.monotonic_ns() >= self._restart_ns:
-            self._exit("library_mismatch", None)
+            self._exit("library_mismatch")
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
         """Write the messages that are for the daemon, then act on those that are for this thread."""
@@ -427,7 +379,7 @@ class SensorChild:
         for message in messages:
             match message["type"]:
                 case "stop":
-                    self._exit("stop", None)
+                    self._exit("stop")
                 case "restart":
                     self._restart(message["device"])
                 case "found":
@@ -450,18 +402,11 @@ class SensorChild:
         return message["type"] not in INTERNAL and not is_stale
 
     def _command(self, command: Message) -> None:
-        """Pass a command to its device; reject it if the device cannot accept it."""
+        """Pass a command to its device, if there is one."""
         if command["cmd"] == "stop":
             self._writer.put({"type": "stop"})
-            return
-        worker = self._workers.get(str(command["device"]))
-        if worker is not None and worker.offer(command):
-            return
-        reason = "no such device" if worker is None else "too many requests at once"
-        if command["cmd"] == "energy":
-            self._writer.put(energy_message(int(command["id"]), Absent(reason)))
-        elif command["cmd"] == "activity":
-            self._writer.put(activity_message(int(command["id"]), UNKNOWN))
+        elif (worker := self._workers.get(str(command["device"]))) is not None:
+            worker.offer(command)
 
     def _heartbeat(self) -> Message:
         self._heartbeat_ns = now_ns = self._clock.monotonic_ns()
@@ -486,7 +431,7 @@ class SensorChild:
         """
         self._report_drivers()
         if device is not None or not self._has_devices():
-            self._exit("library_mismatch", device)
+            self._exit("library_mismatch", *filter(None, [device]))
         wait_ns = int(self._settings.quarantine_first_s * NS_PER_S)
         self._restart_ns = self._clock.monotonic_ns() + wait_ns
 
@@ -495,18 +440,17 @@ class SensorChild:
 
     def _exit_if_hung(self) -> None:
         """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
-        if (hung := self._hang_watch.hung(self._workers.values())) is not None:
-            device, fault = hung
-            self._writer.write(fault_message(device, fault))
-            self._exit("hung", device)
+        if hung := self._hang_watch.hung(self._workers.values()):
+            self._writer.write(*(fault_message(device, fault) for device, fault in hung))
+            self._exit("hung", *(device for device, _ in hung))
         now_ns = self._clock.monotonic_ns()
         hanging_ns = self._search.hanging_ns(now_ns)
         patience_s = self._settings.startup_s * (HUNG_DRIVER_STARTUPS if self._has_devices() else 1)
         stopped_ns = self._hang_watch.stopped_ns(now_ns - hanging_ns)
         if hanging_ns - stopped_ns > patience_s * NS_PER_S:
-            self._exit("hung", None)
+            self._exit("hung")
 
-    def _exit(self, reason: str, device: str | None) -> NoReturn:
+    def _exit(self, reason: str, *devices: str) -> NoReturn:
         """Write the incomplete intervals of the devices and the reason, and end the process."""
         until_ns = self._clock.monotonic_ns() + int(FLUSH_WAIT_S * NS_PER_S)
         flushing = {
@@ -520,7 +464,7 @@ class SensorChild:
                 *(message for message in messages if message["type"] not in INTERNAL)
             )
             flushing -= {message["device"] for message in messages if message["type"] == "flushed"}
-        self._writer.write({"type": "exit", "reason": reason, "device": device})
+        self._writer.write({"type": "exit", "reason": reason, "devices": devices})
         os._exit(0)
 
     def _read_commands(self) -> NoReturn:

@@ -15,12 +15,10 @@ A MIG device is a compute instance on a board in MIG mode.
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pynvml
 
@@ -251,35 +249,32 @@ MODULE_LEAST_W: Final = 5.0
 SAME_COUNTER_J: Final = 300.0
 
 
-class FieldReader:
-    """Reads field values, each of a scope, into memory of its own.
+def read_fields(
+    call: Call, handle: object, *fields: tuple[int, int]
+) -> tuple[list[float | None], int]:
+    """Read field values, each of a scope.
 
     Args:
+        call: Calls NVML.
+        handle: The device.
         fields: Pairs of a field's id and its scope.
+
+    Returns:
+        Each value in W or J, None where the driver has none; and the last code that is an error.
+
+    Raises:
+        SensorFault: The call failed.
     """
-
-    def __init__(self, fields: Sequence[tuple[int, int]]) -> None:
-        self._memory = (pynvml.c_nvmlFieldValue_t * len(fields))()
-        self._fields = tuple(self._memory)
-        for field, (field_id, scope) in zip(self._fields, fields, strict=True):
-            field.fieldId, field.scopeId = field_id, scope
-        self._values = tuple(field.value for field in self._fields)
-        self.worst_code = 0
-
-    def read(self, call: Call, handle: object) -> list[float | None]:
-        """Return each value in W or J; None where the driver has none.
-
-        Raises:
-            SensorFault: The call failed.
-        """
-        call("nvmlDeviceGetFieldValues", handle, self._memory)
-        values: list[float | None] = []
-        self.worst_code = 0
-        for field, value in zip(self._fields, self._values, strict=True):
-            code = number(field, "nvmlReturn")
-            self.worst_code = code or self.worst_code
-            values.append(value_of(number(field, "valueType"), code, value.ullVal))
-        return values
+    memory = (pynvml.c_nvmlFieldValue_t * len(fields))()
+    for value, (field_id, scope) in zip(memory, fields, strict=True):
+        value.fieldId, value.scopeId = field_id, scope
+    call("nvmlDeviceGetFieldValues", handle, memory)
+    codes = [number(value, "nvmlReturn") for value in memory]
+    values = [
+        value_of(number(value, "valueType"), code, value.value.ullVal)
+        for value, code in zip(memory, codes, strict=True)
+    ]
+    return values, next(filter(None, reversed(codes)), 0)
 
 
 def value_of(value_type: int, code: int, value: int) -> float | None:
@@ -292,30 +287,16 @@ def value_of(value_type: int, code: int, value: int) -> float | None:
     return None if not milli else milli / 1000
 
 
-class PowerFields:
-    """Power by NVML's field values; each device has its own memory for them.
-
-    Args:
-        scope: NVML_POWER_SCOPE_* of the fields.
-    """
-
-    def __init__(self, scope: int) -> None:
-        self._reader = FieldReader([(FIELD_POWER_AVERAGE, scope), (FIELD_POWER_INSTANT, scope)])
-
-    def __call__(self, call: Call, handle: object) -> Values:
-        """Return the power in W.
-
-        Raises:
-            SensorFault: The call failed, or the driver has neither field.
-        """
-        average_w, instant_w = self._reader.read(call, handle)
-        if average_w is None and instant_w is None:
-            raise fault_of("nvmlDeviceGetFieldValues", self._reader.worst_code or NOT_SUPPORTED)
-        return {
-            "power_w": instant_w if average_w is None else average_w,
-            "power_instant_w": average_w if instant_w is None else instant_w,
-            "is_averaged": average_w is not None,
-        }
+def _power_fields(scope: int, call: Call, handle: object) -> Values:
+    """The power of a scope in W; a fault where the driver has neither field."""
+    fields = ((FIELD_POWER_AVERAGE, scope), (FIELD_POWER_INSTANT, scope))
+    (average_w, instant_w), code = read_fields(call, handle, *fields)
+    if average_w is None and instant_w is None:
+        raise fault_of("nvmlDeviceGetFieldValues", code or NOT_SUPPORTED)
+    return {
+        "power_w": instant_w if average_w is None else average_w,
+        "power_instant_w": average_w if instant_w is None else instant_w,
+    }
 
 
 def _power_usage(call: Call, handle: object) -> Values:
@@ -324,13 +305,18 @@ def _power_usage(call: Call, handle: object) -> Values:
     return {"power_w": watts, "power_instant_w": watts}
 
 
-def _read_total_j(call: Call, handle: object) -> float | None:
-    total_mj = known(call("nvmlDeviceGetTotalEnergyConsumption", handle), bits=64)
-    return None if total_mj is None else total_mj / 1000
+def _counter_j(scope: int | None, call: Call, handle: object) -> float | None:
+    """The energy counter of a scope, or the one that has none, in J."""
+    if scope is None:
+        total_mj = known(call("nvmlDeviceGetTotalEnergyConsumption", handle), bits=64)
+        return None if total_mj is None else total_mj / 1000
+    (energy_j,), code = read_fields(call, handle, (FIELD_ENERGY, scope))
+    if code:
+        raise fault_of("nvmlDeviceGetFieldValues", code)
+    return energy_j
 
 
-@dataclass(frozen=True, slots=True)
-class PowerScope:
+class PowerScope(NamedTuple):
     """What of a board power and energy are read of.
 
     Attributes:
@@ -342,25 +328,6 @@ class PowerScope:
     covers: EnergyScope
     power_scope: int
     energy_scope: int | None = None
-
-    def power_ways(self) -> list[Way]:
-        """The ways to read power, best first."""
-        fields = PowerFields(self.power_scope)
-        return [fields, _power_usage] if self.power_scope == SCOPE_GPU else [fields]
-
-    def counter(self) -> Callable[[Call, object], float | None]:
-        """A function that reads the energy counter in J."""
-        if self.energy_scope is None:
-            return _read_total_j
-        reader = FieldReader([(FIELD_ENERGY, self.energy_scope)])
-
-        def read_field_j(call: Call, handle: object) -> float | None:
-            (energy_j,) = reader.read(call, handle)
-            if reader.worst_code:
-                raise fault_of("nvmlDeviceGetFieldValues", reader.worst_code)
-            return energy_j
-
-        return read_field_j
 
 
 # A board that is no module has one scope, and counters without one.
@@ -379,9 +346,7 @@ def scopes_of(call: Call, handle: object) -> list[PowerScope]:
     """
     fields = (FIELD_POWER_INSTANT, FIELD_POWER_AVERAGE, FIELD_ENERGY)
     scopes = (SCOPE_GPU, SCOPE_MODULE)
-    powers = FieldReader([(field, scope) for field in fields for scope in scopes]).read(
-        call, handle
-    )
+    powers, _ = read_fields(call, handle, *((field, scope) for field in fields for scope in scopes))
     gpu_w, module_w = powers[0] or powers[2], powers[1] or powers[3]
     gpu_j, module_j = powers[4:]
     if module_w is None or module_w - (gpu_w or 0.0) < MODULE_LEAST_W:
@@ -425,21 +390,21 @@ UNNAMED: Final = "NVIDIA GPU"
 PIDS: Final = ("compute_pids", "mps_pids")
 
 
-class NvmlDevice(Sensor):
-    """A device on a board that NVML finds by its index.
+class NvidiaSensor(Sensor):
+    """One GPU, a whole board that NVML finds by its index.
 
     Args:
-        name: Name of the device.
         index: NVML index of the board.
         library: The process's NVML, initialized.
         clock: Clock of the readings.
         report: Called once with each fault that does not end a sample.
+        name: Name of the device, if it is a part of the board.
     """
 
     def __init__(
-        self, name: str, index: int, library: Library, clock: Clock, report: Report
+        self, index: int, library: Library, clock: Clock, report: Report, name: str = ""
     ) -> None:
-        super().__init__(name)
+        super().__init__(name or f"gpu{index}")
         self._index = index
         self._library = library
         self._clock = clock
@@ -456,6 +421,7 @@ class NvmlDevice(Sensor):
         self._throttle = ThrottleClock()
         self._listed = ListedProcesses()
         self._samples_seen_us = 0
+        self._is_divided: bool | None = None
         self._scopes: list[PowerScope] = [WHOLE_GPU]
         self._scopes_are_known = False
         self._support_all()
@@ -464,10 +430,12 @@ class NvmlDevice(Sensor):
         """Try again what was not supported, in the first of the scopes."""
         scope = self._scopes[0]
         self.energy_scope = scope.covers
-        self._metrics.support({**WAYS, "power": scope.power_ways()})
-        self._counter: Callable[[Call, object], float | None] | None = scope.counter()
-        self._has_process_use = True
-        self._has_power_samples = True
+        power: list[Way] = [partial(_power_fields, scope.power_scope)]
+        if scope.power_scope == SCOPE_GPU:
+            power.append(_power_usage)
+        self._metrics.support({**WAYS, "power": power})
+        # The functions, beside the metrics, that the driver does not support.
+        self._lacks: set[str] = set()
 
     def _nvml(self, function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no types
         self.call = function
@@ -558,13 +526,22 @@ class NvmlDevice(Sensor):
         self._support_all()
         return True
 
-    @abstractmethod
     def _describe(self, uuid: str) -> Device:
-        """Describe the device, on the board of this UUID.
-
-        Raises:
-            SensorFault: It cannot be used.
-        """
+        """Describe the device, on the board of this UUID."""
+        model = nvml_text(self._nvml, "nvmlDeviceGetName", self._handle) or UNNAMED
+        memory_bytes = self._read("memory").get("mem_total_bytes")
+        mode = nvml_setting(self._nvml, "nvmlDeviceGetPersistenceMode", self._handle)
+        is_persistent = None if mode is None else bool(mode)
+        compute_mode = nvml_setting(self._nvml, "nvmlDeviceGetComputeMode", self._handle)
+        return Device(
+            self.name,
+            "gpu",
+            uuid,
+            model,
+            memory_bytes,
+            is_persistent=is_persistent,
+            is_exclusive=compute_mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+        )
 
     def _check(self) -> None:
         """Check that the device is still the one that was discovered.
@@ -626,14 +603,14 @@ class NvmlDevice(Sensor):
         Raises:
             SensorFault: The library or the whole GPU is concerned.
         """
-        if self._counter is None:
+        if "energy" in self._lacks:
             return None
         before_ns = self._clock.monotonic_ns()
         try:
-            energy_j = self._counter(self._nvml, self._handle)
+            energy_j = _counter_j(self._scopes[0].energy_scope, self._nvml, self._handle)
         except SensorFault as fault:
             if self._metrics.is_absent("energy", fault):
-                self._counter = None
+                self._lacks.add("energy")
             return None
         self._metrics.works("energy")
         after_ns = self._clock.monotonic_ns()
@@ -659,23 +636,13 @@ class NvmlDevice(Sensor):
         Raises:
             SensorFault: The library or the whole GPU is concerned.
         """
-        if not self._has_power_samples:
+        buffer, seen_us = SAMPLES_OF_SCOPE[self._scopes[0].power_scope], self._samples_seen_us
+        found = self._recent("nvmlDeviceGetSamples", (0, ()), buffer, seen_us)
+        if found is None:
             return None
-        arguments = (SAMPLES_OF_SCOPE[self._scopes[0].power_scope], self._samples_seen_us)
-        try:
-            kind, samples = self._nvml("nvmlDeviceGetSamples", self._handle, *arguments)
-        except SensorFault as fault:
-            if fault.code == "NOT_FOUND":  # none since the last one seen
-                return []
-            if fault.reaction is Reaction.ABSENT:
-                self._metrics.retry_later(fault)
-                self._has_power_samples = False
-                return None
-            if fault.reaction is Reaction.TRANSIENT:
-                return []
-            raise
         offset_ns = self._clock.time_ns() - self._clock.monotonic_ns()
-        powers = sample_powers(kind, samples, self._samples_seen_us)
+        kind, samples = found
+        powers = sample_powers(kind, samples, seen_us)
         if powers:
             self._samples_seen_us = powers[-1][0]
         return [(time_us * 1000 - offset_ns, watts) for time_us, watts in powers]
@@ -686,31 +653,84 @@ class NvmlDevice(Sensor):
         Raises:
             SensorFault: The library or the whole GPU is concerned.
         """
-        if not self._has_process_use:
-            return None
         since_us = utc_ns(self._clock, since_ns) // 1000
-        try:
-            samples = self._nvml("nvmlDeviceGetProcessUtilization", self._handle, since_us)
-        except SensorFault as fault:
-            if fault.code == "NOT_FOUND":  # no sample since then: no process was busy
-                return {}
-            if fault.reaction is Reaction.ABSENT:
-                self._metrics.retry_later(fault)
-                self._has_process_use = False
-                return None
-            if fault.reaction is Reaction.TRANSIENT:
-                return None
-            raise
-        by_pid = process_util_pct(samples)
+        # No sample since then: no process was busy.
+        found = self._recent("nvmlDeviceGetProcessUtilization", (), since_us)
+        if found is None:
+            return None
+        by_pid = process_util_pct(found)
         if not self._listed.have_all(by_pid):
             lists = [self._read(metric) for metric in PROCESSES]
             pids = {pid for values in lists for listed in values.values() for pid in listed}
             self._listed.add(self._clock.monotonic_ns(), pids)
         return self._listed.known(by_pid)
 
+    def _recent(self, function: str, none: object, *args: int) -> Any:  # noqa: ANN401 - pynvml has no types
+        """What the driver kept lately: `none` if that is nothing, None if it is unknown."""
+        if function in self._lacks:
+            return None
+        try:
+            return self._nvml(function, self._handle, *args)
+        except SensorFault as fault:
+            if fault.code == "NOT_FOUND":
+                return none
+            if fault.reaction is Reaction.ABSENT:
+                self._metrics.retry_later(fault)
+                self._lacks.add(function)
+            elif fault.reaction is not Reaction.TRANSIENT:
+                raise
+            return None
+
     def _read(self, metric: str) -> Values:
         """Read one metric by its best supported way; empty if it is absent, temporarily or permanently."""
         return self._metrics.read(metric, self._nvml, self._handle_of(metric))
+
+    def slices(self) -> list[Sensor] | None:
+        """Return a sensor for each MIG device on this board; none on a board without MIG mode.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        try:
+            if not self._is_in_mig_mode():
+                return []
+            count = int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle))
+            numbers = [number for number in range(count) if self._has_mig_device(number)]
+        except SensorFault as fault:
+            if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
+                return None
+            raise
+        return [
+            MigSensor(self._index, self._library, self._clock, self._report, number)
+            for number in numbers
+        ]
+
+    def _is_in_mig_mode(self) -> bool:
+        """Whether the board is in MIG mode now.
+
+        Raises:
+            SensorFault: As any call of NVML.
+        """
+        try:
+            current, _ = self._nvml("nvmlDeviceGetMigMode", self._handle)
+        except SensorFault as fault:
+            if fault.reaction is not Reaction.ABSENT or fault.code in MAY_PASS:
+                raise
+            current = 0
+        was_divided, self._is_divided = self._is_divided, bool(current)
+        if was_divided not in (None, self._is_divided):
+            # The driver has utilization only of a board that is not in MIG mode.
+            self._support_all()
+        return self._is_divided
+
+    def _has_mig_device(self, number: int) -> bool:
+        try:
+            self._nvml(MIG_BY_NUMBER, self._handle, number)
+        except SensorFault as fault:
+            if fault.code in NO_MIG_DEVICE:
+                return False
+            raise
+        return True
 
 
 MIG_BY_NUMBER: Final = "nvmlDeviceGetMigDeviceHandleByIndex"
@@ -718,7 +738,7 @@ MIG_BY_NUMBER: Final = "nvmlDeviceGetMigDeviceHandleByIndex"
 NO_MIG_DEVICE: Final = frozenset({"NOT_FOUND", "INVALID_ARGUMENT", "NOT_SUPPORTED"})
 
 
-class MigSensor(NvmlDevice):
+class MigSensor(NvidiaSensor):
     """A MIG device.
 
     It has memory and processes of its own. NVML has clock, temperature, power and energy of the
@@ -736,7 +756,7 @@ class MigSensor(NvmlDevice):
     def __init__(
         self, index: int, library: Library, clock: Clock, report: Report, number: int
     ) -> None:
-        super().__init__(f"gpu{index}.mig{number}", index, library, clock, report)
+        super().__init__(index, library, clock, report, f"gpu{index}.mig{number}")
         self.parent = f"gpu{index}"
         self._number = number
         self._mig_handle: Any = None
@@ -798,6 +818,10 @@ class MigSensor(NvmlDevice):
         if uuid != self._mig_uuid:
             raise _gone(self.call, "NOT_FOUND")
 
+    def slices(self) -> list[Sensor]:
+        """Return none: a MIG device is not divided."""
+        return []
+
     def _has(self, metric: str) -> bool:
         return metric not in BOARD_ONLY
 
@@ -836,84 +860,3 @@ def nvidia_sensors(context: SensorContext) -> list[Sensor]:
         NvidiaSensor(index, library, context.clock, context.report)
         for index in range(driver.gpu_count)
     ]
-
-
-class NvidiaSensor(NvmlDevice):
-    """One GPU, a whole board.
-
-    Args:
-        index: NVML index of the board.
-        library: The process's NVML, initialized.
-        clock: Clock of the readings.
-        report: Called once with each fault that does not end a sample.
-    """
-
-    def __init__(self, index: int, library: Library, clock: Clock, report: Report) -> None:
-        super().__init__(f"gpu{index}", index, library, clock, report)
-
-    def _reset(self) -> None:
-        super()._reset()
-        self._is_divided: bool | None = None
-
-    def _describe(self, uuid: str) -> Device:
-        model = nvml_text(self._nvml, "nvmlDeviceGetName", self._handle) or UNNAMED
-        memory_bytes = self._read("memory").get("mem_total_bytes")
-        mode = nvml_setting(self._nvml, "nvmlDeviceGetPersistenceMode", self._handle)
-        is_persistent = None if mode is None else bool(mode)
-        compute_mode = nvml_setting(self._nvml, "nvmlDeviceGetComputeMode", self._handle)
-        return Device(
-            self.name,
-            "gpu",
-            uuid,
-            model,
-            memory_bytes,
-            is_persistent=is_persistent,
-            is_exclusive=compute_mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
-        )
-
-    def slices(self) -> list[Sensor] | None:
-        """Return a sensor for each MIG device on this board; none on a board without MIG mode.
-
-        Raises:
-            SensorFault: The library or the whole GPU is concerned.
-        """
-        try:
-            if not self._is_in_mig_mode():
-                return []
-            count = int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle))
-            numbers = [number for number in range(count) if self._has_mig_device(number)]
-        except SensorFault as fault:
-            if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
-                return None
-            raise
-        return [
-            MigSensor(self._index, self._library, self._clock, self._report, number)
-            for number in numbers
-        ]
-
-    def _is_in_mig_mode(self) -> bool:
-        """Whether the board is in MIG mode now.
-
-        Raises:
-            SensorFault: As any call of NVML.
-        """
-        try:
-            current, _ = self._nvml("nvmlDeviceGetMigMode", self._handle)
-        except SensorFault as fault:
-            if fault.reaction is not Reaction.ABSENT or fault.code in MAY_PASS:
-                raise
-            current = 0
-        was_divided, self._is_divided = self._is_divided, bool(current)
-        if was_divided not in (None, self._is_divided):
-            # The driver has utilization only of a board that is not in MIG mode.
-            self._support_all()
-        return self._is_divided
-
-    def _has_mig_device(self, number: int) -> bool:
-        try:
-            self._nvml(MIG_BY_NUMBER, self._handle, number)
-        except SensorFault as fault:
-            if fault.code in NO_MIG_DEVICE:
-                return False
-            raise
-        return True

@@ -142,7 +142,7 @@ SensorTable = Mapping[str, SensorFactory]
 def quarantining(fault: SensorFault) -> SensorFault:
     """Return the fault with the reaction QUARANTINE: the device cannot be used without this call."""
     if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
-        return SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
+        return fault.with_reaction(Reaction.QUARANTINE)
     return fault
 
 

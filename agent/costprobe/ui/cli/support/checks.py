@@ -21,7 +21,7 @@ from costprobe.adapters.clouds.source import SourceError
 from costprobe.adapters.engines.tables import Engine
 from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.processes import child_environment
-from costprobe.adapters.http.access import secret_places
+from costprobe.adapters.http.access import Secret, secret_places
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.probe_child.runner import PROBES_FOLDER
 from costprobe.adapters.store.database import StoreError, decoding
@@ -213,7 +213,7 @@ def module_checks(store: Path) -> Iterator[Check]:
     now_ns = time.time_ns()
     try:
         with decoding(store), closing(StoreReader.open(store)) as reader:
-            rows = reader.points("device", now_ns - HOUR_NS, now_ns, coarsest_s=0)
+            rows = reader.points("device", now_ns - HOUR_NS, now_ns, with_hours=False)
             shared = shared_modules(rows)
     except StoreError as error:
         yield Check("store content", "bad", str(error), "costprobe store check names damaged rows")
@@ -261,27 +261,20 @@ _SLEEPING: Final = "docs/serving.md has what to set for servers that sleep"
 _SCRAPES = 3
 
 
-def service_checks(
-    services: Sequence[ServiceConfig], environ: Mapping[str, str]
-) -> Iterator[Check]:
-    """Yield a check of each endpoint and its counters.
-
-    Args:
-        services: The services.
-        environ: The environment, with systemd's credentials folder.
-    """
+def service_checks(services: Sequence[ServiceConfig]) -> Iterator[Check]:
+    """Yield a check of each endpoint and its counters."""
     # Imported here, because it is only needed if a service is configured.
     from costprobe.adapters.engines.scrape import engine_of  # noqa: PLC0415
     from costprobe.serving.meter import tenants_endpoint, tenants_engine  # noqa: PLC0415
 
     for service in services:
         for url in service.url:
-            yield _endpoint_check(service, url, engine_of(service), environ)
+            yield _endpoint_check(service, url, engine_of(service))
         if service.tenants is not None:
             endpoint = tenants_endpoint(service, service.tenants)
             engine = tenants_engine(service.tenants)
             for url in endpoint.url:
-                yield _endpoint_check(endpoint, url, engine, environ, service.tenants.label)
+                yield _endpoint_check(endpoint, url, engine, service.tenants.label)
 
 
 def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check]:
@@ -310,15 +303,12 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
         yield Check("kubernetes", "good", detail, "")
 
 
-def _endpoint_check(
-    service: ServiceConfig, url: str, engine: Engine, environ: Mapping[str, str], tenant: str = ""
-) -> Check:
+def _endpoint_check(service: ServiceConfig, url: str, engine: Engine, tenant: str = "") -> Check:
     from costprobe.adapters.engines.exposition import ScrapeError  # noqa: PLC0415 - as above
     from costprobe.adapters.engines.scrape import MetricsFetcher, read_counters  # noqa: PLC0415
-    from costprobe.adapters.http.access import credentials_folder  # noqa: PLC0415
 
     name = f"tenants of {service.name}" if tenant else f"service {service.name}"
-    fetch = MetricsFetcher(service, credentials_folder(environ))
+    fetch = MetricsFetcher(service)
     if unread := _unread(fetch, url):
         return Check(name, "note", f"{url}: {unread}", _SLEEPING)
     try:
@@ -490,11 +480,11 @@ def _module_checks(probes: Sequence[ProbeConfig], line: str) -> Iterator[Check]:
 
 def secret_checks(config: Config) -> Iterator[Check]:
     """Check that not every user of the host can read the files with secrets."""
-    for place in secret_places(config):
+    for key, secret in secret_places(config):
         with suppress(OSError):  # another check reports a file that cannot be read
-            if not place.is_credential and Path(place.name).stat().st_mode & stat.S_IROTH:
-                detail = f"every user of this host can read {place.name}"
-                yield Check(f"secret of {place.key}", "note", detail, f"chmod o= {place.name}")
+            if secret.credential is None and secret.path.stat().st_mode & stat.S_IROTH:
+                detail = f"every user of this host can read {secret.path}"
+                yield Check(f"secret of {key}", "note", detail, f"chmod o= {secret.path}")
 
 
 def write_checks(config_path: Path | None, config: Config) -> Iterator[Check]:
@@ -523,6 +513,8 @@ def _named_files(key: str, value: object) -> Iterator[tuple[str, Path]]:
     """Yield the files that a part of the configuration names, except the store, with their keys."""
     if isinstance(value, Path):
         yield key, value
+    elif isinstance(value, Secret) and value.credential is None:
+        yield key, value.path
     elif isinstance(value, BaseModel) and not isinstance(value, StoreConfig):
         for name, field in value:
             inner = f"{key}.{name}" if key else name

@@ -32,7 +32,7 @@ HEAD = """\
 # Durations are text such as "5m"; money is exact. All keys: man costprobe, docs/reference/configuration.md
 """
 _PROBE_KEYS = ("name", "kind", "module", "devices", "dtype", "batch", "latency_bound", "every")
-_PROBE_MORE_KEYS = ("stagger", "python", "when_busy", "quality")
+_PROBE_MORE_KEYS = ("python", "when_busy", "quality")
 _PLAN_KEYS = ("plan", "per_hour", "currency", "device", "valid_from")
 _ACTIVE_PLAN_KEYS = frozenset({"plan", "per_hour", "currency"})
 HOST = SampleTable("[host]", HostConfig, ("name", "labels"))
@@ -63,14 +63,14 @@ OTHER_PLANS = (
         OwnedPlan,
         ("plan", "purchase_price", "residual_value", "lifetime", "monthly_costs"),
     ),
-    SampleTable("[electricity]", ElectricityConfig, ("tariff_per_kwh", "pue", "currency")),
+    SampleTable("[electricity]", ElectricityConfig, ("tariff_per_kwh", "pue")),
     SampleTable("[carbon]", CarbonConfig, ("g_per_kwh",)),
 )
-SINK = SampleTable("[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token_file"))
+SINK = SampleTable("[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token"))
 _V1_SINK = SampleTable(
     "[[sink]]",
     InfluxV1Config,
-    ("name", "api", "url", "database", "user", "password_file"),
+    ("name", "api", "url", "database", "user", "password"),
     {"name": "influxdb1", "api": "v1"},
 )
 ALERTING = (
@@ -81,8 +81,7 @@ ALERTING = (
 STORE = SampleTable(
     "[store]",
     StoreConfig,
-    ("path", "retention", "rollup_1m_retention", "rollup_1h_retention"),
-    active=frozenset({"retention", "rollup_1m_retention", "rollup_1h_retention"}),
+    ("path",),
 )
 
 
@@ -135,7 +134,7 @@ _COMMAND: Final = "command"
 def shown(value: Any, key: str = "") -> Any:  # noqa: ANN401 - any TOML value
     """Return the tables with users and query values of addresses, and arguments of commands, masked.
 
-    Names of secret files are shown, because operators need to know them.
+    Locations of secrets are shown, because operators need to know them.
 
     Args:
         value: Tables, lists or a value.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import statistics
 import string
-from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle, islice, pairwise
+from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
 from typing import Any, Final, NamedTuple
 
 import click
@@ -73,204 +73,15 @@ def drawn(built: str) -> str:
     return built if is_coloured() else click.unstyle(built)
 
 
-_DOTS_ACROSS: Final = 2
-_DOTS_DOWN: Final = 4
-# Bits of a braille character by its dots from the top down, in the left and the right column.
-_BITS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-_BLANK: Final = 0x2800
-_LABEL_EVERY: Final = 3  # rows
-_COLUMNS_MIN: Final = 16
-_LABEL_CHARACTERS: Final = 11  # "-1.234e+308"
-
-
-class PlotCurve(NamedTuple):
-    """A series to draw.
-
-    Attributes:
-        times_ns: UTC ns, ascending.
-        values: One for each time.
-        marker: "braille" for dots, or a character.
-        colour: click's name of the colour; None for none.
-    """
-
-    times_ns: Sequence[int]
-    values: Sequence[float]
-    marker: str = BRAILLE
-    colour: str | None = None
-
-
-class PlotSpan(NamedTuple):
-    """Time range of a plot.
-
-    Attributes:
-        since_ns: UTC ns at its left edge.
-        until_ns: UTC ns at its right edge.
-    """
-
-    since_ns: int
-    until_ns: int
-
-
-class _PlotArea(NamedTuple):
-    """Time range and size in dots of the plot.
-
-    Attributes:
-        since_ns: UTC ns at its left edge.
-        until_ns: UTC ns at its right edge.
-        width: Columns of dots.
-        height: Rows of dots.
-    """
-
-    since_ns: int
-    until_ns: int
-    width: int
-    height: int
-
-
-def time_plot(
-    title: str,
-    curves: Sequence[PlotCurve],
-    columns: int,
-    rows: int,
-    format_time: Callable[[int], str],
-    span: PlotSpan | None = None,
-) -> str:
-    """Return a framed plot of curves with scales; where curves meet, the last is on top.
-
-    Args:
-        title: Title of the plot.
-        curves: At least one; each has at least one value.
-        columns: Characters of a line.
-        rows: Lines inside the frame.
-        format_time: Formats a UTC time in ns for the scale.
-        span: Time range with every time of the curves; by default theirs.
-    """
-    since_ns, until_ns = span or PlotSpan(
-        min(curve.times_ns[0] for curve in curves), max(curve.times_ns[-1] for curve in curves)
-    )
-    inner = max(_COLUMNS_MIN, columns - _LABEL_CHARACTERS - 2)
-    frame = _PlotArea(since_ns, until_ns, inner * _DOTS_ACROSS, rows * _DOTS_DOWN)
-    lines = [_medians(curve, frame) for curve in curves]
-    low = min(value for line in lines for _, value in line)
-    high = max(value for line in lines for _, value in line)
-    layers = [_dots(line, low, high, frame) for line in lines]
-    indent = " " * _LABEL_CHARACTERS
-    return "\n".join(
-        [
-            indent + title.center(inner + 2).rstrip(),
-            f"{indent}┌{'─' * inner}┐",
-            *(
-                f"{label.rjust(_LABEL_CHARACTERS)}{'┤' if label else '│'}{text}│"
-                for label, text in zip(
-                    _scale(low, high, rows), _cells(layers, curves, rows), strict=True
-                )
-            ),
-            f"{indent}└{'─' * inner}┘",
-            indent + _time_scale(frame, inner + 2, format_time),
-        ]
-    )
-
-
-def _medians(curve: PlotCurve, frame: _PlotArea) -> list[tuple[int, float]]:
-    """Return one value for each column of dots: the median, robust against outliers."""
-    since_ns, scale = frame.since_ns, (frame.width - 1) / max(1, frame.until_ns - frame.since_ns)
-    columns: dict[int, list[float]] = {}
-    for time_ns, value in zip(curve.times_ns, curve.values, strict=True):
-        columns.setdefault(int((time_ns - since_ns) * scale), []).append(value)
-    return [(column, statistics.median(values)) for column, values in columns.items()]
-
-
-def _dots(
-    line: Sequence[tuple[int, float]], low: float, high: float, frame: _PlotArea
-) -> list[int]:
-    """Return a curve's dots by column; bit 0 of a column is its lowest dot."""
-    masks = [0] * frame.width
-    # Halves, so that the range cannot overflow; divided last, so that a tiny range cannot either.
-    half_range = (high / 2 - low / 2) or 1.0
-    dots = [
-        (column, round((value / 2 - low / 2) / half_range * (frame.height - 1)))
-        for column, value in line
-    ]
-    column, dot = dots[0]
-    masks[column] |= 1 << dot
-    for (column, dot), (next_column, next_dot) in pairwise(dots):
-        rise = (next_dot - dot) / (next_column - column)
-        before = dot
-        for across in range(1, next_column - column + 1):
-            now = round(dot + rise * across)
-            least, most = (before, now) if before < now else (now, before)
-            # Extend to the next dot, so that a steep curve stays connected.
-            masks[column + across] |= (1 << (most - least + 1)) - 1 << least
-            before = now
-    return masks
-
-
-def _cells(layers: Sequence[Sequence[int]], curves: Sequence[PlotCurve], rows: int) -> list[str]:
-    """Return the lines of characters of the dots, from the top."""
-    lines = []
-    for row in range(rows - 1, -1, -1):
-        shift = row * _DOTS_DOWN
-        # Dots of each character, and the curve that determines its look.
-        dots = [0] * (len(layers[0]) // _DOTS_ACROSS)
-        looks: list[PlotCurve | None] = [None] * len(dots)
-        for masks, curve in zip(layers, curves, strict=True):
-            pairs = zip(masks[::_DOTS_ACROSS], masks[1::_DOTS_ACROSS], strict=True)
-            for column, (left, right) in enumerate(pairs):
-                both = (left >> shift & 0xF) << _DOTS_DOWN | right >> shift & 0xF
-                if both:
-                    dots[column] |= both
-                    looks[column] = curve
-        lines.append("".join(map(_cell, dots, looks)))
-    return lines
-
-
-def _cell(dots: int, curve: PlotCurve | None) -> str:
-    """Return one character of the plot."""
-    if curve is None:
-        return " "
-    character = _CHARACTERS[dots] if curve.marker == BRAILLE else curve.marker
-    return character if curve.colour is None else click.style(character, fg=curve.colour)
-
-
-def _character(left: int, right: int) -> str:
-    bits = sum(
-        bit
-        for half, four in zip(_BITS, (left, right), strict=True)
-        for down, bit in enumerate(half)
-        if four >> (_DOTS_DOWN - 1 - down) & 1
-    )
-    return chr(_BLANK + bits) if bits else " "
-
-
-_CHARACTERS: Final = [
-    _character(both >> _DOTS_DOWN, both & 0xF) for both in range(1 << 2 * _DOTS_DOWN)
-]
-
-
-def _scale(low: float, high: float, rows: int) -> list[str]:
-    """Return the label of each line, from the top; most are empty."""
-    labels = [""] * rows
-    for row in range(0, rows, _LABEL_EVERY):
-        share = row / (rows - 1)
-        labels[rows - 1 - row] = f"{low * (1 - share) + high * share:.4g}"
-    return labels
-
-
-def _time_scale(frame: _PlotArea, width: int, format_time: Callable[[int], str]) -> str:
-    """Return the time axis: labels at the edges and as many between as fit."""
-    room = len(format_time(frame.since_ns)) + 2
-    parts = max(1, min(4, width // room - 1))
-    text = [" "] * width
-    for part in range(parts + 1):
-        label = format_time(frame.since_ns + (frame.until_ns - frame.since_ns) * part // parts)
-        column = min(max(0, (width - 1) * part // parts - len(label) // 2), width - len(label))
-        text[column : column + len(label)] = label
-    return "".join(text).rstrip()
-
-
 PLOT_ROWS: Final = 12
 PANEL_ROWS: Final = 4
 PLOT_COLUMNS_MAX: Final = 120
+# Lines of a title, a frame and the times.
+FRAME_ROWS: Final = 4
+TICKS: Final = 4
+LABEL_WIDTH: Final = 11  # "-1.234e+308"
+# Columns of dots: at most two in a character.
+DOTS: Final = 2 * (PLOT_COLUMNS_MAX - LABEL_WIDTH - 2)
 PANELS_MAX: Final = 12
 # As many as there are colours.
 CURVES_MAX: Final = 6
@@ -308,7 +119,7 @@ def trend_plots(title: str, all_series: Sequence[SeriesValues]) -> list[str]:
         shown = [_Panel(p.subject, [c for c in p.curves if c[0] in labels]) for p in shown]
     looks = dict(zip(labels, curves(len(labels)), strict=True))
     left_out = len(all_series) - sum(len(panel.curves) for panel in shown)
-    span = PlotSpan(
+    span = (
         min(series.times_ns[0] for series in all_series),
         max(series.times_ns[-1] for series in all_series),
     )
@@ -340,20 +151,43 @@ def _drawn(
     panel: _Panel,
     title: str,
     looks: Mapping[str, tuple[str, Any]],
-    span: PlotSpan,
+    span: tuple[int, int],
     rows: int,
     *,
     has_times: bool,
 ) -> list[str]:
-    drawn = [
-        PlotCurve(series.times_ns, series.values, *looks[label]) for label, series in panel.curves
-    ]
-    columns = min(shutil.get_terminal_size().columns, PLOT_COLUMNS_MAX)
-    picture = time_plot(
-        one_line(title), drawn, columns, rows, lambda time_ns: local(time_ns)[5:16], span
-    )
-    lines = picture.split("\n")
+    """Return the lines of a plot, without the axis of time if `has_times` is False."""
+    plotext = blank_plot(rows + FRAME_ROWS, PLOT_COLUMNS_MAX)
+    start_ns, end_ns = span
+    length_ns = max(1, end_ns - start_ns)
+    dots = [_medians(series, start_ns, length_ns) for _, series in panel.curves]
+    values = [value for line in dots for value in line.values()]
+    low, high = min(values), max(values)
+    # From 0 to 1, by halves: neither a huge nor a tiny range overflows.
+    half_range = (high / 2 - low / 2) or 1.0
+    for (label, _), line in zip(panel.curves, dots, strict=True):
+        marker, colour = looks[label]
+        heights = [(value / 2 - low / 2) / half_range for value in line.values()]
+        look = {} if colour is None else {"color": colour}
+        plotext.plot([column / DOTS for column in line], heights, marker=marker, **look)
+    plotext.xlim(0, 1)
+    plotext.ylim(0, 1)
+    shares = [tick / (TICKS - 1) for tick in range(TICKS)]
+    marks = [f"{low * (1 - share) + high * share:.4g}".rjust(LABEL_WIDTH) for share in shares]
+    plotext.yticks(shares, marks)
+    times = [local(start_ns + int(length_ns * share))[5:16] for share in shares]
+    plotext.xticks(shares, times)
+    plotext.title(one_line(title))
+    lines = drawn(plotext.build()).splitlines()
     return lines if has_times else lines[:-1]
+
+
+def _medians(series: SeriesValues, start_ns: int, length_ns: int) -> dict[int, float]:
+    """Return one value for each column of dots: the median, robust against outliers."""
+    columns: dict[int, list[float]] = {}
+    for time_ns, value in zip(series.times_ns, series.values, strict=True):
+        columns.setdefault((time_ns - start_ns) * DOTS // length_ns, []).append(value)
+    return {column: statistics.median(values) for column, values in columns.items()}
 
 
 def _panels(all_series: Sequence[SeriesValues]) -> list[_Panel]:

@@ -62,6 +62,7 @@ from costprobe.ui.fleet_documents import (
     head_of,
     outliers_document,
     part_document,
+    spend_document,
 )
 
 log = logging.getLogger(__name__)
@@ -402,18 +403,22 @@ def fleet_page(
         amounts = {one.currency: one.amount for one in reversed(planned)}
         of = {name: figures.get(Asked(name, labels)) for name in ("now", "status", "units")}
         month = figures.get(Asked("month", labels, timezone))
+        until_ns = of["status"].head.get("until_ns", 0)
+        head = of["now"].head
+        hours = (head["until_ns"] - head["since_ns"]) / HOUR_NS if head else 0.0
         return {
-            "now": now_document(of["now"]),
-            "status": status_document(of["status"]),
-            "month": month_document(month, timezone, amounts),
-            "units": units_document(of["units"]),
+            "now": framed(of["now"], lambda total: now_document(total, hours)),
+            "status": framed(of["status"], lambda states: status_document(states, until_ns)),
+            "month": framed(month, lambda found: month_document(found, timezone, amounts)),
+            "units": framed(of["units"], units_document),
         }
 
     def of_spend(pairs: Pairs) -> dict[str, Any]:
         parameters = known(pairs, ("label", "by", "shown"))
         by = parameters.get("by", BY[0])
         asked = Asked("spend", _labels(parameters), by if by in BY else _label_key("by", by))
-        return spend_document(figures.get(asked), by, _shown(parameters))
+        shown = _shown(parameters)
+        return framed(figures.get(asked), lambda found: page_spend_document(found, by, shown))
 
     def of_map(pairs: Pairs) -> dict[str, Any]:
         names = ("label", "group", "within", "metric", "order", "shown", "model")
@@ -438,7 +443,7 @@ def fleet_page(
             if state.is_silent
         }
         found = figures.get(Asked("map", labels, group, within))
-        return map_document(found, silent_s, view, link_of)
+        return framed(found, lambda gpus: map_document(gpus, silent_s, view, link_of))
 
     def of_gpu(pairs: Pairs) -> dict[str, Any]:
         parameters = known(pairs, ("host", "device"))
@@ -446,7 +451,8 @@ def fleet_page(
             raise ParameterError("host and device: give both")
         host, device = parameters["host"], parameters["device"]
         found = figures.get(Asked("gpu", (("device", device), ("host", host))))
-        return gpu_document(found, host, device, link_of(host, device))
+        own = {"host": host, "device": device, "url": link_of(host, device)}
+        return framed(found, gpu_document) | own
 
     def route(path: str, answer: Callable[[Pairs], dict[str, Any]]) -> Route:
         def endpoint(request: Request) -> Response:
@@ -508,9 +514,9 @@ def _shown(parameters: Mapping[str, str]) -> int:
 NAMED_MAX: Final = 20
 
 
-def framed(figures: Figures, document: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return figures with their age, period and problems; `figures` is null before the first answer."""
-    head = figures.head
+def framed(figures: Figures, document: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return figures as a document, with their age, period and problems; null before the first answer."""
+    head, value = figures.head, figures.value
     return {
         "every_s": figures.every_s,
         "age_s": figures.age_s,
@@ -519,88 +525,61 @@ def framed(figures: Figures, document: Mapping[str, Any] | None) -> dict[str, An
         "until_ms": None if not head else head["until_ns"] // NS_PER_MS,
         "is_partial": bool(head and head["is_partial"]),
         "problems": head["problems"] if head else [],
-        "figures": document,
+        "figures": None if value is None else document(value),
     }
 
 
-def now_document(figures: Figures) -> dict[str, Any]:
-    """Return the spend of the last hour, and its rates."""
-    total: FleetSpend | None = figures.value
-    if total is None:
-        return framed(figures, None)
-    hours = _hours(figures)
+def now_document(total: FleetSpend, hours: float) -> dict[str, Any]:
+    """Return the spend of some hours, and its rates."""
     document = part_document(total)
-    return framed(
-        figures,
-        {
-            **document,
-            "costs": [{**one, "cost_per_h": one["cost"] / hours} for one in document["costs"]],
-            "power_w": None if total.energy_j is None else total.energy_j / (hours * 3600),
-        },
-    )
+    return {
+        **document,
+        "costs": [{**one, "cost_per_h": one["cost"] / hours} for one in document["costs"]],
+        "power_w": None if total.energy_j is None else total.energy_j / (hours * HOUR_S),
+    }
 
 
-def _hours(figures: Figures) -> float:
-    return float(figures.head["until_ns"] - figures.head["since_ns"]) / HOUR_NS
-
-
-def status_document(figures: Figures) -> dict[str, Any]:
-    """Return the numbers of hosts, and which are silent."""
-    states: Sequence[HostState] | None = figures.value
-    if states is None:
-        return framed(figures, None)
+def status_document(states: Sequence[HostState], end_ns: int) -> dict[str, Any]:
+    """Return the numbers of hosts, and which are silent at a UTC ns."""
     silent = [state for state in states if state.is_silent]
-    end_ns = figures.head["until_ns"]
-    return framed(
-        figures,
-        {
-            "hosts": len(states),
-            "silent": len(silent),
-            "devices": sum(state.devices for state in states),
-            "faults": sum(state.faults for state in states),
-            "firing": sum(state.firing for state in states),
-            "versions": dict(Counter(state.version for state in states).most_common()),
-            "silent_hosts": [
-                {"host": state.host, "silent_s": (end_ns - state.newest_ns) / NS_PER_S}
-                for state in sorted(silent, key=lambda state: -state.newest_ns)[:NAMED_MAX]
-            ],
-        },
-    )
+    return {
+        "hosts": len(states),
+        "silent": len(silent),
+        "devices": sum(state.devices for state in states),
+        "faults": sum(state.faults for state in states),
+        "firing": sum(state.firing for state in states),
+        "versions": dict(Counter(state.version for state in states).most_common()),
+        "silent_hosts": [
+            {"host": state.host, "silent_s": (end_ns - state.newest_ns) / NS_PER_S}
+            for state in sorted(silent, key=lambda state: -state.newest_ns)[:NAMED_MAX]
+        ],
+    }
 
 
 def month_document(
-    figures: Figures, timezone: str, amounts: Mapping[str | None, float]
+    month: MonthForecast, timezone: str, amounts: Mapping[str | None, float]
 ) -> dict[str, Any]:
     """Return the spend of the month, and its forecast against the planned amount.
 
     Args:
-        figures: A `MonthForecast`.
+        month: The spend.
         timezone: IANA name of its time zone.
         amounts: Planned amounts by currency; None for the only currency of the fleet.
     """
-    month: MonthForecast | None = figures.value
-    if month is None:
-        return framed(figures, None)
     only = amounts.get(None) if len(month.currencies) == 1 else None
-    return framed(
-        figures,
-        {
-            "timezone": timezone,
-            "period_start_ms": month.period.start_ns // NS_PER_MS,
-            "period_end_ms": month.period.end_ns // NS_PER_MS,
-            "currencies": [
-                forecast_document(one, amounts.get(one.currency) if only is None else only)
-                for one in month.currencies
-            ],
-        },
-    )
+    return {
+        "timezone": timezone,
+        "period_start_ms": month.period.start_ns // NS_PER_MS,
+        "period_end_ms": month.period.end_ns // NS_PER_MS,
+        "currencies": [
+            forecast_document(one, amounts.get(one.currency) if only is None else only)
+            for one in month.currencies
+        ],
+    }
 
 
-def units_document(figures: Figures) -> dict[str, Any]:
+def units_document(found: Sequence[UnitChange]) -> dict[str, Any]:
     """Return the unit costs of all models with their changes."""
-    found: Sequence[UnitChange] | None = figures.value
-    if found is None:
-        return framed(figures, None)
     units = [
         {
             **asdict(one.now),
@@ -614,43 +593,27 @@ def units_document(figures: Figures) -> dict[str, Any]:
         }
         for one in found
     ]
-    return framed(figures, {"units": units})
+    return {"units": units}
 
 
-def spend_document(figures: Figures, by: str, shown: int) -> dict[str, Any]:
+def page_spend_document(spend: SpendByKey, by: str, shown: int) -> dict[str, Any]:
     """Return the spend of the largest groups, the rest, and the total."""
-    spend: SpendByKey | None = figures.value
-    if spend is None:
-        return framed(figures, None)
-    left: dict[str, float] = {}
+    left: dict[str, float] = defaultdict(float)
     for part in spend.parts[shown:]:
         for one in part.costs:
-            left[one.currency] = left.get(one.currency, 0.0) + one.cost
-    return framed(
-        figures,
-        {
-            "by": by,
-            "total": part_document(spend.total),
-            "parts": [part_document(part) for part in spend.parts[:shown]],
-            "rest": None if spend.rest is None else part_document(spend.rest)["costs"],
-            "left_out": max(0, len(spend.parts) - shown),
-            "left_out_costs": [
-                {"currency": currency or None, "cost": cost} for currency, cost in left.items()
-            ],
-        },
-    )
+            left[one.currency] += one.cost
+    return {
+        **spend_document(spend._replace(parts=spend.parts[:shown]), by),
+        "left_out": max(0, len(spend.parts) - shown),
+        "left_out_costs": [
+            {"currency": currency or None, "cost": cost} for currency, cost in left.items()
+        ],
+    }
 
 
-def gpu_document(figures: Figures, host: str, device: str, url: str | None) -> dict[str, Any]:
-    """Return what a GPU cost, and the address of its host's page."""
-    found: GpuFigures | None = figures.value
-    document = None
-    if found is not None:
-        document = {
-            "total": part_document(found.total),
-            "models": compare_document(found.unit_costs),
-        }
-    return {**framed(figures, document), "host": host, "device": device, "url": url}
+def gpu_document(found: GpuFigures) -> dict[str, Any]:
+    """Return what a GPU cost."""
+    return {"total": part_document(found.total), "models": compare_document(found.unit_costs)}
 
 
 # Outliers that are listed, the most expensive first.
@@ -686,19 +649,16 @@ class MapView(NamedTuple):
 
 
 def map_document(
-    figures: Figures, silent_s: Mapping[str, float], view: MapView, link_of: LinkOf
+    found: GpuMap, silent_s: Mapping[str, float], view: MapView, link_of: LinkOf
 ) -> dict[str, Any]:
     """Return the shown hosts, and all outliers up to OUTLIERS_MAX.
 
     Args:
-        figures: A `GpuMap`.
+        found: The GPUs.
         silent_s: Silent hosts, and for how long.
         view: What is shown.
         link_of: Address of a host's page for a device, or None.
     """
-    found: GpuMap | None = figures.value
-    if found is None:
-        return framed(figures, None)
     gpus = [gpu for gpu in found.gpus if view.model in ("", gpu.model)]
     columns = sorted({gpu.device for gpu in gpus}, key=natural)
     hosts: dict[str, list[MappedGpu]] = defaultdict(list)
@@ -717,7 +677,8 @@ def map_document(
     shown = sorted(hosts, key=order)[: view.shown]
     if view.label:
         # Stable: within a group the order remains; groups follow their first host.
-        places = {label: n for n, label in reversed(list(enumerate(_places(shown, hosts))))}
+        labels = [hosts[host][0].label for host in shown]
+        places = {label: labels.index(label) for label in labels}
         shown.sort(key=lambda host: places[hosts[host][0].label])
     outliers = outliers_document(
         replace(found.outliers, outliers=found.outliers.outliers[:OUTLIERS_MAX]),
@@ -726,29 +687,26 @@ def map_document(
     for one in outliers["outliers"]:
         one["url"] = link_of(one["host"], one["device"] or "")
         one["action"] = action_of(one["cause"])
-    return framed(
-        figures,
-        {
-            **outliers,
-            "outliers_left_out": max(0, len(found.outliers.outliers) - OUTLIERS_MAX),
-            "outliers_total": len(found.outliers.outliers),
-            "outliers_costs": _costs(found),
-            "metric": view.metric,
-            "gpus": len(gpus),
-            "gpu_models": sorted({gpu.model for gpu in found.gpus}),
-            "hosts": len(hosts),
-            "columns": columns if len(columns) <= COLUMNS_MAX else None,
-            "rows": [
-                {
-                    "host": host,
-                    "group": hosts[host][0].label or None,
-                    "silent_s": silent_s.get(host),
-                    "cells": _cells(hosts[host], columns, view.metric),
-                }
-                for host in shown
-            ],
-        },
-    )
+    return {
+        **outliers,
+        "outliers_left_out": max(0, len(found.outliers.outliers) - OUTLIERS_MAX),
+        "outliers_total": len(found.outliers.outliers),
+        "outliers_costs": _costs(found),
+        "metric": view.metric,
+        "gpus": len(gpus),
+        "gpu_models": sorted({gpu.model for gpu in found.gpus}),
+        "hosts": len(hosts),
+        "columns": columns if len(columns) <= COLUMNS_MAX else None,
+        "rows": [
+            {
+                "host": host,
+                "group": hosts[host][0].label or None,
+                "silent_s": silent_s.get(host),
+                "cells": _cells(hosts[host], columns, view.metric),
+            }
+            for host in shown
+        ],
+    }
 
 
 def _costs(found: GpuMap) -> list[dict[str, Any]]:
@@ -758,10 +716,6 @@ def _costs(found: GpuMap) -> list[dict[str, Any]]:
         if one.cost is not None:
             costs[one.cost.currency] += one.cost.mean
     return [{"currency": currency, "cost_per_month": cost} for currency, cost in costs.items()]
-
-
-def _places(hosts: Sequence[str], gpus: Mapping[str, Sequence[MappedGpu]]) -> list[str]:
-    return [gpus[host][0].label for host in hosts]
 
 
 def _cells(gpus: Sequence[MappedGpu], columns: Sequence[str], metric: Metric) -> list[Cell]:

@@ -1,4 +1,4 @@
-// The dashboard: fetches data, subscribes to live updates, and renders.
+// The dashboard: asks for the newest state every few seconds, and renders it.
 
 import { showAllocation } from "./allocation.js";
 import { showBudgets } from "./budgets.js";
@@ -14,12 +14,14 @@ import { showSpendNow } from "./spend_now.js";
 import { Trend } from "./trend.js";
 import { showUnits } from "./units.js";
 
-const POLL_MS = 15000;
+const POLL_MS = 5000;
+// An answer that takes longer is one of a server that is not reachable.
+const ANSWER_MS = 30000;
 // Intervals at which what the first screen and the rest show is loaded while rows arrive.
 const OVERVIEW_EVERY_MS = 10000;
 const REST_EVERY_MS = 60000;
 
-const state = { now: null, overview: null, allocations: [], source: null, poll: null };
+const state = { now: null, overview: null, allocations: [], poll: null, run: 0 };
 const trend = new Trend(ask, () => showCosts());
 byId("zone").textContent = zone();
 
@@ -98,51 +100,26 @@ function take(now) {
   rest.refresh();
 }
 
-// A hidden page does not subscribe to live updates.
-function listen() {
-  if (state.source || document.visibilityState !== "visible") return;
-  const source = new EventSource("/api/live");
-  state.source = source;
-  source.addEventListener("now", (message) => {
-    trouble(null);
-    take(JSON.parse(message.data));
-  });
-  source.addEventListener("trouble", (message) => {
-    trouble(JSON.parse(message.data).error);
-    update({ problem: "no data" });
-  });
-  source.addEventListener("error", () => {
-    update({ isConnected: false });
-    if (source.readyState !== EventSource.CLOSED) return;
-    leave();
-    state.poll = setTimeout(pollOnce, POLL_MS);
-  });
-}
-
-async function pollOnce() {
-  try {
-    take(await ask("/api/now"));
-  } catch (error) {
-    if (error.status) {
-      trouble(error.message);
-      update({ problem: "no data" });
-    }
-  }
-  listen();
-}
-
-function leave() {
-  state.source?.close();
-  state.source = null;
+// A hidden page asks for nothing.
+async function poll() {
   clearTimeout(state.poll);
+  const run = ++state.run;
+  if (document.visibilityState !== "visible") {
+    update({ isPaused: true });
+    return;
+  }
+  try {
+    const now = await ask("/api/now", AbortSignal.timeout(ANSWER_MS));
+    if (run !== state.run) return;
+    take(now);
+    trouble(null);
+  } catch (error) {
+    if (run !== state.run) return;
+    if (error.status) trouble(error.message);
+    update(error.status ? { problem: "no data" } : { isConnected: false });
+  }
+  state.poll = setTimeout(poll, POLL_MS);
 }
 
-document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "visible") {
-    listen();
-  } else {
-    leave();
-    update({ isPaused: true });
-  }
-});
-listen();
+document.addEventListener("visibilitychange", poll);
+poll();

@@ -210,6 +210,6 @@ function notesOf(answer, names, first, state) {
     const more = changed.length > 1 ? ` (${changed.length} changes of plan or label)` : "";
     notes.push(`${newest.name}: ${newest.tag} ${newest.before || "none"} to ${newest.after || "none"} on ${moment(newest.time_ms)}${more}.`);
   }
-  if (answer.sampled) notes.push("Sampled: evenly spaced rows were read.");
+  if (answer.hourly) notes.push("Hours were read, evenly spaced.");
   return notes;
 }

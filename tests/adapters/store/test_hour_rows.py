@@ -1,10 +1,10 @@
-"""Summaries of full hours give the same figures as the rows of these hours."""
+"""Hour rows give the same figures as the rows of these hours."""
 
 import time
 from contextlib import closing
 
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from costprobe.core.schema import RUN_FIELDS
@@ -20,7 +20,7 @@ from store_samples import query
 
 S = 10**9
 T0_NS = 1_790_000_000 * S // HOUR_NS * HOUR_NS
-DETAIL = Detail(device_s=60, probe_s=900, raw_days=1, minute_days=2)
+DETAIL = Detail(device_s=60, probe_s=900, raw_days=2, sampled_days=2)
 
 
 def figures(file, now_ns):
@@ -41,44 +41,43 @@ def figures(file, now_ns):
     return document(report), devices, history.probes, history.services
 
 
-def run_values(file, way, now_ns):
-    """Return the times and values of the runs of each probe, and whether they are aggregated."""
-    names = sorted(RUN_FIELDS)
-    with closing(StoreReader.open(file.parent / "costprobe.db")) as reader:
-        if way == "points":
-            rows = [
-                (row.tags, getattr(row, "period_s", 0), row.time_ns, *map(row.fields.get, names))
-                for row in reader.points("probe", 0, now_ns)
-            ]
-        else:
-            rows = [
-                (part.tags, part.period_s, *values)
-                for part in reader.columns("probe", 0, now_ns, fields=RUN_FIELDS)
-                for values in zip(part.times_ns, *map(part.column, names), strict=True)
-            ]
-    assert {bool(period_s) for _, period_s, *_ in rows} == {False, True}
-    return sorted(rows, key=str)
-
-
-def test_report_from_summaries_equals_that_from_rows(tmp_path):
+def test_report_from_hour_rows_equals_that_from_rows(tmp_path):
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS
     file = long_host.made(tmp_path, now_ns, 3, DETAIL)
-    from_rows, points = figures(file, now_ns), run_values(file, "points", now_ns)
-    long_host.summarized(file, now_ns, DETAIL)
-    ((count,),) = query(tmp_path / "costprobe.db", "SELECT count(*) FROM summaries")
+    from_rows = figures(file, now_ns)
+    long_host.settled(file, now_ns)
+    settled = "SELECT count(*) FROM hours WHERE NOT is_reduced"
+    ((count,),) = query(tmp_path / "costprobe.db", settled)
     assert count > 500
-    for rows, summaries in zip(from_rows, figures(file, now_ns), strict=True):
-        assert summaries == rows
-    assert run_values(file, "columns", now_ns) == points, "columns hold the values of points"
+    for rows, hour_rows in zip(from_rows, figures(file, now_ns), strict=True):
+        assert hour_rows == rows
+
+
+def test_columns_hold_the_values_of_points(tmp_path):
+    now_ns = time.time_ns() // HOUR_NS * HOUR_NS
+    file = long_host.made(tmp_path, now_ns, 3, DETAIL)
+    names = sorted(RUN_FIELDS)
+    with closing(StoreReader.open(file.parent / "costprobe.db")) as reader:
+        points = [
+            (row.tags, getattr(row, "period_s", 0), row.time_ns, *map(row.fields.get, names))
+            for row in reader.points("probe", 0, now_ns)
+        ]
+        columns = [
+            (part.tags, part.period_s, *values)
+            for part in reader.columns("probe", 0, now_ns, fields=RUN_FIELDS)
+            for values in zip(part.times_ns, *map(part.column, names), strict=True)
+        ]
+    assert {period_s for _, period_s, *_ in points} == {0, 3600}
+    assert sorted(columns, key=str) == sorted(points, key=str)
 
 
 def hours(path):
-    """The hours after T0 that have summaries, with their number."""
-    rows = query(path, "SELECT time_ns, count(*) FROM summaries GROUP BY time_ns ORDER BY time_ns")
-    return {(time_ns - T0_NS) // HOUR_NS: count for time_ns, count in rows}
+    """The hours after T0 that have a row, and whether it is in the place of their rows."""
+    rows = query(path, "SELECT time_ns, is_reduced FROM hours ORDER BY time_ns")
+    return {(time_ns - T0_NS) // HOUR_NS: is_reduced for time_ns, is_reduced in rows}
 
 
-def test_a_summary_stands_only_beside_unchanged_rows_of_its_hour(tmp_path):
+def test_an_hour_row_stands_only_beside_unchanged_rows_of_its_hour(tmp_path):
     path = tmp_path / "costprobe.db"
     rows = [
         Point("device", {"device": "gpu0"}, {"cost": 1.0, "util_pct": 5.0}, T0_NS + minute * 60 * S)
@@ -87,14 +86,17 @@ def test_a_summary_stands_only_beside_unchanged_rows_of_its_hour(tmp_path):
     with closing(Store.open(path, FakeClock())) as store:
         store.append(rows)
         until_ns = T0_NS + 5 * HOUR_NS
-        while not store.summarize(until_ns, 60.0, limit=3):
+        while not store.settle(until_ns, limit=1):
             pass
-        assert hours(path) == {0: 2, 1: 2, 2: 2}, "sums and load of hours that ended two hours ago"
+        assert hours(path) == {0: 0, 1: 0, 2: 0}, "hours that ended two hours ago"
         late = Point("device", {"device": "gpu0"}, {"cost": 2.0}, T0_NS + HOUR_NS + 1800 * S + 1)
         store.append([late])
-        assert hours(path) == {0: 2, 2: 2}
+        assert hours(path) == {0: 0, 2: 0}
         with closing(StoreReader.open(path)) as reader:
             ((found,),) = reader.hourly_sums("device", ("cost",), T0_NS, until_ns).values()
         assert found.values == [60.0, 62.0, 60.0, 60.0, 60.0]
-        store.retain(KeepSince(T0_NS + HOUR_NS, T0_NS + HOUR_NS, 0, 0))
-        assert hours(path) == {2: 2}, "the first hour is one row"
+        store.retain(KeepSince(*2 * [T0_NS + 2 * HOUR_NS], 0, 0))
+        assert hours(path) == {0: 1, 1: 1, 2: 0}
+        with closing(StoreReader.open(path)) as reader:
+            ((again,),) = reader.hourly_sums("device", ("cost",), T0_NS, until_ns).values()
+        assert again == found

@@ -1,13 +1,10 @@
-"""The report of a fleet as sentences and tables: as Markdown, and as one self-contained page of HTML."""
+"""The sections of a fleet's report: sentences, then a table each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from costprobe import __version__
 from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.units import KWH_J, MONTH_H, counted, percent
 from costprobe.fleet.answers import hours_of
@@ -15,62 +12,24 @@ from costprobe.fleet.report import FleetReport, idle_cost
 from costprobe.fleet.spend import FleetSpend
 from costprobe.fleet.unit_costs import FleetUnitCost
 from costprobe.ui.fleet_documents import price_cell, spend_cells
-from costprobe.ui.text import ago, escaped, html_template, local
-
-TEMPLATES: Final = Path(__file__).parent / "templates"
-
-
-def markdown(report: FleetReport) -> str:
-    """Format a report as GitHub-flavoured Markdown; text from outside is escaped."""
-    return "\n".join(_lines(report)) + "\n"
-
-
-def page(report: FleetReport) -> str:
-    """Format a report as HTML without external requests; text from outside is escaped."""
-    return html_template(TEMPLATES / "fleet_report.html").render(
-        title=title(report),
-        headlines=list(headlines(report)),
-        tables=list(tables(report)),
-        problems=report.problems,
-        version=__version__,
-    )
-
-
-def _lines(report: FleetReport) -> Iterator[str]:
-    yield f"# {escaped(title(report))}"
-    yield ""
-    yield from (f"- {escaped(line)}" for line in headlines(report))
-    yield from (f"- Partial: {escaped(problem)}" for problem in report.problems)
-    for table in tables(report):
-        yield from ("", f"## {escaped(table.title)}", "")
-        if table.note:
-            yield from (table.note, "")
-        yield f"| {' | '.join(map(escaped, table.heads))} |"
-        yield f"|{' --- |' + ' ---: |' * (len(table.heads) - 1)}"
-        for row in table.rows:
-            yield f"| {' | '.join(map(escaped, row))} |"
-
+from costprobe.ui.report.formats import Document, Section
+from costprobe.ui.tables import Table
+from costprobe.ui.text import ago, local
 
 ROWS_MAX: Final = 20
 UNALLOCATED: Final = "(unallocated)"
 _KEYS: Final = {"model": "served model"}
 
 
-@dataclass(frozen=True, slots=True)
-class ReportTable:
-    """A table of the report.
-
-    Attributes:
-        title: Heading.
-        note: What its figures are; empty if the heads say it.
-        heads: Heads of the columns; the first one is text.
-        rows: Cells; may contain text from outside.
-    """
-
-    title: str
-    note: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+def fleet_document(report: FleetReport) -> Document:
+    """Return the report of a fleet."""
+    lines = [*headlines(report), *(f"Partial: {problem}" for problem in report.problems)]
+    return Document(
+        title="Cost of inference of the fleet",
+        subtitle=f"{local(report.period.start_ns)} to {local(report.period.end_ns)}",
+        figures=(),
+        first=[Section("In short", lines=lines), *tables(report)],
+    )
 
 
 def headlines(report: FleetReport) -> Iterator[str]:
@@ -103,8 +62,8 @@ def headlines(report: FleetReport) -> Iterator[str]:
     yield f"{devices} on {counted(len(report.states), 'host')}, {len(silent):,} of them silent."
 
 
-def tables(report: FleetReport) -> Iterator[ReportTable]:
-    """Yield the tables of the report; those without a row are left out."""
+def tables(report: FleetReport) -> Iterator[Section]:
+    """Yield the sections with a table; those without a row are left out."""
     for key, spend in report.divided:
         rest = [] if spend.rest is None else _spend_rows(UNALLOCATED, spend.rest, report.total)
         yield _spend_table(_KEYS.get(key, key), spend.parts, report.total, rest)
@@ -122,7 +81,7 @@ def tables(report: FleetReport) -> Iterator[ReportTable]:
 
 def _spend_table(
     key: str, parts: Sequence[FleetSpend], total: FleetSpend, rest: list[tuple[str, ...]]
-) -> ReportTable:
+) -> Section:
     rows = [
         row
         for part in parts[:ROWS_MAX]
@@ -131,7 +90,11 @@ def _spend_table(
     left = len(parts) - ROWS_MAX
     note = f"The {ROWS_MAX} largest; {left:,} more." if left > 0 else ""
     heads = (key, "cost", "share", "idle", "kWh")
-    return ReportTable(f"Spend by {key}", note, heads, (*rows, *rest))
+    return _section(f"Spend by {key}", note, heads, (*rows, *rest))
+
+
+def _section(title: str, note: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Section:
+    return Section(title, tables=[Table(heads, rows, caption=note)])
 
 
 def _spend_rows(name: str, part: FleetSpend, total: FleetSpend) -> list[tuple[str, ...]]:
@@ -139,7 +102,7 @@ def _spend_rows(name: str, part: FleetSpend, total: FleetSpend) -> list[tuple[st
     return [cells[:5] for cells in spend_cells(name, part, totals)]
 
 
-def _idle(report: FleetReport) -> Iterator[ReportTable]:
+def _idle(report: FleetReport) -> Iterator[Section]:
     """Yield the hosts whose idle time costs most, as an amount for a month."""
     idle = [host for host in report.hosts if idle_cost(host) > 0][:ROWS_MAX]
     months = MONTH_H / hours_of(report.period)
@@ -160,10 +123,10 @@ def _idle(report: FleetReport) -> Iterator[ReportTable]:
             " the same work could save at most."
         )
         heads = ("host", "idle cost a month", "idle", "cost", "covered")
-        yield ReportTable("Where idle time costs most", note, heads, rows)
+        yield _section("Where idle time costs most", note, heads, rows)
 
 
-def _unit_costs(title: str, found: Sequence[FleetUnitCost]) -> ReportTable:
+def _unit_costs(title: str, found: Sequence[FleetUnitCost]) -> Section:
     scale = common_scale(one.cost_per_inference for one in found)
     heads = (
         "model",
@@ -182,10 +145,10 @@ def _unit_costs(title: str, found: Sequence[FleetUnitCost]) -> ReportTable:
         )
         for one in found[: 2 * ROWS_MAX]
     )
-    return ReportTable(title, "", heads, rows)
+    return _section(title, "", heads, rows)
 
 
-def _hosts(report: FleetReport) -> Iterator[ReportTable]:
+def _hosts(report: FleetReport) -> Iterator[Section]:
     """Yield the hosts that need attention."""
     found = [one for one in report.states if one.is_silent or one.faults or one.firing]
     rows = tuple(
@@ -204,9 +167,4 @@ def _hosts(report: FleetReport) -> Iterator[ReportTable]:
         left = len(found) - ROWS_MAX
         note = f"The first {ROWS_MAX}; {left:,} more." if left > 0 else ""
         heads = ("host", "state", "faults", "firing incidents", "version")
-        yield ReportTable("Hosts that need attention", note, heads, rows)
-
-
-def title(report: FleetReport) -> str:
-    """Return the heading of the report."""
-    return f"Cost of inference of the fleet, {local(report.period.start_ns)} to {local(report.period.end_ns)}"
+        yield _section("Hosts that need attention", note, heads, rows)

@@ -1,1 +1,0 @@
-"""The report of a fleet: one page for a manager, as HTML or Markdown."""
