@@ -557,8 +557,10 @@ def production_change(
     is_by_token = before.total.tokens > 0 and after.total.tokens > 0
     unit = unit or ("token" if is_by_token else "inference")
     counts = [_count(sums.total, unit) for sums in (before, after)]
-    if min(counts) <= 0 or min(before.device_s, after.device_s) <= 0:
+    if min(counts) <= 0:
         raise ValueError("nothing was counted in one of the periods")
+    if min(before.device_s, after.device_s) <= 0:
+        raise ValueError("both costs must be positive to decompose their change")
     weights = kind_weights(before, after, is_by_token=is_by_token)
     work = [work_of(sums, weights) for sums in (before, after)]
     if min(work) <= 0:
