@@ -4,8 +4,7 @@ import math
 import random
 
 import pytest
-from costprobe.drift.effort import EffortSeries
-from costprobe.drift.load_model import WindowEffort
+from costprobe.drift.load_model import EffortSeries, WindowEffort
 from costprobe.drift.settings import DetectionConfig
 from pydantic import TypeAdapter
 

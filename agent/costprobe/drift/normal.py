@@ -271,11 +271,6 @@ class SeriesModel:
         """Standard deviation of an hourly mean due to noise."""
         return self.long_run * math.sqrt(self.interval_s / HOUR_S)
 
-    @property
-    def level_variance(self) -> float:
-        """Variance of the level: its estimate's, and how far it moves by itself."""
-        return self.sigma_all**2 / self.level_count + self.wander**2
-
     def expected(self, time_s: float) -> float:
         """Return the level with the daily pattern at a time, UTC in s."""
         profile = self.profile

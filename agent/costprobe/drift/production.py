@@ -29,9 +29,8 @@ from costprobe.core.columns import number
 from costprobe.core.periods import HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import HOUR_S
-from costprobe.drift.effort import EffortSeries
 from costprobe.drift.findings import ServingMetric
-from costprobe.drift.load_model import Brief, Mix, WindowEffort
+from costprobe.drift.load_model import Brief, EffortSeries, Mix, WindowEffort
 from costprobe.drift.normal import DAY_S, Real
 from costprobe.unit_costs.change import (
     Kind,
