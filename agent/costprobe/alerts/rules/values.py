@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from statistics import median
 from typing import Any, ClassVar, Literal
 
@@ -126,17 +125,11 @@ class AbsenceRule(Rule):
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last row and the intervals of each series."""
-        return self._last_rows.document(
-            lambda last_row: {
-                "last_at_ns": last_row.last_at_ns,
-                "intervals_ns": list(last_row.intervals_ns),
-                "is_silent": last_row.is_silent,
-            }
-        )
+        return self._last_rows.document(asdict)
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state; gaps are measured from the next evaluation on."""
-        self._last_rows.restore(document, partial(_LastRow, is_resumed=True))
+        self._last_rows.restore(document, lambda **row: _LastRow(**{**row, "is_resumed": True}))
         self._is_resumed = True
 
     def _symptom(self, labels: Labels, last_ns: int, usual_ns: float, time_ns: int) -> Symptom:
