@@ -203,6 +203,17 @@ def test_failure_loses_nothing_and_is_in_the_status(failure, state):
     assert worker.status()["last_error"] is None
 
 
+def test_failure_of_the_store_ends_without_rows_to_send():
+    outbox = MemoryOutbox()
+    outbox.live_batch = lambda _: 1 / 0
+    worker = worker_with(outbox, RecordingSink())
+    worker.step()
+    assert worker.status()["state"] == "failing"
+    outbox.live_batch = lambda _: None
+    worker.step()
+    assert worker.status()["last_error"] is None
+
+
 def test_back_off_grows_with_jitter_up_to_a_limit():
     outbox, sink = MemoryOutbox(["m v=1 1"]), RecordingSink()
     sink.failures = [RetryLater("down") for _ in range(60)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from threading import Event as Flag
 from threading import Thread
@@ -51,17 +52,15 @@ class _WorkerThreads:
     """A thread for each worker, so that none delays another.
 
     Args:
-        kind: "sink" or "notifier".
-        workers: By name.
+        workers: The workers.
         stop: Ends the threads.
     """
 
-    def __init__(self, kind: str, workers: Mapping[str, Worker], stop: Flag) -> None:
-        self._named = workers
+    def __init__(self, workers: Sequence[Worker], stop: Flag) -> None:
+        self._all = workers
         self._stop = stop
         self._threads = [
-            Thread(target=worker.run, name=f"{kind} {name}", daemon=True)
-            for name, worker in workers.items()
+            Thread(target=worker.run, name=worker.label, daemon=True) for worker in workers
         ]
 
     def start(self) -> None:
@@ -71,7 +70,7 @@ class _WorkerThreads:
 
     def wake(self) -> None:
         """End the workers' waits: there are new notices."""
-        for worker in self._named.values():
+        for worker in self._all:
             worker.wake()
 
     def liveness(self) -> dict[str, bool]:
@@ -129,7 +128,7 @@ class Notifying(_WorkerThreads):
             )
             for name, config in self._configs.items()
         }
-        super().__init__("notifier", self._workers, stop)
+        super().__init__([*self._workers.values()], stop)
 
     def send_unstored(self, notices: Sequence[Notice]) -> None:
         """Deliver notices that could not be stored."""
@@ -190,22 +189,17 @@ def send_tests(
         notifier: Its name; None for all.
         alert: The alert.
     """
-    names = configs if notifier is None else [notifier]
-    return {name: _send_test(configs[name], alert) for name in names}
-
-
-def _send_test(config: NotifierConfig, alert: Alert) -> str:
-    # A new instance, because only the worker's thread may use that of the worker.
-    notifier = build_notifier(config)
-    try:
-        notifier.send([alert], alert.since_ns)
-    except DeliveryError as error:
-        return error.reason
-    except Exception as error:  # noqa: BLE001 - its text may contain a secret
-        return f"unexpected {type(error).__name__}"
-    finally:
-        notifier.close()
-    return ""
+    errors = dict.fromkeys(configs if notifier is None else [notifier], "")
+    for name in errors:
+        # A new instance, because only the worker's thread may use that of the worker.
+        with closing(build_notifier(configs[name])) as sender:
+            try:
+                sender.send([alert], alert.since_ns)
+            except DeliveryError as error:
+                errors[name] = error.reason
+            except Exception as error:  # noqa: BLE001 - its text may contain a secret
+                errors[name] = f"unexpected {type(error).__name__}"
+    return errors
 
 
 class SinkDelivery(_WorkerThreads):
@@ -242,7 +236,7 @@ class SinkDelivery(_WorkerThreads):
                 schedule=FlushSchedule(host, sink.name, sink.flush_every_s, rng, clock),
             )
         self._rejections = {name: store.rejections(name) for name in self._workers}
-        super().__init__("sink", self._workers, stop)
+        super().__init__([*self._workers.values()], stop)
 
     def retry(self, sink: str | None) -> list[str]:
         """Retry a sink now, or all of them; return their names.

@@ -82,10 +82,13 @@ class Worker(ABC):
         stop: Ends `run`.
         clock: The host's clocks.
         rng: Spreads retries, so that a fleet does not overload a server that recovers.
+
+    Attributes:
+        label: Kind and name of the destination.
     """
 
     def __init__(self, label: str, stop: Flag, clock: Clock, rng: Random) -> None:
-        self._label = label
+        self.label = label
         self._stop = stop
         self._clock = clock
         self._backoff = RetryBackoff(FIRST_BACKOFF_S, MAX_BACKOFF_S, rng)
@@ -113,14 +116,17 @@ class Worker(ABC):
     def step(self) -> float:
         """Deliver what is due; return the seconds until the next step."""
         try:
-            return self._deliver()
+            wait_s = self._deliver()
         except RetryLater as error:
             return self._failed("backing off", error.reason, error.after_s)
         except Misconfigured as error:
             return self._failed("misconfigured", error.reason)
         except Exception as error:
-            logger.exception("%s", self._label)
+            logger.exception("%s", self.label)
             return self._failed("failing", f"{type(error).__name__}: {error}")
+        if self._state == "failing":  # of the store, which is readable again
+            self._succeeded()
+        return wait_s
 
     @abstractmethod
     def _deliver(self) -> float:
@@ -165,7 +171,7 @@ class Worker(ABC):
         """Record that the destination answered."""
         if self._last_error is not None:
             lasted_s = max(1, round(self._now_s() - self._failing_since[1]))
-            logger.info("%s: recovered%s after %s", self._label, news, format_duration(lasted_s))
+            logger.info("%s: recovered%s after %s", self.label, news, format_duration(lasted_s))
         self._backoff.succeeded()
         self._state, self._last_error = "delivering", None
 
@@ -173,7 +179,7 @@ class Worker(ABC):
         """Record a failure; return the seconds to wait before the next attempt."""
         if self._last_error != reason:
             level = logging.WARNING if state == "backing off" else logging.ERROR
-            logger.log(level, "%s: %s: %s", self._label, state, reason)
+            logger.log(level, "%s: %s: %s", self.label, state, reason)
         if not self._backoff.failures:
             self._failing_since = self._clock.time_ns(), self._now_s()
         self._state, self._last_error = state, reason
@@ -404,7 +410,7 @@ class SinkWorker(Worker):
             if self._rejected > rejected_before:
                 logger.warning(
                     "%s: the server permanently rejected %d points; last reason: %s",
-                    self._label,
+                    self.label,
                     self._rejected - rejected_before,
                     self._last_rejection,
                 )
@@ -531,7 +537,7 @@ class NotifierWorker(Worker):
             self._unstored += alerts
             while len(self._unstored) > UNSTORED_MAX:
                 self._unstored.popleft()
-                logger.error("%s: alert discarded: too many are not stored", self._label)
+                logger.error("%s: alert discarded: too many are not stored", self.label)
         if self._state == "failing":  # they need no store
             self._not_before_s = 0.0
         self.wake()
@@ -621,7 +627,7 @@ class NotifierWorker(Worker):
         return current
 
     def _discard(self, number: int | None, reason: str) -> None:
-        logger.error("%s: alert discarded: %s", self._label, reason)
+        logger.error("%s: alert discarded: %s", self.label, reason)
         if number is not None:
             self._store.notice_dropped(number, reason)
 
@@ -640,7 +646,7 @@ class NotifierWorker(Worker):
                 # The alerts of the other messages must not expire because of it.
                 if refusal.reason != self._resend_rejection:
                     logger.error(  # noqa: TRY400 - no traceback: the text has the cause
-                        "%s: firing alerts were rejected: %s", self._label, refusal.reason
+                        "%s: firing alerts were rejected: %s", self.label, refusal.reason
                     )
                 self._resend_rejection = refusal.reason
         self._resent_s = now_s

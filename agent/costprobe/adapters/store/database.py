@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import sqlite3
 import stat
@@ -26,6 +27,8 @@ from costprobe.adapters.host.files import open_own
 from costprobe.adapters.store.hours import convert_rollups
 from costprobe.core.outside import SHAPE_ERRORS, OutsideError, UnusableInputError
 from costprobe.core.records import NS_PER_S
+
+logger = logging.getLogger(__name__)
 
 Fault = Literal[
     "full",
@@ -385,6 +388,8 @@ def migrate(
         StoreError: The file belongs to another program or to a newer version of this one.
         sqlite3.Error: A migration failed and was rolled back.
     """
+    if recorded(connection, path) and missing(connection, path, migrations):
+        logger.info("%s: is of an earlier version; migrating it may take minutes", path)
     while missing(connection, path, migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
