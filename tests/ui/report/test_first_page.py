@@ -10,12 +10,15 @@ import pytest
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import Point
 from costprobe.ui.report.charts import bar_chart, line_chart, percent_ticks
+from costprobe.ui.report.formats import Chart, Document, KeyFigure, Section, page
 from costprobe.ui.report.gather import changes, trends
 from costprobe.ui.report.model import Bucket, Trend
+from costprobe.ui.tables import Table
 from costprobe.ui.text import devices_text, short
 from fakes import long_host
 from fakes.command import called
 from fakes.long_host import COARSE, DRIFT, GPUS, HOUR_NS
+from markupsafe import Markup
 
 CHROMIUM = "/usr/bin/chromium"
 A4_PAGES = 4
@@ -153,6 +156,51 @@ def test_report_prints_on_four_pages_of_a4_without_squeezed_columns(html):
         browser.close()
     assert (too_wide, narrow) == ([], [])
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) <= A4_PAGES
+
+
+def test_a_word_of_any_length_does_not_widen_the_page(tmp_path):
+    from playwright.sync_api import sync_playwright  # collection imports no heavy package
+
+    word = "w" * 200
+    changes = Table(
+        ("no.", "time", "kind", "change", "cause"),
+        [("1", "2026-11-28 04:17", "annotation", word, word)],
+        5,
+    )
+    drawn = line_chart(
+        "one",
+        "t",
+        [[Bucket(0, 1.0)]],
+        base=1.0,
+        span=(0, 96 * HOUR_NS),
+        step_ns=HOUR_NS,
+        value_text=str,
+    )
+    section = Section(word, charts=[Chart(word, Markup(drawn))], tables=[changes], lines=[word])  # noqa: S704 - drawn by our code
+    file = tmp_path / "report.html"
+    file.write_text(page(Document(word, word, [KeyFigure(word, word, word)], [section])))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for width in (1440, 375):
+            tab = browser.new_page(viewport={"width": width, "height": 900})
+            tab.goto(file.as_uri())
+            widths = tab.evaluate(
+                """() => [document.documentElement.scrollWidth,
+                document.querySelector("main").clientWidth,
+                document.querySelector("svg").getBoundingClientRect().width]"""
+            )
+            lines = tab.evaluate(
+                """() => [...document.querySelectorAll("td")].map((one) => {
+                    const text = document.createRange();
+                    text.selectNodeContents(one);
+                    return text.getClientRects().length;
+                })"""
+            )
+            assert widths[0] == width
+            assert lines[:2] == [1, 1]  # of the time and the kind
+            if width == 1440:
+                assert widths[2] < widths[1] / 2  # a single chart is no larger than one of two
+        browser.close()
 
 
 def test_chart_shows_a_drift_of_eight_percent():

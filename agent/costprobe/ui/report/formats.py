@@ -44,10 +44,12 @@ class Chart(NamedTuple):
     Attributes:
         caption: What it shows.
         svg: The drawing.
+        is_wide: Whether it takes the page's width.
     """
 
     caption: str
     svg: Markup
+    is_wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,7 @@ def _spend(report: Report) -> Section:
             f"spend{index}", title, spend.by_day, span, partial(money, currency=currency)
         )
         caption = f"{', '.join(words)}; {covered}"
-        charts.append(Chart(caption, Markup(drawn)))  # noqa: S704 - as above
+        charts.append(Chart(caption, Markup(drawn), is_wide=True))  # noqa: S704 - as above
         tables.append(_parts("device", spend, spend.by_device))
         if spend.by_label:
             by = f"By {report.label}, in {currency}"
