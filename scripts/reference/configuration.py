@@ -35,7 +35,8 @@ defaults included. How options are named: [naming](../contributing/options.md#na
 | exact number | decimal with any number of digits; money is never rounded |
 | time of day, time zone | `"17:30"`; an IANA name such as `"Europe/Berlin"` |
 | counter | the name of a counter, or `name{label="value"}` where only some of its series count |
-| path | a file of this host; the file of a key that ends in `_file` is read for each use, so it may be rotated |
+| path | a file of this host |
+| secret | where a secret is: `"file:/PATH"`, or `"credential:NAME"` of systemd; it is read for each use, so it may be rotated |
 | table of | names to values: `{ rack = "a1" }` |
 """
 
