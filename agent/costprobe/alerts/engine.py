@@ -1,6 +1,6 @@
 """The alert engine: evaluates rules to incidents, and incidents to notices.
 
-Rows, events and faults go to each rule that matches them. An incident is pending, firing,
+Rows and faults go to each rule that matches them. An incident is pending, firing,
 flapping or resolved, and records the notifications that were sent; symptoms are grouped to
 incidents, which are recorded in rows of `alert`. Silences of operators, weekly maintenance
 windows and the notifiers' matching decide who receives a notice, and when.
@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig, over_until
@@ -21,7 +23,7 @@ from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceCon
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom, silence_document
 from costprobe.core.periods import is_within
-from costprobe.core.records import NS_PER_S, REMOVED, Event, Point, Severity, natural
+from costprobe.core.records import NS_PER_S, REMOVED, Point, Severity, natural
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.delivery.contract import NotifierConfig
 
@@ -35,6 +37,8 @@ GROWING = ("drift", "budget_exceeded")
 PRICED = ("cost", "serving_time")
 OF_ENERGY = ("energy", "serving_energy")
 MAX_HISTORIES = 1000
+# State changes within a time that count as flapping, which ends after as long without one.
+FLAPPING_CHANGES, FLAPPING_NS = 6, 3600 * NS_PER_S
 HISTORY_NS = 7 * 86_400 * NS_PER_S
 
 
@@ -139,15 +143,6 @@ class Incident:
             self.size = size
         return is_revised
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the incident as JSON."""
-        state = {item.name: getattr(self, item.name) for item in fields(self)}
-        texts = {
-            name: {key: symptom.to_document() for key, symptom in state[name].items()}
-            for name in ("reported", "ended")
-        }
-        return {**state, **texts, "alert": self.alert.to_document()}
-
     def shift(self, step_ns: int) -> None:
         """Shift stored instants by a wall-clock step in ns."""
         self.seen_ns = {series: at_ns + step_ns for series, at_ns in self.seen_ns.items()}
@@ -162,17 +157,8 @@ class Incident:
             for name, (worst, at_ns, revision) in self.notified.items()
         }
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Incident:
-        """Return the incident that `to_document` wrote, also one of an earlier version."""
-        alert = Alert.from_document(document["alert"])
-        reported = {_identity(symptom): symptom.to_document() for symptom in alert.symptoms}
-        known = {"is_priced": bool(document.get("size")), "reported": reported, **document}
-        texts = {
-            name: {key: Symptom(**symptom) for key, symptom in known.get(name, {}).items()}
-            for name in ("reported", "ended")
-        }
-        return cls(**{**known, **texts, "alert": alert})
+
+_INCIDENTS = TypeAdapter(dict[str, Incident])
 
 
 @dataclass(slots=True)
@@ -193,11 +179,11 @@ class IncidentHistory:
             self.resolved_ns += step_ns
         self.changes_ns = [at_ns + step_ns for at_ns in self.changes_ns]
 
-    def is_flapping(self, settings: AlertingConfig, time_ns: int) -> bool:
+    def is_flapping(self, time_ns: int) -> bool:
         """Return whether the state changed too often in the flapping window."""
-        since_ns = time_ns - int(settings.flapping_window_s * NS_PER_S)
+        since_ns = time_ns - FLAPPING_NS
         self.changes_ns = [at_ns for at_ns in self.changes_ns if at_ns > since_ns]
-        return len(self.changes_ns) >= settings.flapping_changes
+        return len(self.changes_ns) >= FLAPPING_CHANGES
 
     def is_cooling(self, cool_down_s: float, time_ns: int) -> bool:
         """Return whether the cool-down of a resolved incident still applies."""
@@ -549,21 +535,12 @@ class RuleSet:
         """Add a stored row of any series."""
         for name in self._by_measurement.get(point.measurement, ()):
             pattern = self._configs[name].match
-            if not pattern or matches(pattern, point.tags):
+            tags = {**self._tags, **self._labels_of(point.tags), **point.tags} if pattern else {}
+            if matches(pattern, tags):
                 self._rules[name].observe(point)
         if point.measurement == "event" and point.fields.get("cause") == REMOVED:
             for rule in self._rules.values():
                 rule.forget_device(point.tags["device"])
-
-    def observe_event(self, event: Event) -> None:
-        """Add an event; only drifts and anomalies are used."""
-        if event.kind not in {"drift", "anomaly"}:
-            return
-        tags = {**self._tags, **event.subject, "device": event.device, "metric": event.metric}
-        tags |= self._labels_of(event.subject)
-        for name, rule in self._rules.items():
-            if matches(self._configs[name].match, tags):
-                rule.observe_event(event)
 
     def symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
         """Evaluate every rule.
@@ -672,10 +649,6 @@ class AlertEngine:
         """Add a stored row of any series."""
         self._rules.observe(point)
 
-    def observe_event(self, event: Event) -> None:
-        """Add an event; only drifts and anomalies are used."""
-        self._rules.observe_event(event)
-
     def tick(self, time_ns: int, faults: Collection[Fault]) -> Outcome:
         """Evaluate every rule.
 
@@ -722,7 +695,7 @@ class AlertEngine:
     def document(self) -> dict[str, Any]:
         """Return the complete state as JSON."""
         return {
-            "incidents": {key: i.to_document() for key, i in self._incidents.items()},
+            "incidents": _INCIDENTS.dump_python(self._incidents, mode="json"),
             "histories": {
                 key: [history.resolved_ns, history.changes_ns]
                 for key, history in self._histories.items()
@@ -740,9 +713,7 @@ class AlertEngine:
             resumed_ns: UTC in ns of the start of a new process, which does not know its faults yet;
                 0 for the same process.
         """
-        self._incidents = {
-            key: Incident.from_document(stored) for key, stored in document["incidents"].items()
-        }
+        self._incidents = _INCIDENTS.validate_python(document["incidents"])
         self._histories = {
             key: IncidentHistory(resolved_ns, list(changes_ns))
             for key, (resolved_ns, changes_ns) in document["histories"].items()
@@ -830,7 +801,7 @@ class AlertEngine:
             incident.alert,
             state="firing",
             fired_ns=time_ns,
-            is_flapping=history.is_flapping(self._settings, time_ns),
+            is_flapping=history.is_flapping(time_ns),
         )
         self._record(incident, time_ns)
 
@@ -838,11 +809,11 @@ class AlertEngine:
         self, key: str, incident: Incident, history: IncidentHistory, time_ns: int
     ) -> None:
         """Resolve an incident without symptoms; a flapping one only after the flapping window."""
-        if incident.alert.state == "firing" and history.is_flapping(self._settings, time_ns):
+        if incident.alert.state == "firing" and history.is_flapping(time_ns):
             incident.alert = replace(incident.alert, is_flapping=True)
         if incident.alert.is_flapping:
             incident.quiet_ns = incident.quiet_ns or time_ns
-            if time_ns - incident.quiet_ns < self._settings.flapping_window_s * NS_PER_S:
+            if time_ns - incident.quiet_ns < FLAPPING_NS:
                 return
         was_firing = incident.alert.state == "firing"
         ended = tuple(incident.ended.values())

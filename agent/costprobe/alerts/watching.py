@@ -376,7 +376,6 @@ class Watching:
         logger.log(level, "%s", event.text)
         row = event_point(event, self._tags)
         self._engine.observe(row)
-        self._engine.observe_event(event)
         return row
 
     def _commit(self, now_ns: int) -> bool:

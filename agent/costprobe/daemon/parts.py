@@ -148,7 +148,6 @@ class Runtime:
         lock_folder: Folder of the devices' lock files.
         boards: The boards of the host.
         missing: Returns why devices are not measured, by name.
-        before: The charges of the parts that these replace.
     """
 
     def __init__(
@@ -159,8 +158,6 @@ class Runtime:
         lock_folder: Path,
         boards: HostBoards,
         missing: Callable[[], Mapping[str, str]],
-        *,
-        before: DeviceCharges | None = None,
     ) -> None:
         learn_secrets(config)
         self._parts = parts
@@ -208,7 +205,6 @@ class Runtime:
             book,
             config.longest_window_s,
             longest_gap_s(config.telemetry.every_s),
-            before,
         )
         self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
         self._devices = [device.name for device in devices]
@@ -553,7 +549,6 @@ class CurrentRuntime:
         absent = {board.uuid: board.name for board in self._boards.absent()}
         config = config.named(absent | {device.uuid: device.name for device in watch.found})
         folder = self._parts.store.path.parent
-        before = self.runtime.charges if self.runtime is not None else None
         runtime = Runtime(
             config,
             watch.devices,
@@ -561,7 +556,6 @@ class CurrentRuntime:
             folder,
             self._boards,
             self._missing,
-            before=before,
         )
         self.runtime = runtime
         if runtime.allocates:

@@ -348,11 +348,11 @@ def production_sums(rows: Iterable[Point]) -> ProductionSums | None:
         hardware=_sum(own, "cost_total_hardware") or 0.0,
         electricity=_sum(own, "cost_total_energy") or 0.0,
         idle_cost=_sum(own, "cost_idle", is_needed=True),
-        device_s=math.fsum(held_s(row) for row in own),
-        busy_s=_total([busy_s(row) for row in own]),
+        device_s=_sum(own, "device_s") or 0.0,
+        busy_s=_sum(own, "device_busy_s", is_needed=True),
         energy_j=_sum(own, "energy_j", is_needed=True),
         models=models,
-        devices=devices_of(newest),
+        devices=tuple(newest.tags.get("device", "").split(TOGETHER)),
         currency=newest.tags.get("currency", ""),
         is_assumed=newest.tags.get("plan") == ASSUMED,
         decode_request_s=_sum(own, "decode_request_s", is_needed=True),
@@ -379,27 +379,6 @@ def added_sums(periods: Sequence[ProductionSums]) -> ProductionSums:
         is_assumed=periods[-1].is_assumed,
         decode_request_s=_total([period.decode_request_s for period in periods]),
     )
-
-
-def devices_of(row: Point) -> tuple[str, ...]:
-    """Return the names of the devices of a service's row."""
-    return tuple(row.tags.get("device", "").split(TOGETHER))
-
-
-def held_s(row: Point) -> float:
-    """Return the device-seconds of a row; rows of earlier versions have those of whole devices."""
-    known_s = number(row, "device_s")
-    if known_s is not None:
-        return known_s
-    return (number(row, "window_s") or 0.0) * len(devices_of(row))
-
-
-def busy_s(row: Point) -> float | None:
-    """Return the busy device-seconds of a row; by the idle share of cost in rows of earlier versions."""
-    if number(row, "device_s") is not None:
-        return number(row, "device_busy_s")
-    idle_share = number(row, "idle_share")
-    return None if idle_share is None else (1 - idle_share) * held_s(row)
 
 
 def _added_models(models: Sequence[ModelSums]) -> ModelSums:
@@ -578,8 +557,10 @@ def production_change(
     is_by_token = before.total.tokens > 0 and after.total.tokens > 0
     unit = unit or ("token" if is_by_token else "inference")
     counts = [_count(sums.total, unit) for sums in (before, after)]
-    if min(counts) <= 0 or min(before.device_s, after.device_s) <= 0:
+    if min(counts) <= 0:
         raise ValueError("nothing was counted in one of the periods")
+    if min(before.device_s, after.device_s) <= 0:
+        raise ValueError("both costs must be positive to decompose their change")
     weights = kind_weights(before, after, is_by_token=is_by_token)
     work = [work_of(sums, weights) for sums in (before, after)]
     if min(work) <= 0:
