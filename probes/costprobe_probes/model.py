@@ -75,10 +75,8 @@ def load(spec: Spec, seed: int) -> SourcedModel:
         seed: Seed of torch's generator, for weights and inputs.
 
     Raises:
-        ProbeConfigError: No such kind, dtype, model or factory, or it cannot be loaded.
+        ProbeConfigError: No such model or factory, or it cannot be loaded.
     """
-    if spec.dtype is not None and spec.dtype not in FLOATS:
-        raise ProbeConfigError(f"no dtype {spec.dtype!r}; known dtypes: {', '.join(FLOATS)}")
     dtype = None if spec.dtype is None else FLOATS[spec.dtype]
     torch.manual_seed(seed)
     sourced = source_of(spec.kind)(spec)

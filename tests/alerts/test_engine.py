@@ -10,6 +10,7 @@ from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig
 from costprobe.configuration import AnyNotifier, AnyRule
 from costprobe.core.incident import Alert, Fault, Silence
 from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.schema import event_point
 from costprobe.delivery.delivery import sample_alert
 from pydantic import TypeAdapter
 
@@ -56,6 +57,9 @@ class Player:
     @property
     def states(self):
         return [alert.state for _, alert in self.notified]
+
+    def report(self, event):
+        self.engine.observe(event_point(event, TAGS))
 
     def restart(self, *rules, **more):
         document = json.loads(json.dumps(self.engine.document()))
@@ -122,7 +126,7 @@ def test_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
             player.engine.observe(Point("probe", tags, fields, time_ns))
         player.tick(minute * 60)
     for metric in ("latency", "cost"):
-        player.engine.observe_event(
+        player.report(
             Event(
                 kind="drift",
                 severity="warning",
@@ -169,7 +173,7 @@ def test_drifts_of_two_services_are_two_incidents():
     player = Player(engine_of(*DEFAULT_RULES))
     for service in ("chat", "search"):
         drift = drift_event(12.0, "efficiency", metric="serving_time")
-        player.engine.observe_event(replace(drift, device="", subject={"service": service}))
+        player.report(replace(drift, device="", subject={"service": service}))
     assert [alert.labels.get("service") for alert in player.tick(60)] == ["chat", "search"]
 
 
@@ -177,7 +181,7 @@ def test_device_time_of_a_service_leads_its_incident():
     player = Player(engine_of(*DEFAULT_RULES))
     for metric in ("serving_energy", "serving_time"):
         found = drift_event(12.0, "efficiency", metric=metric)
-        player.engine.observe_event(replace(found, device="", subject={"service": "chat"}))
+        player.report(replace(found, device="", subject={"service": "chat"}))
     (alert,) = player.tick(60)
     assert alert.summary == "serving_time is +12.0 % (and 1 more series)"
 
@@ -195,7 +199,7 @@ def test_new_cause_and_a_doubled_drift_are_notified_again():
             (12.0, "cooling"),
         )
     ):
-        player.engine.observe_event(drift_event(level_pct, cause))
+        player.report(drift_event(level_pct, cause))
         player.tick(60 * minute)
         player.restart(rule("drift", "drift"))
         player.tick(60 * minute + 10)
@@ -206,7 +210,7 @@ def test_new_cause_and_a_doubled_drift_are_notified_again():
         (3.5, "neighbour", 2),
         (12.0, "cooling", 3),
     ]
-    player.engine.observe_event(drift_event(0.0, ""))
+    player.report(drift_event(0.0, ""))
     player.tick(600)
     assert player.states == ["firing"] * 4 + ["resolved"]
 
@@ -217,7 +221,7 @@ def test_end_of_a_drift_says_whether_it_reverted_or_counts_as_normal():
         player = Player(engine_of(rule("drift", "drift")))
         for minute, found_pct in enumerate((8.0, level_pct)):
             event = replace(drift_event(found_pct, "cooling"), time_ns=T0 + minute * 60 * NS_PER_S)
-            player.engine.observe_event(replace(event, detail="cause: cooling"))
+            player.report(replace(event, detail="cause: cooling"))
             player.tick(60 * minute)
         player.tick(86_400 + 120)
         resolved = player.notified[-1][1]
@@ -243,7 +247,7 @@ def test_resolved_incident_reports_what_fired_and_not_what_ended_it():
     def report(minute, level_pct, metric, detail, probe="a", **more):
         event = replace(drift_event(level_pct, "cooling", metric), subject={"probe": probe})
         time_ns = T0 + minute * 60 * NS_PER_S
-        player.engine.observe_event(replace(event, time_ns=time_ns, detail=detail, **more))
+        player.report(replace(event, time_ns=time_ns, detail=detail, **more))
         player.tick(60 * minute)
         player.restart(rule("drift", "drift"))
 
@@ -300,7 +304,7 @@ def test_series_that_ends_without_a_good_value_is_not_back_to_normal():
             [rule("drift", "drift")], SETTINGS, (), [hook()], TAGS, is_current=lambda _: is_measured
         )
     )
-    player.engine.observe_event(drift_event(8.0, "cooling"))
+    player.report(drift_event(8.0, "cooling"))
     player.tick(0)
     is_measured = False
     player.tick(120)
@@ -311,14 +315,14 @@ def test_series_that_ends_without_a_good_value_is_not_back_to_normal():
 def test_shift_to_the_other_side_is_another_incident():
     player = Player(engine_of(rule("drift", "drift")))
     improved = replace(drift_event(-20.0, "clock"), severity="info")
-    player.engine.observe_event(improved)
+    player.report(improved)
     player.tick(0)
-    player.engine.observe_event(replace(drift_event(6.0, "cooling"), time_ns=T0 + NS_PER_S))
+    player.report(replace(drift_event(6.0, "cooling"), time_ns=T0 + NS_PER_S))
     player.tick(60)
     player.tick(90)
     # The first level after a return is not exact.
-    player.engine.observe_event(replace(drift_event(0.0, ""), time_ns=T0 + 100 * NS_PER_S))
-    player.engine.observe_event(
+    player.report(replace(drift_event(0.0, ""), time_ns=T0 + 100 * NS_PER_S))
+    player.report(
         replace(improved, level_pct=-1.2, since_ns=T0 + 95 * NS_PER_S, time_ns=T0 + 110 * NS_PER_S)
     )
     player.tick(120)
@@ -329,10 +333,10 @@ def test_shift_to_the_other_side_is_another_incident():
 
 def test_larger_improvement_in_an_incident_is_not_notified_again():
     player = Player(engine_of(rule("drift", "drift")))
-    player.engine.observe_event(drift_event(7.0, "neighbour"))
+    player.report(drift_event(7.0, "neighbour"))
     player.tick(0)
     improved = drift_event(-23.0, "clock", metric="latency")
-    player.engine.observe_event(replace(improved, severity="info"))
+    player.report(replace(improved, severity="info"))
     player.tick(60)
     assert player.states == ["firing"]
 
@@ -343,7 +347,7 @@ def test_intermittent_drift_is_one_incident_after_its_second_recurrence():
         for offset, level_pct in ((0, 35.0), (3, 0.0)):
             seconds = 3600 * (hour + offset)
             event = drift_event(level_pct, "neighbour" if level_pct else "")
-            player.engine.observe_event(replace(event, time_ns=T0 + seconds * NS_PER_S))
+            player.report(replace(event, time_ns=T0 + seconds * NS_PER_S))
             player.tick(seconds)
             player.restart(rule("drift", "drift"))
     assert player.states == ["firing", "resolved"] * 2 + ["firing"]

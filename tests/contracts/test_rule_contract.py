@@ -9,6 +9,7 @@ from costprobe.alerts.rules.kinds import RULES, RuleKind
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.schema import event_point
 from fakes.page_examples import example, example_module
 
 T0 = 1_800_000_000 * NS_PER_S
@@ -28,7 +29,7 @@ def rows(measurement, count=20, every_s=10, tags=None, **fields):
 
 
 def event(kind, **more):
-    return Event(
+    found = Event(
         kind=kind,
         severity="warning",
         title=f"a {kind}",
@@ -41,6 +42,7 @@ def event(kind, **more):
         since_ns=T0,
         **more,
     )
+    return event_point(found, TAGS)
 
 
 BUDGET_ROW = {
@@ -85,8 +87,6 @@ def feed(rule, inputs):
     for item in inputs:
         if isinstance(item, Point) and item.measurement == rule.measurement:
             rule.observe(item)
-        elif isinstance(item, Event):
-            rule.observe_event(item)
     return [item for item in inputs if isinstance(item, Fault)]
 
 

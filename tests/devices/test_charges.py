@@ -129,7 +129,7 @@ def test_board_and_its_mig_devices_cost_its_price_while_they_are_reconfigured():
     for number, (until, present, known) in enumerate(phases):
         book, parts = book_with(*known, generation=known)
         if charges is None or known != phases[number - 1][2]:
-            before, charges = charges, DeviceCharges(book, before=charges)
+            before, charges = charges, DeviceCharges(book)
         else:
             before = None
         is_known = present == known

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.core.schema import make_point
+from costprobe.core.schema import event_point, make_point
 from costprobe.drift.causes import Explanation
 from costprobe.drift.message import ChangeFacts, change_message, with_amounts
 from costprobe.drift.monitor import DriftMonitor
@@ -113,7 +113,7 @@ def test_reverted_drift_ends_although_a_little_of_it_is_left():
     series.run(60, slow=1.008)
     rule = DriftRule(DriftRuleConfig(name="drift", kind="drift"))
     for event in series.events:
-        rule.observe_event(event)
+        rule.observe(event_point(event, {}))
     assert len({event.metric for event in series.events if event.title.endswith("reverted")}) == 3
     assert rule.evaluate(series.rows[-1].time_ns, ()) == []
 
@@ -166,7 +166,7 @@ def test_slow_ramp_is_one_incident_while_it_grows():
     series, rule = Series(), DriftRule(DriftRuleConfig(name="drift", kind="drift"))
     for index in range(14 * 288):
         for event in series.run(slow=1 + 0.1 * max(0, index - 864) / 4032):
-            rule.observe_event(event)
+            rule.observe(event_point(event, {}))
         rule.evaluate(series.rows[-1].time_ns, ())
         shifts = [shift for shift in rule.document().values() if shift["is_over"]]
         assert not shifts, index
@@ -432,7 +432,7 @@ def test_rule_on_the_cost_fires_for_runs_beside_a_neighbour():
         series.run(QUIET, contended=False)
         for _ in range(30):
             for event in series.run(slow=1.2, contended=True):
-                rule.observe_event(event)
+                rule.observe(event_point(event, {}))
         fired[metrics[0], at_least] = [
             symptom.cause for symptom in rule.evaluate(series.rows[-1].time_ns, ())
         ]
@@ -502,11 +502,11 @@ def test_contended_runs_survive_a_restart():
         series.run(QUIET, contended=False)
         series.run(4, slow=1.2, contended=True)
     documents = json.loads(json.dumps(other.monitor.documents()))
-    of_old = [{**d, "contended": [False, True]} for d in documents.values() if "state" in d]
+    of_old = [d for d in documents.values() if d["kind"] == "series"]
     damaged = [
-        {"key": d["key"], "runs": {**d["runs"], "recent": 3}}
+        {**d, "state": {**d["state"], "recent": 3}}
         for d in documents.values()
-        if "runs" in d
+        if d["kind"] == "runs"
     ]
     for series, states, problems in ((other, documents.values(), 0), (old, [*of_old, *damaged], 1)):
         series.monitor = DriftMonitor(DetectionConfig(), series.history)
@@ -522,11 +522,11 @@ def test_damaged_state_is_reported_and_discarded():
     series = Series()
     series.run(100)
     documents = list(series.monitor.documents().values())
-    damaged = [{**documents[0], "state": "AAAA"}, {"key": ["a", "b"]}, documents[1]]
+    damaged = [{**documents[0], "state": {"detector": "AAAA"}}, {"key": ["a", "b"]}, documents[1]]
     other = DriftMonitor(DetectionConfig(), series.history)
     problems = other.restore(damaged)
     assert len(problems) == 2
-    assert all("restarts its warm-up" in problem for problem in problems)
+    assert all("is trained again" in problem for problem in problems)
     assert len(other.documents()) == 1
 
 
@@ -535,7 +535,7 @@ def test_changed_settings_discard_the_state():
     series.run(100)
     other = DriftMonitor(DetectionConfig(least_effect=0.1), series.history)
     assert other.restore(series.monitor.documents().values()) == []
-    assert not any("state" in document for document in other.documents().values())
+    assert not any(document["kind"] == "series" for document in other.documents().values())
 
 
 def test_detection_can_be_disabled():

@@ -4,9 +4,9 @@ import math
 import random
 
 import pytest
-from costprobe.drift.effort import EffortSeries
-from costprobe.drift.load_model import WindowEffort
+from costprobe.drift.load_model import EffortSeries, WindowEffort
 from costprobe.drift.settings import DetectionConfig
+from pydantic import TypeAdapter
 
 START_S, BLOCK_S = 1_772_409_600, 1800
 LEAST = DetectionConfig().serving_shift
@@ -98,9 +98,9 @@ def test_restored_series_continues():
                 windows = [WindowEffort(daily(index), (0.0, 0.0), effort, 1.0)]
                 yield START_S + index * BLOCK_S, windows
 
-    series, restored = EffortSeries(LEAST, -0.2), EffortSeries(LEAST, -0.2)
+    series, states = EffortSeries(LEAST, -0.2), TypeAdapter(EffortSeries)
     for block in blocks(0, 331):
         assert not series.update(*block)
-    restored.restore(series.document())
+    restored = states.validate_python(states.dump_python(series, mode="json"))
     changes = [size for block in blocks(331, 350) for _, size in restored.update(*block)]
     assert sum(changes) == pytest.approx(0.1, abs=0.02)

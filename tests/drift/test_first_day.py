@@ -11,7 +11,7 @@ SETTINGS = DetectionConfig().detector
 
 def drifts_of(recipe, seed):
     """Hour of detection, hour of the start, and size in percent of each drift."""
-    detector = Detector(SETTINGS)
+    detector = Detector.new(SETTINGS)
     return [
         ((found.time_s - START_S) / 3600, (found.since_s - START_S) / 3600, found.change_pct)
         for time_s, value in generate(recipe, random.Random(seed)).points
@@ -66,7 +66,7 @@ def test_threefold_cost_on_a_noisy_host_is_reported_within_two_hours():
 
 
 def test_step_of_an_hourly_series_is_reported_at_the_end_of_its_first_days():
-    detector, rng, found = Detector(SETTINGS), random.Random(1), []
+    detector, rng, found = Detector.new(SETTINGS), random.Random(1), []
     for hour in range(9 * 24):
         value = rng.lognormvariate(0, 0.008) * (1.05 if hour >= 12 else 1)
         found += detector.update(START_S + 3600 * hour, value)
@@ -85,7 +85,7 @@ def test_step_in_a_noisy_first_day_is_found_from_all_of_its_runs():
         (300, 0.28, 0.33, 300),
     ):
         for seed in range(3):
-            rng, detector, found = random.Random(seed), Detector(SETTINGS), []
+            rng, detector, found = random.Random(seed), Detector.new(SETTINGS), []
             for run in range(150 + most_runs):
                 value = rng.lognormvariate(0, sigma) * (1 + size if run >= 150 else 1)
                 found += [

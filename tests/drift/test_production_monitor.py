@@ -9,6 +9,7 @@ from itertools import groupby
 import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.schema import event_point
 from costprobe.drift.message import demand_causes
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.production import ProductionDetector
@@ -265,7 +266,7 @@ def test_change_that_reverts_ends_its_incident_although_a_little_of_it_is_left()
     events = events_of(two_steps(6.2 * DAY_S, 1.2, 1.02))
     rule = DriftRule(DriftRuleConfig(name="drift", kind="drift"))
     for event in events:
-        rule.observe_event(event)
+        rule.observe(event_point(event, {}))
     assert "device time per token of chat reverted" in [event.title for event in events]
     assert rule.evaluate(events[-1].time_ns, ()) == []
 
@@ -305,7 +306,7 @@ def test_state_survives_a_restart():
     before = events_of(rows[:middle], monitor)
     documents = json.loads(json.dumps(monitor.documents()))
     # As before that series was watched.
-    del documents["production chat"]["state"]["efforts"]["serving_tpot"]
+    del documents["production chat"]["state"]["detector"]["efforts"]["serving_tpot"]
     other = DriftMonitor(DetectionConfig(), no_history)
     assert other.restore(documents.values()) == []
     assert other.services() == {"chat"}
@@ -320,11 +321,13 @@ def test_damaged_state_and_other_settings_start_again():
     monitor = DriftMonitor(DetectionConfig(), no_history)
     events_of(rows, monitor)
     (document,) = monitor.documents().values()
-    damaged = document | {"state": {**document["state"], "blocks": {"sums": "?"}}}
+    detector = {**document["state"]["detector"], "blocks": "?"}
     other = DriftMonitor(DetectionConfig(), no_history)
-    assert "cannot be used" in other.restore([damaged])[0]
-    earlier = {key: value for key, value in document["state"].items() if key != "version"}
-    assert "another version" in other.restore([document | {"state": earlier}])[0]
+    for damaged in (
+        {"service": ["chat", ""], "state": {}},
+        {**document, "state": {"detector": detector}},
+    ):
+        assert "cannot be used" in other.restore([damaged])[0]
     assert other.services() == set()
     longer = DriftMonitor(DetectionConfig(serving_window="1h"), no_history)
     assert longer.restore([document]) == []

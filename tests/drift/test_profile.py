@@ -10,6 +10,7 @@ from costprobe.drift.normal import (
     HOUR_S,
     DayProfile,
     WeekMemory,
+    slot_of,
 )
 
 
@@ -41,7 +42,7 @@ def test_noise_is_not_learned_as_a_pattern():
 
 @pytest.mark.parametrize(("interval_s", "slots"), [(60, 288), (300, 288), (900, 96), (7200, 24)])
 def test_slot_length_is_the_sampling_interval(interval_s, slots):
-    assert len(DayProfile(interval_s).values) == slots
+    assert len(DayProfile(slot_of(interval_s)).values) == slots
 
 
 def test_empty_slots_are_interpolated_from_their_neighbours():

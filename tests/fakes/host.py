@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
-from costprobe.adapters.sensors.messages import ActivityLog
+from costprobe.adapters.sensors.messages import activity_between
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.core.records import (
     NS_PER_S,
@@ -91,15 +91,17 @@ class Host:
         pids = [OWN_PID, OTHER_PID] if is_shared else [OWN_PID]
         gpu.set_processes(pids, busy_pids=pids)
         power_w = self.power_w * (0.3 + 0.7 * self.clock_mhz / BASE_CLOCK_MHZ)
-        log = ActivityLog()
-        log.add(self.sensor.sample())
+        log = []
+        log.append(self.sensor.sample())
         gpu.set_power(power_w)
         clock.move(WINDOW_S)
-        log.add(self.sensor.sample())
+        log.append(self.sensor.sample())
         gpu.set_power(75.0)
         end_ns = clock.monotonic_ns()
         start_ns = end_ns - WINDOW_S * NS_PER_S
-        activity = log.between(start_ns, end_ns, [OWN_PID], self.sensor.util_by_pid_pct(0))
+        activity = activity_between(
+            log, start_ns, end_ns, [OWN_PID], self.sensor.util_by_pid_pct(0)
+        )
         time_s = BASE_TIME_S * self.slowdown * BASE_CLOCK_MHZ / self.clock_mhz
         time_s *= 1.35 if is_shared else 1.0
         time_s *= rng.lognormvariate(0, self.noise)

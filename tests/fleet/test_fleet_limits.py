@@ -1,69 +1,15 @@
-"""Servers that refuse, time out or truncate, and the paths, tenants and headers of clusters."""
+"""What servers refuse and truncate, and the paths, tenants and headers of clusters."""
 
 import base64
 import json
-import urllib.parse
 
 import pytest
-from costprobe.adapters.databases.kinds import fleet_reader
 from costprobe.adapters.databases.question import FleetConfig, Question
-from costprobe.adapters.http.errors import (
-    DeliveryError,
-    Misconfigured,
-    Rejected,
-    RetryLater,
-)
-from costprobe.core.records import NS_PER_S
-from fakes.clock import FakeClock
+from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
 from fakes.command import called
+from fakes.fleet_database import KINDS, ask, document, form_of
 from fakes.servers import Scripted
 from pydantic import ValidationError
-
-END_S = 1_780_012_800
-HOUR_S = 3600
-COST = Question("device", "cost", "sum", by=("host",))
-KINDS = {
-    "influxql": {"kind": "influxql", "database": "d"},
-    "victoriametrics": {"kind": "victoriametrics"},
-    "prometheus": {"kind": "prometheus"},
-}
-
-
-def influx_document(value, **more):
-    series = {"name": "device", "tags": {"host": "a"}, "columns": ["time", "v"]}
-    return {"results": [{"series": [{**series, "values": [[0, value]]}], **more}]}
-
-
-def prometheus_document(value, **more):
-    result = [{"metric": {"host": "a"}, "value": [END_S, str(value)]}]
-    return {"status": "success", "data": {"resultType": "vector", "result": result}, **more}
-
-
-DOCUMENTS = {
-    "influxql": influx_document,
-    "victoriametrics": prometheus_document,
-    "prometheus": prometheus_document,
-}
-
-
-def hours_of(body):
-    """The length of the span that a request asks about, in hours."""
-    form = {name: texts[0] for name, texts in urllib.parse.parse_qs(body.decode()).items()}
-    text = form.get("q") or form["query"]
-    if "q" in form:
-        words = text.split()
-        start_ns, end_ns = (int(words[words.index(sign) + 1]) for sign in (">", "<="))
-        return (end_ns - start_ns) // NS_PER_S // HOUR_S
-    return int(text.partition("[")[2].partition("s")[0]) // HOUR_S
-
-
-def ask(config, question=COST, hours=8):
-    reader = fleet_reader(FleetConfig.model_validate(config), FakeClock(END_S * NS_PER_S))
-    try:
-        start_ns = (END_S - hours * HOUR_S) * NS_PER_S
-        return reader.ask(question, start_ns, END_S * NS_PER_S, END_S * NS_PER_S)
-    finally:
-        reader.close()
 
 
 @pytest.fixture(params=KINDS)
@@ -71,59 +17,10 @@ def kind(request):
     return request.param
 
 
-def answering(kind, most_hours, refusal, later=None):
-    """A server with a limit on the span of a query; each hour costs 1."""
-
-    def answer(_method, _path, _headers, body):
-        hours = hours_of(body)
-        if hours > most_hours or (later and len(server.requests) > later):
-            return refusal
-        return 200, {}, json.dumps(DOCUMENTS[kind](float(hours))).encode()
-
-    server = Scripted(answer)
-    return server
-
-
-REFUSALS = {
-    "influxql": (200, {}, b'{"results": [{"error": "max-select-point limit exceeded: (9/8)"}]}'),
-    "victoriametrics": (
-        422,
-        {},
-        b'{"status": "error", "error": "cannot select more than 8 unique timeseries"}',
-    ),
-    "prometheus": (503, {}, b'{"status": "error", "error": "query timed out in expression"}'),
-}
-
-
-def test_a_refused_period_is_asked_in_parts(kind):
-    with answering(kind, 2, REFUSALS[kind]) as server:
-        found = ask({**KINDS[kind], "url": server.url})
-    assert (found.rows[0].value, found.problems) == (8.0, ())
-    assert len(server.requests) == 7
-
-
-def test_parts_without_an_answer_are_stated(kind):
-    with answering(kind, 2, REFUSALS[kind], later=5) as server:
-        found = ask({**KINDS[kind], "url": server.url})
-    assert found.rows[0].value < 8
-    assert found.problems
-    assert all("no answer from 2026-05-2" in problem for problem in found.problems)
-
-
-def test_a_median_of_parts_is_not_computed(kind):
-    question = Question("device", "temp_c", "median", "median", by=("host",))
-    with (
-        answering(kind, 2, REFUSALS[kind]) as server,
-        pytest.raises(DeliveryError, match=r"limit|select more|timed out"),
-    ):
-        ask({**KINDS[kind], "url": server.url}, question)
-    assert len(server.requests) == 1
-
-
 def test_other_errors_are_not_repeated(kind):
     body = b'{"error": "parse error at char 7"}'
     with Scripted(lambda *_: (400, {}, body)) as server, pytest.raises(Rejected, match="char 7"):
-        ask({**KINDS[kind], "url": server.url})
+        ask(kind, server)
     assert len(server.requests) == 1
 
 
@@ -132,7 +29,7 @@ def test_a_server_that_limits_the_rate_is_asked_once(kind, tmp_path):
     path = tmp_path / "costprobe.toml"
     with Scripted(lambda *_: refusal) as server:
         with pytest.raises(RetryLater, match="HTTP 429: Too Many Requests; try again in 30 s"):
-            ask({**KINDS[kind], "url": server.url})
+            ask(kind, server)
         assert len(server.requests) == 1
         section = {**KINDS[kind], "url": server.url}
         path.write_text("[fleet]\n" + "".join(f'{k} = "{v}"\n' for k, v in section.items()))
@@ -146,33 +43,33 @@ def test_an_answer_that_is_no_json_is_not_asked_in_parts(kind):
         Scripted(lambda *_: (200, {}, b'{"data" 1}')) as server,
         pytest.raises(Rejected, match=r"delimiter.*check url and kind of \[fleet\]"),
     ):
-        ask({**KINDS[kind], "url": server.url})
+        ask(kind, server)
     assert len(server.requests) == 1
 
 
 def test_truncated_answers_of_servers_are_partial():
     says = "the database says: "
-    for kind, document, wanted in (
-        ("influxql", influx_document(1.0, partial=True), "the database truncated the answer"),
+    for kind, answer, wanted in (
+        ("influxql", document("influxql", 1.0, partial=True), "the database truncated the answer"),
         (
             "influxql",
-            influx_document(1.0, messages=[{"level": "warning", "text": "deprecated"}]),
+            document("influxql", 1.0, messages=[{"level": "warning", "text": "deprecated"}]),
             f"{says}deprecated",
         ),
         (
             "victoriametrics",
-            prometheus_document(1.0, isPartial=True),
+            document("victoriametrics", 1.0, isPartial=True),
             "a storage node of the cluster did not answer",
         ),
         (
             "prometheus",
-            prometheus_document(1.0, warnings=["store \x1b[2J gone"]),
+            document("prometheus", 1.0, warnings=["store \x1b[2J gone"]),
             f"{says}store [2J gone",
         ),
     ):
-        body = json.dumps(document).encode()
+        body = json.dumps(answer).encode()
         with Scripted(lambda *_, body=body: (200, {}, body)) as server:
-            found = ask({**KINDS[kind], "url": server.url})
+            found = ask(kind, server)
         assert found.problems == (wanted,), kind
         assert found.rows[0].value == 1.0
 
@@ -181,21 +78,21 @@ def test_answers_of_another_shape_are_rejected(kind):
     shapes = [b"[]", b"{}", b'{"results": 7, "data": 7}', b"<html>", b'{"data": {"result": [7]}}']
     shapes += [b'{"results": [{"series": [{"values": [7]}]}]}', b"[" * 100, b'{"a": ' + b" " * 9]
     # Sums of such values overflow, and such times have no date.
-    shapes += [json.dumps(DOCUMENTS[kind](value)).encode() for value in (1e308, -1e308)]
-    shapes += [json.dumps(prometheus_document(value)).encode() for value in ("+Inf", "-Inf")]
+    shapes += [json.dumps(document(kind, value)).encode() for value in (1e308, -1e308)]
+    shapes += [json.dumps(document("prometheus", value)).encode() for value in ("+Inf", "-Inf")]
     for body in shapes:
         with (
             Scripted(lambda *_, body=body: (200, {}, body)) as server,
             pytest.raises(Rejected, match="answer"),
         ):
-            ask({**KINDS[kind], "url": server.url})
+            ask(kind, server)
 
 
 def test_names_that_are_no_unicode_are_replaced(kind):
     # A name with half a character would stop all alerts of `fleet watch`.
-    body = json.dumps(DOCUMENTS[kind](1.0)).replace('"a"', '"a\\ud800é"').encode()
+    body = json.dumps(document(kind, 1.0)).replace('"a"', '"a\\ud800é"').encode()
     with Scripted(lambda *_: (200, {}, body)) as server:
-        found = ask({**KINDS[kind], "url": server.url})
+        found = ask(kind, server)
     assert [row.tags for row in found.rows] == [("a?é",)]
 
 
@@ -205,17 +102,7 @@ def test_missing_database_is_an_error_of_the_configuration():
         Scripted(lambda *_: (200, {}, body)) as server,
         pytest.raises(Misconfigured, match="check database"),
     ):
-        ask({**KINDS["influxql"], "url": server.url})
-
-
-def test_too_many_groups_are_an_error():
-    series = [{"metric": {"host": f"h{n}"}, "value": [END_S, "1"]} for n in range(100_001)]
-    document = {"status": "success", "data": {"result": series}}
-    with (
-        Scripted(lambda *_: (200, {}, json.dumps(document).encode())) as server,
-        pytest.raises(Rejected, match="more than 500000 values"),
-    ):
-        ask({**KINDS["prometheus"], "url": server.url})
+        ask("influxql", server)
 
 
 def test_paths_tenants_and_credentials_of_clusters(tmp_path):
@@ -249,20 +136,20 @@ def test_paths_tenants_and_credentials_of_clusters(tmp_path):
             {"Authorization": "Token s3cr3t-of-fleet"},
         ),
     ):
-        kind = config["kind"]
-        body = json.dumps(DOCUMENTS[kind](1.0)).encode()
+        kind = config.pop("kind")
+        body = json.dumps(document(kind, 1.0)).encode()
         with Scripted(lambda *_, body=body: (200, {}, body)) as server:
-            ask({"url": server.url + config.pop("path", ""), **config})
+            ask(kind, server, **{"url": server.url + config.pop("path", ""), **config})
         ((_, found, sent, _),) = server.requests
         assert found == path
         assert headers.items() <= sent.items(), config
 
 
 def test_replicas_are_counted_once_by_their_labels():
-    body = json.dumps(prometheus_document(1.0)).encode()
+    body = json.dumps(document("prometheus", 1.0)).encode()
     with Scripted(lambda *_: (200, {}, body)) as server:
-        ask({**KINDS["prometheus"], "url": server.url, "replica_labels": ["replica"]})
-    query = urllib.parse.parse_qs(server.requests[0][3].decode())["query"][0]
+        ask("prometheus", server, replica_labels=["replica"])
+    query = form_of(server.requests[0][3])["query"]
     assert query.startswith("sum by (host) (max without (replica) (")
 
 
@@ -272,20 +159,20 @@ def test_hourly_rows_answer_for_whole_hours_of_long_periods(kind):
     asked = []
 
     def answer(_method, _path, _headers, body):
-        form = {name: texts[0] for name, texts in urllib.parse.parse_qs(body.decode()).items()}
+        form = form_of(body)
         is_hourly = form.get("db", form.get("query", "")).find("hourly") >= 0
         asked.append(is_hourly)
-        return 200, {}, json.dumps(DOCUMENTS[kind](70.0 if is_hourly else 2.0)).encode()
+        return 200, {}, json.dumps(document(kind, 70.0 if is_hourly else 2.0)).encode()
 
     with Scripted(answer) as server:
-        config = {**KINDS[kind], "database": "d", "hourly_database": "hourly", "url": server.url}
-        found = ask(config, hours=72)
+        databases = {"database": "d", "hourly_database": "hourly"}
+        found = ask(kind, server, hours=72, **databases)
         assert asked == [True, False]
         assert [row.value for row in found.rows] == [72.0]
         asked.clear()
         # Counts of rows, and rows that have no hours.
-        ask(config, Question("probe", "samples", "count", by=("host",)), hours=72)
-        ask(config, Question("event", "title", "count", by=("host",)), hours=72)
+        ask(kind, server, Question("probe", "samples", "count", by=("host",)), 72, **databases)
+        ask(kind, server, Question("event", "title", "count", by=("host",)), 72, **databases)
     assert asked == [False, False]
 
 

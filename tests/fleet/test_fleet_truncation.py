@@ -3,59 +3,28 @@
 import json
 import math
 import threading
-import urllib.parse
 from collections import defaultdict
-from contextlib import closing
 
 import pytest
-from costprobe.adapters.databases.kinds import fleet_reader
-from costprobe.adapters.databases.question import FleetConfig, Question
+from costprobe.adapters.databases.question import Question
 from costprobe.adapters.http.errors import DeliveryError, Rejected, RetryLater
 from costprobe.core import outside
 from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from fakes import fleet
-from fakes.clock import FakeClock
+from fakes.fleet import END_S
+from fakes.fleet_database import HOUR_S, MEDIAN, ask, document, form_of, hours_of
 from fakes.servers import InfluxDB, Scripted, running
 
-HOUR_S = 3600
-END_S = fleet.END_S
-COST = Question("device", "cost", "sum", by=("host",))
 DATABASE = "costprobe"
 LIMITED = """[coordinator]
   max-select-point = {points}
 """
 
 
-def ask(config, question=COST, hours=8):
-    section = FleetConfig.model_validate(config)
-    with closing(fleet_reader(section, FakeClock(END_S * NS_PER_S))) as reader:
-        start_ns = (END_S - hours * HOUR_S) * NS_PER_S
-        return reader.ask(question, start_ns, END_S * NS_PER_S, END_S * NS_PER_S)
-
-
-def hours_of(body):
-    """The length of the span that a request asks about, in hours."""
-    form = {name: texts[0] for name, texts in urllib.parse.parse_qs(body.decode()).items()}
-    if "q" in form:
-        words = form["q"].split()
-        start_ns, end_ns = (int(words[words.index(sign) + 1]) for sign in (">", "<="))
-        return (end_ns - start_ns) // NS_PER_S // HOUR_S
-    return int(form["query"].partition("[")[2].partition("s")[0]) // HOUR_S
-
-
 def sums(kind, hours):
     """A response in which each hour costs 1."""
-    if kind == "influxql":
-        series = {"name": "device", "tags": {"host": "a"}, "columns": ["time", "v"]}
-        return json.dumps({"results": [{"series": [{**series, "values": [[0, hours]]}]}]}).encode()
-    result = [{"metric": {"host": "a"}, "value": [END_S, str(hours)]}]
-    return json.dumps({"status": "success", "data": {"result": result}}).encode()
-
-
-def section(kind, server, **more):
-    database = {"database": "d"} if kind == "influxql" else {}
-    return {"kind": kind, "url": server.url, **database, **more}
+    return json.dumps(document(kind, hours)).encode()
 
 
 CUT = {"Connection": "close"}
@@ -63,16 +32,19 @@ REFUSALS = (
     ("influxql", 200, {}, b'{"results":[{"error":"max-select-series limit exceeded: (9/8)"}]}'),
     ("influxql", 200, {}, b'{"results":[{"error":"max-select-buckets limit exceeded: (9/8)"}]}'),
     ("influxql", 200, {}, b'{"results":[{"error":"query-timeout limit exceeded"}]}'),
+    ("influxql", 200, {}, b'{"results":[{"error":"max-select-point limit exceeded: (9/8)"}]}'),
     # The error comes after groups that were sent already.
     ("influxql", 200, {}, sums("influxql", 9) + b'\n{"results":[{"error":"timeout"}]}\n'),
     ("influxql", 200, {"Content-Length": "999", **CUT}, sums("influxql", 9)),
     ("victoriametrics", 422, {}, b'{"status":"error","error":"too many points for the given step"}'),
+    ("victoriametrics", 422, {}, b'{"status":"error","error":"cannot select more than 8 unique timeseries"}'),
     ("victoriametrics", 422, {}, b'{"status":"error","error":"not enough memory for processing"}'),
     ("victoriametrics", 503, {}, b'{"status":"error","error":"timeout exceeded during the query"}'),
     ("victoriametrics", 200, {"Transfer-Encoding": "chunked", **CUT}, b"fff\r\n{"),
     ("victoriametrics", 504, {}, b"<html><head><title>504 Gateway Time-out</title></head></html>"),
     ("prometheus", 422, {}, b'{"status":"error","error":"query processing would load too many samples"}'),
     ("prometheus", 422, {}, b'{"status":"error","error":"the query exceeded the maximum number of chunks"}'),
+    ("prometheus", 503, {}, b'{"status":"error","error":"query timed out in expression"}'),
     ("prometheus", 413, {}, b"request entity too large"),
 )  # fmt: skip
 
@@ -86,13 +58,13 @@ def test_spans_that_a_server_cannot_answer_are_asked_in_halves():
             return refused if hours > 4 else (200, {}, sums(kind, hours))
 
         with Scripted(answer) as server:
-            found = ask(section(kind, server))
+            found = ask(kind, server)
         if [row.value for row in found.rows] != [8.0] or found.problems:
             wrong[refusal] = found
         # A median has no halves: the command fails, with the server's reason.
-        median = Question("device", "temp_c", "median", "median", by=("host",))
         with Scripted(answer) as server, pytest.raises(DeliveryError):
-            ask(section(kind, server), median)
+            ask(kind, server, MEDIAN)
+        assert len(server.requests) == 1
     assert not wrong
 
 
@@ -106,7 +78,7 @@ def test_counts_and_largest_values_of_parts_are_those_of_the_whole():
         def answer(_method, _path, _headers, body, question=question):
             if hours_of(body) > 4:
                 return refusal
-            form = {name: texts[0] for name, texts in urllib.parse.parse_qs(body.decode()).items()}
+            form = form_of(body)
             is_last = int(form["time"]) == END_S
             value = END_S - (60 if is_last else 6 * HOUR_S)
             device = {"device": "ab"[is_last]} if question is number else {}
@@ -114,20 +86,20 @@ def test_counts_and_largest_values_of_parts_are_those_of_the_whole():
             return 200, {}, json.dumps({"status": "success", "data": {"result": result}}).encode()
 
         with Scripted(answer) as server:
-            found = ask(section("victoriametrics", server), question)
+            found = ask("victoriametrics", server, question)
         assert [(row.tags, row.value) for row in found.rows] == [(("h",), wanted)]
         assert found.problems == ()
 
 
 def test_adjacent_parts_without_an_answer_are_one():
     def answer(_method, _path, _headers, body):
-        form = {name: texts[0] for name, texts in urllib.parse.parse_qs(body.decode()).items()}
+        form = form_of(body)
         if hours_of(body) > 2 or int(form["time"]) > END_S - 4 * HOUR_S:
             return 422, {}, b'{"status":"error","error":"too many samples"}'
         return 200, {}, sums("victoriametrics", hours_of(body))
 
     with Scripted(answer) as server:
-        found = ask(section("victoriametrics", server))
+        found = ask("victoriametrics", server)
     assert [row.value for row in found.rows] == [4.0]
     (problem,) = found.problems
     begin, end = (iso((END_S - hours * HOUR_S) * NS_PER_S) for hours in (4, 0))
@@ -144,11 +116,10 @@ def test_a_limit_behind_a_long_query_is_read():
         return (422, {}, body.encode()) if is_long else (200, {}, sums("prometheus", 4))
 
     with Scripted(answer) as server:
-        found = ask(section("prometheus", server))
+        found = ask("prometheus", server)
         assert ([row.value for row in found.rows], found.problems) == ([8.0], ())
-        median = Question("device", "temp_c", "median", "median", by=("host",))
         with pytest.raises(Rejected, match='query="…": cannot select more than 7 samples'):
-            ask(section("prometheus", server), median)
+            ask("prometheus", server, MEDIAN)
 
 
 def test_a_server_that_does_not_answer_in_time_is_asked_in_halves():
@@ -160,7 +131,7 @@ def test_a_server_that_does_not_answer_in_time_is_asked_in_halves():
         return 200, {}, sums("victoriametrics", hours_of(body))
 
     with Scripted(answer) as server:
-        found = ask(section("victoriametrics", server, timeout="300ms"))
+        found = ask("victoriametrics", server, timeout="300ms")
         is_over.set()
     assert ([row.value for row in found.rows], found.problems) == ([8.0], ())
 
@@ -175,7 +146,7 @@ def test_a_server_that_never_answers_is_the_reason_and_not_the_time_that_is_over
     with Scripted(answer) as server:
         try:
             with pytest.raises(RetryLater, match="no response within"):
-                ask(section("victoriametrics", server, timeout="300ms"))
+                ask("victoriametrics", server, timeout="300ms")
         finally:
             is_over.set()
 
@@ -185,20 +156,19 @@ def test_answers_with_too_many_values_are_asked_in_halves(monkeypatch):
     hourly = Question("device", "cost", "sum", by=("host",), every_s=HOUR_S)
 
     def answer(_method, _path, _headers, body):
-        form = {name: int(texts[0]) for name, texts in urllib.parse.parse_qs(body.decode()).items()
-                if name in ("start", "end", "step")}  # fmt: skip
-        times = range(form["start"], form["end"] + 1, form["step"])
+        start_s, end_s, step_s = (int(form_of(body)[name]) for name in ("start", "end", "step"))
+        times = range(start_s, end_s + 1, step_s)
         result = [{"metric": {"host": "a"}, "values": [[time_s, "1"] for time_s in times]}]
         return 200, {}, json.dumps({"data": {"result": result}}).encode()
 
     with Scripted(answer) as server:
-        found = ask(section("victoriametrics", server), hourly)
+        found = ask("victoriametrics", server, hourly)
         assert len(server.requests) == 3
         assert math.fsum(row.value for row in found.rows) == 8
         # All of the hosts at once: no part of the period is smaller.
         monkeypatch.setattr(outside, "MAX_VALUES", 5)
         with pytest.raises(Rejected, match="more than 5 values"):
-            ask(section("victoriametrics", server), hourly)
+            ask("victoriametrics", server, hourly)
 
 
 def test_parts_of_a_response_are_joined_and_its_end_must_not_be_partial():
@@ -213,7 +183,7 @@ def test_parts_of_a_response_are_joined_and_its_end_must_not_be_partial():
     ):
         body = b"\n".join(parts(*ends)) + b"\n"
         with Scripted(lambda *_, body=body: (200, {}, body)) as server:
-            found = ask(section("influxql", server))
+            found = ask("influxql", server)
         assert {row.tags for row in found.rows} == {(f"h{number}",) for number in range(len(ends))}
         assert found.problems == problems
 
@@ -234,6 +204,6 @@ def test_influxdb_with_limits_gives_the_same_answer(tmp_path):
     with running(Limited, tmp_path / "influxdb", "influxd") as server:
         server.query(f'CREATE DATABASE "{DATABASE}"')
         fleet.write(server, db=DATABASE)
-        found = ask({"kind": "influxql", "url": server.url, "database": DATABASE}, hours=2)
+        found = ask("influxql", server, hours=2, database=DATABASE)
     assert found.problems == ()
     assert {row.tags: row.value for row in found.rows} == pytest.approx(wanted)

@@ -14,7 +14,7 @@ from costprobe.core.records import (
     Reading,
 )
 from costprobe.devices.readings import Accounts
-from costprobe.pricing.book import PriceBook, Terms
+from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityConfig
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.pricing.timed import TimedValue, TimedValues
@@ -140,12 +140,6 @@ def test_plan_that_excludes_electricity_reports_both_changes():
     bench.read(energy_j=1.0)
     (event,) = bench.rows("event")
     assert event["detail"].endswith("electricity, paid separately, changed from $0 to $0.3 per kWh")
-
-
-def test_terms_survive_a_round_trip_through_json():
-    bench = Bench([reserved(FakeClock())])
-    terms = bench.prices.terms_now("gpu0")
-    assert Terms.from_document(terms.to_document()) == terms
 
 
 def test_rows_are_marked_when_their_spot_price_is_stale():

@@ -108,9 +108,8 @@ def test_prefill_and_decode_report_their_tokens():
         for phase, (tokens_in, tokens_out) in tokens.items():
             model = {"model": f"small/{phase}", "context_tokens": 16}
             request = probe_request("decoder", **quick, **model)
-            outcome = worker.run(request)
-            assert isinstance(outcome, ProbeResult), outcome
-            result = outcome
+            result = worker.run(request)
+            assert isinstance(result, ProbeResult), result
             assert result.tokens_in == tokens_in
             assert result.tokens_out == tokens_out
             assert result.window_tokens_in == (tokens_in and tokens_in * result.inferences)

@@ -112,9 +112,8 @@ def factory(tmp_path, monkeypatch):
 
 def test_built_in_models_are_timed(real):
     for kind in ("transformer", "cnn"):
-        outcome = real(kind)
-        assert isinstance(outcome, ProbeResult), outcome
-        result = outcome
+        result = real(kind)
+        assert isinstance(result, ProbeResult), result
         assert result.samples >= 70 or result.stop_reason == "time_cap"
         # The passes of the loop at its end, of two items each.
         assert result.inferences >= 6
@@ -133,20 +132,18 @@ def test_built_in_models_are_timed(real):
 
 
 def test_start_of_a_model_has_the_fingerprint_of_its_runs(kept):
-    outcome = kept(cold_start=True, list_files=True)
-    assert isinstance(outcome, ModelStart), outcome
-    start = outcome
+    start = kept(cold_start=True, list_files=True)
+    assert isinstance(start, ModelStart), start
     assert start.fingerprint == kept().fingerprint
     assert (start.load_s > 0, start.first_answer_s > 0, start.read_bytes >= 0) == (True,) * 3
-    names = {path.name for path in outcome.paths}
+    names = {path.name for path in start.paths}
     assert "libtorch_cpu.so" in names
     assert any(name.startswith("builtin.") for name in names)
 
 
 def test_cold_probe_measures_latency_only_without_flush_time(real):
-    outcome = real(cold=True, energy=True)
-    assert isinstance(outcome, ProbeResult), outcome
-    result = outcome
+    result = real(cold=True, energy=True)
+    assert isinstance(result, ProbeResult), result
     assert result.tags == {"cold": "true"}
     assert result.software["cold"] == "true"
     # The power of flushing cannot be separated from that of the passes.
@@ -161,15 +158,14 @@ def test_energy_window_has_its_duration_within_steady_load(kept):
     edges = []
     runner = ProbeRunner(quick_command(sys.executable), 100.0, threading.Event())
     request = request_for(energy=True, window_s=0.3)
-    outcome = run(runner, request, on_edge=lambda: edges.append(1))
-    assert isinstance(outcome, ProbeResult), outcome
-    result = outcome
+    result = run(runner, request, on_edge=lambda: edges.append(1))
+    assert isinstance(result, ProbeResult), result
     # The same software in another process has the same fingerprint.
     assert result.fingerprint == kept().fingerprint
     assert len(edges) == 2
     assert result.window_s >= 0.3
-    assert outcome.steady_start_ns < result.window_start_ns
-    assert result.window_end_ns < outcome.steady_end_ns
+    assert result.steady_start_ns < result.window_start_ns
+    assert result.window_end_ns < result.steady_end_ns
     # Only whole passes, of two items each, are counted.
     assert result.inferences >= 2
     assert result.inferences % 2 == 0
@@ -228,9 +224,8 @@ def test_dict_inputs_are_keyword_arguments_and_the_factory_runs_once(kept):
 def test_model_that_computes_gradients_needs_autograd(kept):
     fault = kept("module", module="force:make")
     assert 'set autograd = "enable_grad" in its [[probe]]' in fault.title
-    outcome = kept("module", module="force:make", autograd="enable_grad")
-    assert isinstance(outcome, ProbeResult), outcome
-    result = outcome
+    result = kept("module", module="force:make", autograd="enable_grad")
+    assert isinstance(result, ProbeResult), result
     assert result.software["autograd"] == "enable_grad"
     assert (result.flop_per_pass, result.bytes_per_pass) == (None, None)  # cannot be counted
     plain = kept("cnn")

@@ -11,6 +11,7 @@ from fakes.documents import checked
 from fakes.kept_worker import KeptWorker
 from fakes.lazy import LazyModule
 from fakes.probe_requests import probe_request
+from fakes.runs import RESULT
 from fakes.scenes import WORKER
 
 torch = LazyModule("torch")
@@ -163,30 +164,13 @@ def test_batch_1_is_not_measured_for_a_program_of_larger_batches():
 
 
 def test_invalid_reports_of_mistakes_are_rejected():
-    message = {
-        "batch": 1,
-        "latency_ms": {"p50": 1.0, "mean": 1.0, "cv": 0.0},
-        "samples": 1,
-        "stop_reason": "runs",
-        "steady_start_ns": 1,
-        "window_start_ns": 1,
-        "window_end_ns": 2,
-        "steady_end_ns": 2,
-        "inferences": 1,
-        "has_energy_window": False,
-        "h2d_ms": None,
-        "busy_s": 1.0,
-        "fingerprint": "f",
-        "software": {},
-        "threads": None,
-    }
     timing = {"mistake": "one_sample", "latency_ms": 1.0, "samples": 1, "not_applicable": ""}
-    known = read_result({**message, "naive": [timing, timing]}, probe="p", device="cpu")
+    known = read_result({**RESULT, "naive": [timing, timing]}, probe="p", device="cpu")
     assert known.naive == (NaiveTiming("one_sample", 1.0, 1),)
     wrong = (3, [3], [{}], *([{**timing, "latency_ms": x}] for x in (-1.0, "x", float("nan"))))
     for timings in wrong:
         with pytest.raises(ValueError, match=r"."):
-            read_result({**message, "naive": timings}, probe="p", device="cpu")
+            read_result({**RESULT, "naive": timings}, probe="p", device="cpu")
 
 
 @pytest.mark.processes

@@ -44,6 +44,9 @@ def test_account_run_is_deterministic_and_changes_no_input():
     assert state == first.state
     assert [row.measurement for row in rows_of(first)] == ["probe", "cost", "software"]
     assert first.events == ()
+    # None of its passes was delayed: a field only of those of which some were.
+    undelayed = replace(RUN, samples_delayed=0)
+    assert "samples_delayed" not in rows_of(account(undelayed))[0].fields
 
 
 def test_next_run_uses_the_previous_state():

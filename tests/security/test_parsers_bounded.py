@@ -13,7 +13,6 @@ from costprobe.core.outside import (
     MAX_VALUES,
     UnusableInputError,
     bounded_json,
-    bounded_json_list,
     bounded_toml,
     decoded_text,
 )
@@ -130,28 +129,14 @@ HOSTILE_JSON = [
 ]
 
 
-def parse_listed(document):
-    *_, parsed = bounded_json_list(["[1]", document.decode("latin-1")])
-    return parsed
-
-
-@pytest.mark.parametrize("parse", [bounded_json, parse_listed])
-def test_hostile_json_is_one_kind_of_error(parse):
+def test_hostile_json_is_one_kind_of_error():
     def is_rejected(document):
         with pytest.raises(ValueError, match=r"\A[ -~]{1,99}\Z"):
-            parse(document)
+            bounded_json(document)
 
     check_all(is_rejected, HOSTILE_JSON)
     text = b'[{"a": ["[[[[", 1.5]}, ' + b"[[]]," * 100 + b"null]"
-    assert parse(text)[0] == {"a": ["[[[[", 1.5]}
-
-
-def test_documents_parsed_at_once_stay_apart():
-    texts = ["[1, 2.50]", '{"a": "],["}', *["[[]]"] * 1000, "7", f"[{'[1],' * 100}1]"]
-    assert bounded_json_list(texts) == [bounded_json(text) for text in texts]
-    for apart in (["[1", "2]"], ["1, 2"], ["1]", "[2"], [""]):
-        with pytest.raises(UnusableInputError):
-            bounded_json_list(apart)
+    assert bounded_json(text)[0] == {"a": ["[[[[", 1.5]}
 
 
 def test_numbers_are_converted_as_requested():

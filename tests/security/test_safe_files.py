@@ -91,19 +91,19 @@ def test_path_is_controlled_by_the_first_owner_that_is_not_root(tmp_path):
     assert controller_of(file) is None
     assert controller_of(own / "missing" / "file") is None
     os.chown(file, third, third)
-    assert controller_of(file).uid == third
+    assert controller_of(file).pw_uid == third
     os.chown(own, other, other)
     # Also if all that follows is root's: this user may replace it.
     os.chown(file, 0, 0)
-    assert controller_of(file).uid == other
+    assert controller_of(file).pw_uid == other
     for link, target in (("to-file", file), ("relative", Path("own/nested/file"))):
         (tmp_path / link).symlink_to(target)
-        assert controller_of(tmp_path / link).uid == other
+        assert controller_of(tmp_path / link).pw_uid == other
     roots = tmp_path / "roots"
     roots.touch()
     (tmp_path / "planted").symlink_to(roots)
     os.lchown(tmp_path / "planted", other, other)
-    assert controller_of(tmp_path / "planted").uid == other
+    assert controller_of(tmp_path / "planted").pw_uid == other
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(PrivilegeError, match="symbolic links"):

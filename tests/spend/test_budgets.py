@@ -201,17 +201,6 @@ def test_budget_of_a_year_counts_every_hour_since_the_new_year(scene):
     assert spent == pytest.approx([148 * 24 + 12, 12])
 
 
-def test_gap_is_reported_and_not_extrapolated(scene):
-    scene.cost(NOON - 60 * HOUR_NS, NOON - 6 * HOUR_NS, 1.0)
-    scene.cost(NOON - 3 * HOUR_NS, NOON, 1.0)
-    budgets = scene.budgets()
-    budgets.refresh()
-    (status,) = budgets.status()
-    assert status["spent"] == pytest.approx(9.0)
-    assert status["coverage"] == pytest.approx(0.75)
-    assert status["missing"] == ["gpu0: no cost data for 3.0 h of the period"]
-
-
 def test_damaged_state_is_discarded(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
     scene.ledger.put_state("budgets", {"team": {"budget": None, "watch": 3}})

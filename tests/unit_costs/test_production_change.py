@@ -185,13 +185,6 @@ def test_probe_is_the_speed_where_busy_time_is_unknown():
     assert change.driver == "demand"
 
 
-def test_sums_of_rows_of_earlier_versions():
-    fields = {"window_s": 300.0, "idle_share": 0.25, "cost_total": 4.0, "cost_total_hardware": 4.0}
-    sums = production_sums([Point("cost", {"device": "gpu0+gpu1"}, fields, 0)])
-    assert (sums.device_s, sums.busy_s) == (600.0, 450.0)
-    assert production_sums([]) is None
-
-
 def test_periods_without_a_ratio_are_errors():
     sums = production_sums(rows())
     idle = replace(sums, models={"": ModelSums()})

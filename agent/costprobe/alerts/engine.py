@@ -1,6 +1,6 @@
 """The alert engine: evaluates rules to incidents, and incidents to notices.
 
-Rows, events and faults go to each rule that matches them. An incident is pending, firing,
+Rows and faults go to each rule that matches them. An incident is pending, firing,
 flapping or resolved, and records the notifications that were sent; symptoms are grouped to
 incidents, which are recorded in rows of `alert`. Silences of operators, weekly maintenance
 windows and the notifiers' matching decide who receives a notice, and when.
@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig, over_until
@@ -21,7 +23,7 @@ from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceCon
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom, silence_document
 from costprobe.core.periods import is_within
-from costprobe.core.records import NS_PER_S, REMOVED, Event, Point, Severity, natural
+from costprobe.core.records import NS_PER_S, REMOVED, Point, Severity, natural
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.delivery.contract import NotifierConfig
 
@@ -35,6 +37,8 @@ GROWING = ("drift", "budget_exceeded")
 PRICED = ("cost", "serving_time")
 OF_ENERGY = ("energy", "serving_energy")
 MAX_HISTORIES = 1000
+# State changes within a time that count as flapping, which ends after as long without one.
+FLAPPING_CHANGES, FLAPPING_NS = 6, 3600 * NS_PER_S
 HISTORY_NS = 7 * 86_400 * NS_PER_S
 
 
@@ -139,15 +143,6 @@ class Incident:
             self.size = size
         return is_revised
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the incident as JSON."""
-        state = {item.name: getattr(self, item.name) for item in fields(self)}
-        texts = {
-            name: {key: symptom.to_document() for key, symptom in state[name].items()}
-            for name in ("reported", "ended")
-        }
-        return {**state, **texts, "alert": self.alert.to_document()}
-
     def shift(self, step_ns: int) -> None:
         """Shift stored instants by a wall-clock step in ns."""
         self.seen_ns = {series: at_ns + step_ns for series, at_ns in self.seen_ns.items()}
@@ -162,17 +157,8 @@ class Incident:
             for name, (worst, at_ns, revision) in self.notified.items()
         }
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Incident:
-        """Return the incident that `to_document` wrote, also one of an earlier version."""
-        alert = Alert.from_document(document["alert"])
-        reported = {_identity(symptom): symptom.to_document() for symptom in alert.symptoms}
-        known = {"is_priced": bool(document.get("size")), "reported": reported, **document}
-        texts = {
-            name: {key: Symptom(**symptom) for key, symptom in known.get(name, {}).items()}
-            for name in ("reported", "ended")
-        }
-        return cls(**{**known, **texts, "alert": alert})
+
+_INCIDENTS = TypeAdapter(dict[str, Incident])
 
 
 @dataclass(slots=True)
@@ -193,11 +179,11 @@ class IncidentHistory:
             self.resolved_ns += step_ns
         self.changes_ns = [at_ns + step_ns for at_ns in self.changes_ns]
 
-    def is_flapping(self, settings: AlertingConfig, time_ns: int) -> bool:
+    def is_flapping(self, time_ns: int) -> bool:
         """Return whether the state changed too often in the flapping window."""
-        since_ns = time_ns - int(settings.flapping_window_s * NS_PER_S)
+        since_ns = time_ns - FLAPPING_NS
         self.changes_ns = [at_ns for at_ns in self.changes_ns if at_ns > since_ns]
-        return len(self.changes_ns) >= settings.flapping_changes
+        return len(self.changes_ns) >= FLAPPING_CHANGES
 
     def is_cooling(self, cool_down_s: float, time_ns: int) -> bool:
         """Return whether the cool-down of a resolved incident still applies."""
@@ -522,93 +508,6 @@ logger = logging.getLogger(__name__)
 RESUMED_NS = 120 * NS_PER_S
 
 
-class RuleSet:
-    """The state of all rules.
-
-    Args:
-        configs: The rules in force, by name.
-        tags: Host and static labels.
-        labels_of: Returns the operator's labels of a series by its tags.
-    """
-
-    def __init__(
-        self,
-        configs: Mapping[str, RuleConfig],
-        tags: Mapping[str, str],
-        labels_of: Callable[[Mapping[str, str]], Mapping[str, str]],
-    ) -> None:
-        self._configs = configs
-        self._tags = tags
-        self._labels_of = labels_of
-        self._rules: dict[str, Rule] = {name: rule_of(config) for name, config in configs.items()}
-        self._by_measurement: dict[str, list[str]] = {}
-        for name, rule in self._rules.items():
-            self._by_measurement.setdefault(rule.measurement, []).append(name)
-
-    def observe(self, point: Point) -> None:
-        """Add a stored row of any series."""
-        for name in self._by_measurement.get(point.measurement, ()):
-            pattern = self._configs[name].match
-            if not pattern or matches(pattern, point.tags):
-                self._rules[name].observe(point)
-        if point.measurement == "event" and point.fields.get("cause") == REMOVED:
-            for rule in self._rules.values():
-                rule.forget_device(point.tags["device"])
-
-    def observe_event(self, event: Event) -> None:
-        """Add an event; only drifts and anomalies are used."""
-        if event.kind not in {"drift", "anomaly"}:
-            return
-        tags = {**self._tags, **event.subject, "device": event.device, "metric": event.metric}
-        tags |= self._labels_of(event.subject)
-        for name, rule in self._rules.items():
-            if matches(self._configs[name].match, tags):
-                rule.observe_event(event)
-
-    def symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
-        """Evaluate every rule.
-
-        Args:
-            time_ns: Current UTC in ns.
-            faults: All current faults.
-        """
-        symptoms = []
-        for name, rule in self._rules.items():
-            pattern = self._configs[name].match
-            selected = [
-                fault
-                for fault in faults
-                if matches(pattern, {**self._tags, **fault.labels, **self._labels_of(fault.labels)})
-            ]
-            symptoms += rule.evaluate(time_ns, selected)
-        return symptoms
-
-    def ended(self, symptom: Symptom, time_ns: int) -> Symptom:
-        """Return a symptom that is over since an evaluation at a UTC ns."""
-        rule = self._rules.get(symptom.rule)
-        return (over_until if rule is None else rule.ended)(symptom, time_ns)
-
-    def document(self) -> dict[str, Any]:
-        """Return kind and state of each rule as JSON, by its name."""
-        return {
-            name: [self._configs[name].kind, rule.document()] for name, rule in self._rules.items()
-        }
-
-    def restore(self, document: Mapping[str, Any]) -> None:
-        """Restore the states of the rules that still exist; a damaged one is discarded."""
-        for name, (kind, stored) in document.items():
-            if name in self._rules and self._configs[name].kind == kind:
-                try:
-                    self._rules[name].restore(stored)
-                except (AttributeError, KeyError, TypeError, ValueError) as error:
-                    logger.warning("rule %s: discarded a damaged state: %s", name, error)
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for rule in self._rules.values():
-            rule.restore(step.of_document(rule.document()))
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Result of an evaluation of all rules.
@@ -659,7 +558,7 @@ class AlertEngine:
         self._labels_of = labels_of
         self.silencing = Silencing(maintenance)
         self._notice_rules = NoticeRules(self._configs, notifiers, self.silencing)
-        self._rules = RuleSet(self._configs, self._tags, labels_of)
+        self._rules: dict[str, Rule] = {config.name: rule_of(config) for config in rules}
         self._incidents: dict[str, Incident] = {}
         self._histories: dict[str, IncidentHistory] = {}
         self._listed: tuple[Alert, ...] = ()
@@ -670,11 +569,17 @@ class AlertEngine:
 
     def observe(self, point: Point) -> None:
         """Add a stored row of any series."""
-        self._rules.observe(point)
-
-    def observe_event(self, event: Event) -> None:
-        """Add an event; only drifts and anomalies are used."""
-        self._rules.observe_event(event)
+        for name, rule in self._rules.items():
+            if rule.measurement == point.measurement:
+                pattern = self._configs[name].match
+                tags = (
+                    {**self._tags, **self._labels_of(point.tags), **point.tags} if pattern else {}
+                )
+                if matches(pattern, tags):
+                    rule.observe(point)
+        if point.measurement == "event" and point.fields.get("cause") == REMOVED:
+            for rule in self._rules.values():
+                rule.forget_device(point.tags["device"])
 
     def tick(self, time_ns: int, faults: Collection[Fault]) -> Outcome:
         """Evaluate every rule.
@@ -685,7 +590,7 @@ class AlertEngine:
         """
         self._points, self._notices = [], []
         by_rule: dict[str, list[Symptom]] = {}
-        for symptom in self._rules.symptoms(time_ns, faults):
+        for symptom in self._symptoms(time_ns, faults):
             if not self._is_current(symptom.labels):
                 continue
             by_rule.setdefault(self._key(symptom), []).append(symptom)
@@ -722,34 +627,42 @@ class AlertEngine:
     def document(self) -> dict[str, Any]:
         """Return the complete state as JSON."""
         return {
-            "incidents": {key: i.to_document() for key, i in self._incidents.items()},
+            "incidents": _INCIDENTS.dump_python(self._incidents, mode="json"),
             "histories": {
                 key: [history.resolved_ns, history.changes_ns]
                 for key, history in self._histories.items()
             },
             "silences": self.silencing.document(),
             "last_row_ns": self._last_row_ns,
-            "rules": self._rules.document(),
+            "rules": {
+                name: [self._configs[name].kind, rule.document()]
+                for name, rule in self._rules.items()
+            },
         }
 
     def restore(self, document: Mapping[str, Any], resumed_ns: int = 0) -> None:
         """Restore a state, also one saved under other rules: incidents without a rule are resolved.
+
+        The damaged state of a rule is discarded.
 
         Args:
             document: The state.
             resumed_ns: UTC in ns of the start of a new process, which does not know its faults yet;
                 0 for the same process.
         """
-        self._incidents = {
-            key: Incident.from_document(stored) for key, stored in document["incidents"].items()
-        }
+        self._incidents = _INCIDENTS.validate_python(document["incidents"])
         self._histories = {
             key: IncidentHistory(resolved_ns, list(changes_ns))
             for key, (resolved_ns, changes_ns) in document["histories"].items()
         }
         self.silencing.restore(document["silences"])
         self._last_row_ns = document["last_row_ns"]
-        self._rules.restore(document["rules"])
+        for name, (kind, stored) in document["rules"].items():
+            if name in self._rules and self._configs[name].kind == kind:
+                try:
+                    self._rules[name].restore(stored)
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    logger.warning("rule %s: discarded a damaged state: %s", name, error)
         self._resumed_ns = resumed_ns
 
     def clock_was_stepped(self, step: ClockStep) -> None:
@@ -764,7 +677,31 @@ class AlertEngine:
         for history in self._histories.values():
             history.shift(step_ns)
         self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
-        self._rules.clock_was_stepped(step)
+        for rule in self._rules.values():
+            rule.restore(step.of_document(rule.document()))
+
+    def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
+        """Evaluate every rule.
+
+        Args:
+            time_ns: Current UTC in ns.
+            faults: All current faults.
+        """
+        symptoms = []
+        for name, rule in self._rules.items():
+            pattern = self._configs[name].match
+            selected = [
+                fault
+                for fault in faults
+                if matches(pattern, {**self._tags, **fault.labels, **self._labels_of(fault.labels)})
+            ]
+            symptoms += rule.evaluate(time_ns, selected)
+        return symptoms
+
+    def _ended(self, symptom: Symptom, time_ns: int) -> Symptom:
+        """Return a symptom that is over since an evaluation at a UTC ns."""
+        rule = self._rules.get(symptom.rule)
+        return (over_until if rule is None else rule.ended)(symptom, time_ns)
 
     def _key(self, symptom: Symptom) -> str:
         """Return what is the same for all symptoms of an incident."""
@@ -805,9 +742,7 @@ class AlertEngine:
             return
         if not symptoms and self._is_held(incident, time_ns):
             return
-        incident.record(
-            symptoms, self._configs, lambda symptom: self._rules.ended(symptom, time_ns)
-        )
+        incident.record(symptoms, self._configs, lambda symptom: self._ended(symptom, time_ns))
         if not symptoms:
             self._resolve(key, incident, history, time_ns)
             return
@@ -830,7 +765,7 @@ class AlertEngine:
             incident.alert,
             state="firing",
             fired_ns=time_ns,
-            is_flapping=history.is_flapping(self._settings, time_ns),
+            is_flapping=history.is_flapping(time_ns),
         )
         self._record(incident, time_ns)
 
@@ -838,11 +773,11 @@ class AlertEngine:
         self, key: str, incident: Incident, history: IncidentHistory, time_ns: int
     ) -> None:
         """Resolve an incident without symptoms; a flapping one only after the flapping window."""
-        if incident.alert.state == "firing" and history.is_flapping(self._settings, time_ns):
+        if incident.alert.state == "firing" and history.is_flapping(time_ns):
             incident.alert = replace(incident.alert, is_flapping=True)
         if incident.alert.is_flapping:
             incident.quiet_ns = incident.quiet_ns or time_ns
-            if time_ns - incident.quiet_ns < self._settings.flapping_window_s * NS_PER_S:
+            if time_ns - incident.quiet_ns < FLAPPING_NS:
                 return
         was_firing = incident.alert.state == "firing"
         ended = tuple(incident.ended.values())

@@ -10,6 +10,7 @@ from operator import attrgetter
 from costprobe.alerts.engine import AlertEngine
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.schema import event_point
 from costprobe.drift.monitor import DriftMonitor
 
 # Name of the notifier that collects the notices of a replay.
@@ -87,7 +88,7 @@ def _feed(
         engine.observe(point)
     for event in monitor.update(points):
         replayed.events.append(event)
-        engine.observe_event(event)
+        engine.observe(event_point(event, {}))
 
 
 def _ticks(due_ns: int, gap_ns: tuple[int, int], least_ns: int) -> Iterator[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -35,6 +35,11 @@ def matches(patterns: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 class AlertingConfig(Section):
     """Settings that all rules share."""
 
+    removed: ClassVar = {
+        "flapping_changes": "an incident that changes its state six times within an hour is flapping",
+        "flapping_window": "an incident that changes its state six times within an hour is flapping",
+    }
+
     defaults: bool = Field(True, description="Whether the built-in rules apply.")
     public_url: Annotated[str, IS_BARE_URL] | None = Field(
         None,
@@ -43,19 +48,6 @@ class AlertingConfig(Section):
     )
     evaluate_every_s: Duration = key(
         "evaluate_every", 10.0, description="Time between two evaluations of all rules."
-    )
-    flapping_changes: int = Field(
-        6,
-        ge=3,
-        le=100,
-        description="Number of state changes within `flapping_window` that counts as flapping.",
-    )
-    flapping_window_s: Duration = key(
-        "flapping_window",
-        3600.0,
-        description=(
-            "Window in which state changes are counted; flapping ends after as long without one."
-        ),
     )
 
 

@@ -7,6 +7,9 @@ from functools import partial
 from typing import Final, Protocol
 
 NS_PER_MS: Final = 1_000_000
+# A wait that ends later than it should by this, in s, followed a stop of the process (SIGSTOP, a frozen
+# control group).
+LATE_S: Final = 2.0
 
 
 class Clock(Protocol):
@@ -37,6 +40,16 @@ class SystemClock:
 def suspended_ns(clock: Clock) -> int:
     """Return how long the host has been suspended since it was booted, in ns."""
     return clock.boottime_ns() - clock.monotonic_ns()
+
+
+def stopped_s(lasted_s: float, longest_s: float) -> float:
+    """Return for how much of a wait this process was stopped, in s; 0.0 if it was not.
+
+    Args:
+        lasted_s: How long the wait lasted.
+        longest_s: How long it should have lasted at most.
+    """
+    return lasted_s - longest_s if lasted_s > longest_s + LATE_S else 0.0
 
 
 def utc_ns(clock: Clock, monotonic_ns: int) -> int:

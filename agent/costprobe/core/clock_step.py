@@ -146,45 +146,44 @@ class ClockMonitor:
 
     def is_stepped(self) -> bool:
         """Return whether `check` is about to notify the listeners; takes no lock."""
-        expected_ns, now_ns = self._expected_ns, self._clock.monotonic_ns()
-        offset_ns = self._clock.time_ns() - now_ns
-        return (
-            abs(offset_ns - self._offset_ns) > TOLERANCE_NS
-            or suspended_ns(self._clock) - self._suspended_ns > TOLERANCE_NS
-            or (expected_ns is not None and now_ns - expected_ns > LATE_NS)
-        )
+        return self._missed() != (0, 0, 0)
 
     def check(self) -> None:
         """Notify the listeners if the wall clock was stepped, or the process did not run, since the last call."""
         with self._lock:
             now_ns = self._clock.time_ns()
-            self._check_for_stop(now_ns)
-            offset_ns = now_ns - self._clock.monotonic_ns()
-            by_ns = offset_ns - self._offset_ns
-            asleep_ns = suspended_ns(self._clock) - self._suspended_ns
-            if max(abs(by_ns), asleep_ns) <= TOLERANCE_NS:
-                return
+            by_ns, asleep_ns, stopped_ns = self._missed()
+            self._checked_ns = self._clock.monotonic_ns()
+            if stopped_ns:
+                self._expected_ns = None
+                self._gaps.append(Gap(now_ns - stopped_ns, now_ns, is_suspension=False))
+                logger.warning("this process did not run for %.0f s", stopped_ns / NS_PER_S)
+                self._notify(ClockStep(min(stopped_ns, LEAP_NS), now_ns))
             self._offset_ns += by_ns
             self._suspended_ns += asleep_ns
-            if asleep_ns > TOLERANCE_NS:
+            if asleep_ns:
                 self._gaps.append(Gap(now_ns - asleep_ns, now_ns, is_suspension=True))
                 logger.warning("the host was suspended for %.0f s", asleep_ns / NS_PER_S)
             if abs(by_ns - asleep_ns) > TOLERANCE_NS:
                 stepped_s = (by_ns - asleep_ns) / NS_PER_S
                 logger.warning("the wall clock was stepped by %+.1f s", stepped_s)
-            self._notify(ClockStep(by_ns, now_ns))
+            if by_ns or asleep_ns:
+                self._notify(ClockStep(by_ns, now_ns))
 
-    def _check_for_stop(self, now_ns: int) -> None:
-        monotonic_ns = self._clock.monotonic_ns()
-        before_ns, self._checked_ns = self._checked_ns, monotonic_ns
-        expected_ns = self._expected_ns
-        if expected_ns is None or monotonic_ns - expected_ns <= LATE_NS:
-            return
-        self._expected_ns = None
-        lasted_ns = monotonic_ns - before_ns
-        self._gaps.append(Gap(now_ns - lasted_ns, now_ns, is_suspension=False))
-        logger.warning("this process did not run for %.0f s", lasted_ns / NS_PER_S)
-        self._notify(ClockStep(min(lasted_ns, LEAP_NS), now_ns))
+    def _missed(self) -> tuple[int, int, int]:
+        """Return by how much the wall clock was stepped, the host suspended and this process stopped.
+
+        In ns since the last check; 0 for what is too small.
+        """
+        now_ns, expected_ns = self._clock.monotonic_ns(), self._expected_ns
+        by_ns = self._clock.time_ns() - now_ns - self._offset_ns
+        asleep_ns = suspended_ns(self._clock) - self._suspended_ns
+        is_late = expected_ns is not None and now_ns - expected_ns > LATE_NS
+        return (
+            by_ns if abs(by_ns) > TOLERANCE_NS else 0,
+            asleep_ns if asleep_ns > TOLERANCE_NS else 0,
+            now_ns - self._checked_ns if is_late else 0,
+        )
 
     def _notify(self, step: ClockStep) -> None:
         for listener in self._listeners:

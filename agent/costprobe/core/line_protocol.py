@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
@@ -230,7 +231,7 @@ def _value_in(text: str) -> FieldValue:
     """Return the value of a field without escapes."""
     last = text[-1:]
     if last == '"':
-        return text[1:-1]
+        return sys.intern(text[1:-1])  # the same in most rows
     if last == "e":
         return text == "true"
     return int(text[:-1]) if last == "i" else float(text)

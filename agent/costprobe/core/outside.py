@@ -13,7 +13,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -23,10 +23,6 @@ MAX_BYTES: Final = 16 << 20
 MAX_DEPTH: Final = 64
 # An empty list takes two characters and 56 bytes.
 MAX_VALUES: Final = 500_000
-# Of documents that are parsed at once: together they stay within the limits.
-_BATCH_TEXTS: Final = 500
-_BATCH_CHARS: Final = MAX_BYTES // _BATCH_TEXTS
-_BATCH_VALUES: Final = 50_000
 # What the use of a document raises whose values have another shape than its reader expects.
 SHAPE_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _LEVELS: Final = (dict, list)
@@ -108,38 +104,6 @@ def bounded_json(
     if openers > MAX_DEPTH and not _is_flat(text) and _is_deeper(document):
         raise UnusableInputError(f"nested more than {MAX_DEPTH} deep")
     return document
-
-
-def bounded_json_list(texts: Iterable[str]) -> list[Any]:
-    """Parse small JSON documents, many at once: one by one takes twice as long.
-
-    Raises:
-        OversizedInputError: One of them has too many bytes or values.
-        UnusableInputError: One of them is malformed, or nested more than MAX_DEPTH deep.
-    """
-    documents: list[Any] = []
-    batch: list[str] = []
-    values = 0
-    for text in texts:
-        openers, commas = _counts(text)
-        if openers + commas > _BATCH_VALUES or openers > MAX_DEPTH or len(text) > _BATCH_CHARS:
-            documents += _parsed_batch(batch)
-            documents.append(bounded_json(text))
-            batch, values = [], 0
-            continue
-        batch.append(text)
-        values += openers + commas
-        if values > _BATCH_VALUES or len(batch) == _BATCH_TEXTS:
-            documents += _parsed_batch(batch)
-            batch, values = [], 0
-    return documents + _parsed_batch(batch)
-
-
-def _parsed_batch(texts: Sequence[str]) -> list[Any]:
-    documents: list[Any] = _parsed(f"[{','.join(texts)}]")
-    if len(documents) != len(texts):
-        raise UnusableInputError("not valid JSON: several documents instead of one")
-    return documents
 
 
 def _parsed(

@@ -451,13 +451,14 @@ def increments(
     if measurement == "probe":
         yield from _latency(tags, fields)
         return
-    if measurement == "cost" and tags.get("basis") != "serving":
+    counters = COUNTERS.get(measurement, ())
+    if not counters or (measurement == "cost" and tags.get("basis") != "serving"):
         return
     values = {**fields, **_derived(measurement, fields)}
     labels = {name: value for name, value in tags.items() if name not in DESCRIPTIVE}
     without_currency = {name: value for name, value in labels.items() if name != _MONEY_TAG}
     is_model = _MODEL_TAG in tags
-    for counter in COUNTERS.get(measurement, ()):
+    for counter in counters:
         value = values.get(counter.field)
         # A cost in an unknown currency is no amount of money.
         if isinstance(value, bool | str | None) or not 0 <= value < math.inf:

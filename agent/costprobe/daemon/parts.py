@@ -146,7 +146,6 @@ class Runtime:
         parts: The parts that are kept across reloads.
         boards: The boards of the host.
         missing: Returns why devices are not measured, by name.
-        before: The charges of the parts that these replace.
     """
 
     def __init__(
@@ -156,8 +155,6 @@ class Runtime:
         parts: SharedParts,
         boards: HostBoards,
         missing: Callable[[], Mapping[str, str]],
-        *,
-        before: DeviceCharges | None = None,
     ) -> None:
         learn_secrets(config)
         self._parts = parts
@@ -205,7 +202,6 @@ class Runtime:
             book,
             config.longest_window_s,
             longest_gap_s(config.telemetry.every_s),
-            before,
         )
         self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
         self._devices = [device.name for device in devices]
@@ -495,9 +491,8 @@ class CurrentRuntime:
         self._watch = watch
         absent = {board.uuid: board.name for board in self._boards.absent()}
         config = config.named(absent | {device.uuid: device.name for device in watch.found})
-        before = self.runtime.charges if self.runtime is not None else None
         runtime = self.runtime = Runtime(
-            config, watch.devices, self._parts, self._boards, self._missing, before=before
+            config, watch.devices, self._parts, self._boards, self._missing
         )
         if runtime.allocates:
             begin_allocation(self._parts.ledger, self._parts.store.path)

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import partial
 from itertools import islice, pairwise
 from threading import Lock
 from typing import NamedTuple
@@ -31,7 +30,6 @@ from costprobe.devices.use import (
     GAP_S,
     MAX_READINGS,
     SPARE_NS,
-    DeviceLog,
 )
 from costprobe.pricing.book import PriceBook, Terms
 from costprobe.pricing.electricity import Emission
@@ -183,7 +181,8 @@ class ChargedReading(NamedTuple):
     Attributes:
         reading: The reading.
         device: Its device.
-        charges: The cost, one part for each span of constant terms.
+        charges: The cost, one part for each span of constant terms; of a MIG device in the interval
+            of its board's reading, some milliseconds before or after its own.
     """
 
     reading: Reading
@@ -194,37 +193,29 @@ class ChargedReading(NamedTuple):
 class DeviceCharges:
     """Price readings, and keep the charges of the last windows for allocation.
 
-    A MIG device has no energy reading: it is charged its part of its board's, so that its reading
-    waits until its board's covers the same time, at most until its next one. Where a MIG device of
-    the book has no reading, because it was destroyed or is not read yet, its board pays for its
-    slices, two readings later: at every instant a board and its MIG devices cost the board's price.
+    A reading of a board is charged to the board and to its MIG devices of the book, so that at every
+    instant they cost the board's price. A MIG device pays with its own reading, which waits until its
+    board's covers the same time, at most until its next one. What a MIG device without a reading owes,
+    because it was destroyed or is not read yet, its board pays two readings later.
 
     Args:
         book: The prices.
         longest_window_s: Charges are kept for twice as long, in s, and ten minutes more; 0 keeps
             none.
         gap_s: Longest time between charges that counts as covered, in s.
-        before: The charges of the book before, for other devices, which get no more readings when
-            these get their first.
     """
 
     def __init__(
-        self,
-        book: PriceBook,
-        longest_window_s: float = 0.0,
-        gap_s: float = GAP_S,
-        before: DeviceCharges | None = None,
+        self, book: PriceBook, longest_window_s: float = 0.0, gap_s: float = GAP_S
     ) -> None:
         self._book = book
-        self._before = before
-        # CLOCK_MONOTONIC ns until which each device is charged, a MIG device by itself or its board.
+        # What each MIG device owes for readings of its board, the oldest first.
+        self._owed: dict[str, deque[tuple[Charge, ...]]] = {}
+        # CLOCK_MONOTONIC ns until which each MIG device is charged.
         self._ends_ns: dict[str, int] = {}
-        # Readings of boards in which it is not known yet which MIG devices have readings.
-        self._unsettled: dict[str, deque[Reading]] = {}
+        self._waiting: dict[str, tuple[Reading, Device, int]] = {}
         self._keep_ns = int(2 * longest_window_s * NS_PER_S) + SPARE_NS if longest_window_s else 0
         self._gap_ns = int(gap_s * NS_PER_S)
-        self._boards = DeviceLog(0.0, gap_s)
-        self._waiting: dict[str, tuple[Reading, Device, int]] = {}
         self._kept: dict[str, deque[Charge]] = {}
         self._lock = Lock()
 
@@ -240,34 +231,19 @@ class DeviceCharges:
             offset_ns: UTC minus CLOCK_MONOTONIC in ns.
         """
         charged: list[ChargedReading] = []
-        slices: list[tuple[Reading, Device]] = []
         with self._lock:
-            if self._before is not None:
-                self._follow(self._before)
-                self._before = None
             for reading, device in readings:
-                if device.is_slice and self._book.has_name(device.parent):
-                    slices.append((reading, device))
+                if not device.is_slice or not self._book.has_name(device.parent):
+                    charged.append(self._of_board(reading, device, offset_ns))
                     continue
-                if device.is_board:
-                    self._boards.record(reading)
-                charged.append(self._charged(reading, device, offset_ns, _of_reading(reading)))
-                if self._book.slices_of(device.name):
-                    unsettled = self._unsettled.setdefault(device.name, deque())
-                    unsettled.append(reading)
-                    charged[-1] = self._settled(charged[-1], offset_ns, UNSETTLED)
-            for name, (reading, device, own_ns) in list(self._waiting.items()):
-                is_followed = any(later.device == name for later, _ in slices)
-                if is_followed or self._is_covered(reading, device):
+                if (earlier := self._waiting.pop(device.name, None)) is not None:
+                    charged.append(self._of_slice(*earlier))
+                self._waiting[device.name] = reading, device, offset_ns
+            for name, waiting in list(self._waiting.items()):
+                owed = self._owed.get(name)
+                if owed and owed[-1][-1].end_ns + MIG_LAG_NS >= waiting[0].end_ns:
                     del self._waiting[name]
-                    charged.append(self._of_slice(reading, device, own_ns))
-            for reading, device in slices:
-                if self._needs_energy(device, reading, offset_ns) and not self._is_covered(
-                    reading, device
-                ):
-                    self._waiting[device.name] = reading, device, offset_ns
-                else:
-                    charged.append(self._of_slice(reading, device, offset_ns))
+                    charged.append(self._of_slice(*waiting))
         return charged
 
     def flush(self, offset_ns: int) -> list[ChargedReading]:
@@ -277,55 +253,74 @@ class DeviceCharges:
             offset_ns: UTC minus CLOCK_MONOTONIC in ns.
         """
         with self._lock:
-            waiting, self._waiting = list(self._waiting.values()), {}
-            charged = [self._of_slice(*waiting_slice) for waiting_slice in waiting]
-            for board, readings in self._unsettled.items():
-                end_ns = readings[-1].end_ns
-                empty = Charge(end_ns, end_ns, self._book.terms(board, end_ns + offset_ns))
-                nothing = replace(empty, hardware=Decimal(0), electricity=Decimal(0))
-                last = Reading(board, end_ns, end_ns, {})
-                rest = ChargedReading(last, self._book.device(board), (nothing,))
-                settled = self._settled(rest, offset_ns, 0)
-                if settled.charges[-1].cost:
-                    charged.append(settled)
+            charged = [self._of_slice(*waiting) for waiting in self._waiting.values()]
+            self._waiting.clear()
+            owed: dict[str, list[Charge]] = {}
+            for name, charges in self._owed.items():
+                board = self._book.device(name).parent
+                owed.setdefault(board, []).extend(self._absent(name, charges, offset_ns))
+            for board, unpaid in owed.items():
+                end_ns = max((charge.end_ns for charge in unpaid), default=0)
+                terms = self._book.terms(board, end_ns + offset_ns)
+                paid = _with(Charge(end_ns, end_ns, terms, Decimal(0), Decimal(0)), unpaid)
+                if paid.cost:
+                    last = Reading(board, end_ns, end_ns, {})
+                    charged.append(ChargedReading(last, self._book.device(board), (paid,)))
+            self._owed.clear()
             return charged
 
-    def _follow(self, before: DeviceCharges) -> None:
-        """Begin where the charges of the book before ended."""
-        for device, end_ns in before._ends_ns.items():
-            if not self._book.has_name(device):
-                continue
+    def _of_board(self, reading: Reading, device: Device, offset_ns: int) -> ChargedReading:
+        """Charge a device of its own, and note what its MIG devices owe."""
+        energy_j = _of_reading(reading)
+        charges = self._charges(device.name, reading.start_ns, reading.end_ns, energy_j, offset_ns)
+        for part in self._book.slices_of(device.name):
+            owed = self._owed.setdefault(part.name, deque())
+            owed.append(
+                self._charges(part.name, reading.start_ns, reading.end_ns, energy_j, offset_ns)
+            )
+            while len(owed) > UNSETTLED:
+                unpaid = self._absent(part.name, [owed.popleft()], offset_ns)
+                charges = (*charges[:-1], _with(charges[-1], unpaid))
+        return ChargedReading(reading, device, charges)
+
+    def _of_slice(self, reading: Reading, device: Device, offset_ns: int) -> ChargedReading:
+        """Charge a MIG device with what it owes, or with its time if its board is not read."""
+        owed = [charge for charges in self._owed.pop(device.name, ()) for charge in charges]
+        if not owed:
+            charges = self._charges(
+                device.name, reading.start_ns, reading.end_ns, _unknown, offset_ns
+            )
+            return ChargedReading(reading, device, charges)
+        joined = owed[:1]
+        for charge in owed[1:]:
+            if _same(charge.terms, joined[-1].terms):
+                joined[-1] = _with(replace(joined[-1], end_ns=charge.end_ns), [charge])
+            else:
+                joined.append(charge)
+        return ChargedReading(reading, device, tuple(joined))
+
+    def _charges(
+        self, device: str, start_ns: int, end_ns: int, energy_j: EnergyBetween, offset_ns: int
+    ) -> tuple[Charge, ...]:
+        """Return the charges of a device in an interval, of a MIG device from its last charge on."""
+        since_ns = min(max(start_ns, self._ends_ns.get(device, 0)), end_ns)
+        if self._book.device(device).is_slice:
             self._ends_ns[device] = end_ns
-            for part in self._book.slices_of(device):
-                self._ends_ns[part.name] = end_ns
-
-    def _settled(self, charged: ChargedReading, offset_ns: int, left: int) -> ChargedReading:
-        """Add to a board's charge what its MIG devices without a reading did not pay, but in the last few."""
-        board, added = charged.device.name, list[Charge]()
-        unsettled = self._unsettled[board]
-        while len(unsettled) > left:
-            reading = unsettled.popleft()
-            for part in self._book.slices_of(board):
-                since_ns = max(reading.start_ns, self._ends_ns.get(part.name, 0))
-                if since_ns < reading.end_ns:
-                    self._ends_ns[part.name] = reading.end_ns
-                    terms_at = partial(self._absent_terms, part.name, offset_ns)
-                    energy_j = partial(self._boards.energy_j, board)
-                    added += charges_of(terms_at, since_ns, reading.end_ns, energy_j)
-        *first, last = charged.charges
-        amounts = [charge for charge in added if charge.cost is not None]
-        if not amounts or last.cost is None:
-            return charged
-        paid = replace(
-            last,
-            hardware=total_of(
-                [last.hardware or Decimal(0), *(c.hardware or Decimal(0) for c in amounts)]
-            ),
-            electricity=total_of(
-                [last.electricity or Decimal(0), *(c.electricity or Decimal(0) for c in amounts)]
-            ),
+        return charges_of(
+            lambda t_ns: self._book.terms(device, t_ns + offset_ns), since_ns, end_ns, energy_j
         )
-        return charged._replace(charges=(*first, paid))
+
+    def _absent(
+        self, device: str, owed: Iterable[Iterable[Charge]], offset_ns: int
+    ) -> list[Charge]:
+        """Return what the board of a MIG device pays while that is not there, as far as it is known."""
+        return [
+            charge
+            for charges in owed
+            for charge in charges
+            if charge.cost is not None
+            and self._book.absent_terms(device, charge.end_ns + offset_ns) is not None
+        ]
 
     def keep(self, charged: Iterable[ChargedReading]) -> None:
         """Keep the charges of readings, in order, for allocation."""
@@ -370,41 +365,24 @@ class DeviceCharges:
             charged = self._kept.get(device)
             return charged[-1].end_ns if charged else 0
 
-    def _absent_terms(self, device: str, offset_ns: int, t_ns: int) -> Terms | None:
-        return self._book.absent_terms(device, t_ns + offset_ns)
 
-    def _needs_energy(self, device: Device, reading: Reading, offset_ns: int) -> bool:
-        """Whether the device pays for electricity apart, at either end of a reading."""
-        ends = (reading.start_ns, reading.end_ns)
-        terms = [self._book.terms(device.name, t_ns + offset_ns) for t_ns in ends]
-        return any(term is not None and term.electricity_per_j != 0 for term in terms)
+def _with(charge: Charge, others: Sequence[Charge]) -> Charge:
+    """Return a charge with the amounts of others; unknown if one of them is."""
 
-    def _is_covered(self, reading: Reading, device: Device) -> bool:
-        return self._boards.seen_ns(device.parent) + MIG_LAG_NS >= reading.end_ns
+    def total(amounts: Sequence[Decimal | None]) -> Decimal | None:
+        known = [amount for amount in amounts if amount is not None]
+        return total_of(known) if len(known) == len(amounts) else None
 
-    def _of_slice(self, reading: Reading, device: Device, offset_ns: int) -> ChargedReading:
-        return self._charged(
-            reading,
-            device,
-            offset_ns,
-            lambda since_ns, until_ns: self._boards.energy_j(device.parent, since_ns, until_ns),
-        )
+    charges = [charge, *others]
+    return replace(
+        charge,
+        hardware=total([each.hardware for each in charges]),
+        electricity=total([each.electricity for each in charges]),
+    )
 
-    def _charged(
-        self, reading: Reading, device: Device, offset_ns: int, energy_j: EnergyBetween
-    ) -> ChargedReading:
-        start_ns = reading.start_ns
-        if device.is_slice:
-            # Its board may have paid for the beginning.
-            start_ns = min(max(start_ns, self._ends_ns.get(device.name, 0)), reading.end_ns)
-        self._ends_ns[device.name] = reading.end_ns
-        charges = charges_of(
-            lambda t_ns: self._book.terms(device.name, t_ns + offset_ns),
-            start_ns,
-            reading.end_ns,
-            energy_j,
-        )
-        return ChargedReading(reading, device, charges)
+
+def _unknown(start_ns: int, end_ns: int) -> None:  # noqa: ARG001 - the energy between two instants
+    return None
 
 
 def _of_reading(reading: Reading) -> EnergyBetween:
@@ -464,11 +442,12 @@ def device_point(
     return make_point("device", {**tags, **own_tags}, fields, time_ns)
 
 
-def reading_within(reading: Reading, charge: Charge) -> Reading:
-    """Return the part of a reading that a charge covers: totals by its share of the time."""
-    if (charge.start_ns, charge.end_ns) == (reading.start_ns, reading.end_ns):
+def reading_within(charged: ChargedReading, charge: Charge) -> Reading:
+    """Return the part of a reading that one of its charges covers: totals by its share of the time."""
+    reading, charges = charged.reading, charged.charges
+    if len(charges) == 1:
         return reading
-    share = (charge.end_ns - charge.start_ns) / (reading.end_ns - reading.start_ns)
+    share = (charge.end_ns - charge.start_ns) / (charges[-1].end_ns - charges[0].start_ns)
     fields = {
         name: value * share if name in _TOTALS and isinstance(value, float) else value
         for name, value in reading.fields.items()

@@ -87,7 +87,7 @@ class Accounts:
         rows = []
         for charge in charged.charges:
             time_ns = whole_ms(charge.end_ns + offset_ns)
-            part = reading_within(charged.reading, charge)
+            part = reading_within(charged, charge)
             energy_j = part.fields.get("energy_j")
             intensity = self._prices.carbon.intensity(device.name, time_ns)
             emitted = emission(energy_j if isinstance(energy_j, float) else None, intensity)

@@ -43,11 +43,11 @@ from costprobe.adapters.sensors.messages import (
     UNKNOWN,
     Absent,
     Activity,
-    ActivityLog,
     EnergyReading,
     Message,
     Shares,
     WatchedReadings,
+    activity_between,
 )
 from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.core.clock import Clock
@@ -320,10 +320,9 @@ class DeviceWindows:
             return UNKNOWN
         with self._arrived:
             readings = self._read_to(device, end_ns, timeout_s)
-            log = ActivityLog(int(self._sensor.every_s * NS_PER_S))
-            log.add(*readings.samples)
             shares = util_by_pid_pct(readings.shares, start_ns, end_ns)
-            return log.between(start_ns, end_ns, own_pids, shares)
+            every_ns = int(self._sensor.every_s * NS_PER_S)
+            return activity_between(readings.samples, start_ns, end_ns, own_pids, shares, every_ns)
 
     def _is_reached(self, device: str, end_ns: int) -> bool:
         """Have the child send what it read up to an instant; return False if it cannot be reached."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median, variance
+from typing import Literal
 
 from costprobe.core.statistics import MAD_TO_SIGMA, MEDIAN_ERROR, first_least
 from costprobe.drift.findings import Metric
@@ -178,19 +179,28 @@ class Levels:
         limit = CLIP_NOISE * self._noise(value_of)
         return [_clipped(runs, value_of, limit) for runs in (self.before, self.after)]
 
-    def log_times(self, signal: str, runs: Sequence[DetectionRun]) -> list[tuple[float, float]]:
-        """Return a signal and the logarithm of time of each run that has it."""
-        return [
-            (x, self._log_time(run)) for run in runs if (x := signal_of(run, signal)) is not None
-        ]
+    def pairs(
+        self, signal: str, value: Literal["time", "power"], log: int = 0
+    ) -> list[list[tuple[float, float]]]:
+        """Return a signal and the logarithm of a value of the runs that have both, before and after.
 
-    def log_powers(self, signal: str, runs: Sequence[DetectionRun]) -> list[tuple[float, float]]:
-        """Return a signal and the logarithm of power of each run that has both."""
-        return [
-            (x, y)
-            for run in runs
-            if (x := signal_of(run, signal)) is not None and (y := _log_power(run)) is not None
+        Args:
+            signal: The signal.
+            value: The value.
+            log: 1 for the logarithm of the signal, -1 for that of its inverse, 0 for itself.
+        """
+        value_of = self._log_time if value == "time" else _log_power
+        known = [
+            [
+                (x, y)
+                for run in runs
+                if (x := signal_of(run, signal)) is not None and (y := value_of(run)) is not None
+            ]
+            for runs in (self.history, self.after)
         ]
+        return (
+            [[(log * math.log(x), y) for x, y in side if x > 0] for side in known] if log else known
+        )
 
     def _log_time(self, run: DetectionRun) -> float:
         latency_ms = signal_of(run, "latency_p50_ms") if self.metric == "latency" else None

@@ -601,8 +601,8 @@ def _of_clock(levels: Levels) -> ExpectedEffect | None:
             else None
         )
     # Power that follows the clock shows that its variation is real, also where time hardly does.
-    is_real = slope_of(_clock_and_power(levels), CLOCK_DISTANCE) is not None
-    slope = slope_of(_inverse_clock(levels), CLOCK_DISTANCE, is_exact=is_real)
+    is_real = slope_of(levels.pairs("sm_clock_mhz", "power", 1), CLOCK_DISTANCE) is not None
+    slope = slope_of(levels.pairs("sm_clock_mhz", "time", -1), CLOCK_DISTANCE, is_exact=is_real)
     hotter = POWER_OF_TEMPERATURE.times(levels.rise("temp_c") or 0.0)
     return ExpectedEffect(
         TIME_OF_CLOCK.with_measured(slope).times(slower),
@@ -683,7 +683,7 @@ def _of_heat(levels: Levels) -> ExpectedEffect | None:
     hotter_c = levels.rise("temp_c")
     if hotter_c is None:
         return None
-    slope = slope_of(_temperature_and_power(levels), TEMPERATURE_DISTANCE_C)
+    slope = slope_of(levels.pairs("temp_c", "power"), TEMPERATURE_DISTANCE_C)
     # Heat alone does not slow a device whose clock and counters are known.
     is_known = levels.means("sm_clock_mhz") is not None
     return ExpectedEffect(
@@ -704,27 +704,6 @@ _MEASURES: Mapping[str, Callable[[Levels], ExpectedEffect | None]] = {
     "prompt lengths": _of_tokens,
     "temperature": _of_heat,
 }
-
-
-def _inverse_clock(levels: Levels) -> list[list[tuple[float, float]]]:
-    """Return ln(1/clock) and ln(time) of the runs of each level."""
-    return [
-        [(-math.log(x), y) for x, y in levels.log_times("sm_clock_mhz", runs) if x > 0]
-        for runs in (levels.history, levels.after)
-    ]
-
-
-def _clock_and_power(levels: Levels) -> list[list[tuple[float, float]]]:
-    """Return ln(clock) and ln(power) of the runs of each level."""
-    return [
-        [(math.log(x), y) for x, y in levels.log_powers("sm_clock_mhz", runs) if x > 0]
-        for runs in (levels.history, levels.after)
-    ]
-
-
-def _temperature_and_power(levels: Levels) -> list[list[tuple[float, float]]]:
-    """Return temperature and ln(power) of the runs of each level."""
-    return [levels.log_powers("temp_c", runs) for runs in (levels.history, levels.after)]
 
 
 def is_annotation_of(row: Point, device: str, probe: str) -> bool:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.core.units import percent
 from costprobe.drift.causes import UNKNOWN, Cause, Explanation
+from costprobe.drift.events import change_event, level_event
 from costprobe.drift.findings import CONTENTION, Finding
-from costprobe.drift.message import WORDS, Key, RowHistory, change_message, change_of
+from costprobe.drift.message import WORDS, Key, RowHistory, change_of
 
 # Runs over which the share is counted.
 WINDOW_RUNS: Final = 48
@@ -36,7 +37,6 @@ LEAST_COST_RUNS: Final = 3
 SHARED: Final = 0.75
 DAY_RUNS: Final = 288
 NEIGHBOUR: Final = "neighbour"
-SHARES: Final = ("day_share", "usual", "most", "reported")
 
 
 @dataclass(slots=True)
@@ -62,23 +62,6 @@ class ContendedRuns:
     log_excess: list[float] = field(default_factory=list)
     reported: float = 0.0
     since_ns: int = 0
-
-    @classmethod
-    def restored(cls, document: Any) -> ContendedRuns:  # noqa: ANN401 - any JSON value
-        """Return the runs of a document, which is all fields.
-
-        Raises:
-            KeyError: A field is missing.
-            TypeError: A field has another type.
-            ValueError: As above.
-        """
-        return cls(
-            recent=[(int(time_ns), bool(flag)) for time_ns, flag in document["recent"]],
-            count=int(document["count"]),
-            log_excess=[float(value) for value in document["log_excess"]],
-            since_ns=int(document["since_ns"]),
-            **{name: float(document[name]) for name in SHARES},
-        )
 
     @property
     def last_ns(self) -> int:
@@ -187,46 +170,22 @@ def contention_event(runs: ContendedRuns, key: Key, time_ns: int, history: RowHi
     explained = replace(change.explanation, causes=causes)
     if explained.name == UNKNOWN:
         explained = Explanation(NEIGHBOUR, (Cause(NEIGHBOUR, text),))
-    change_pct = 100 * math.expm1(excess)
-    message = change_message(
-        replace(
-            change,
-            what=f"{WORDS[metric]} of {probe} on {device} beside a neighbour ({percent(runs.reported)} of the runs)",
-            change_pct=change_pct,
-            since_ns=since_ns,
-            is_worse=True,
-            explanation=explained,
-            basis="",
-            money=None,
-            price=None,
-            split="",
-        )
-    )
-    return Event(
-        kind="drift",
-        severity="warning",
-        title=message.headline,
-        time_ns=time_ns,
-        detail=message.reason,
-        device=device,
-        subject={"probe": probe},
-        cause=explained.name,
-        metric=CONTENTION,
-        change_pct=change_pct,
-        level_pct=change_pct,
+    change = replace(
+        change,
+        what=f"{WORDS[metric]} of {probe} on {device} beside a neighbour ({percent(runs.reported)} of the runs)",
+        change_pct=100 * math.expm1(excess),
         since_ns=since_ns,
+        is_worse=True,
+        explanation=explained,
+        basis="",
+        money=None,
+        price=None,
+        split="",
     )
+    return change_event(change, {"device": device, "probe": probe}, CONTENTION)
 
 
 def contention_ended_event(time_ns: int, device: str, probe: str) -> Event:
     """Return the event of runs that are beside a neighbour as rarely as before."""
-    return Event(
-        kind="drift",
-        severity="info",
-        title=f"runs of {probe} on {device} beside a neighbour are as rare as before",
-        time_ns=time_ns,
-        device=device,
-        subject={"probe": probe},
-        metric=CONTENTION,
-        level_pct=0.0,
-    )
+    title = f"runs of {probe} on {device} beside a neighbour are as rare as before"
+    return level_event(title, {"device": device, "probe": probe}, CONTENTION, time_ns)

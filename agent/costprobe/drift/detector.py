@@ -9,45 +9,40 @@ are a step, a single one is an anomaly.
 Size, start and kind of a suspected change are estimated, and how far a level moves by itself. A
 filter suppresses continued ramps, recurring patterns and false alarms.
 
-The state of a detector is stored as bytes: numbers in a fixed order, no pickle.
+The state of a detector is its fields; the thresholds follow from them.
+
+A lasting step of the first day may be hidden from single values by the noise. Two levels are fitted
+by least squares (Hinkley, "Inference about the change-point in a sequence of random variables", 1970).
+Their difference is compared with its standard error, with the noise and its autocorrelation estimated
+robustly, and with a daily pattern, which is not known yet.
 """
 
 from __future__ import annotations
 
 import math
-import struct
-from array import array
-from collections import deque
-from dataclasses import astuple, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from costprobe.core.clock_step import ClockStep
+from costprobe.core.statistics import LARGEST_PHI, autocorrelation_of, first_least, spread_of
 from costprobe.core.units import HOUR_S
+from costprobe.drift.excursion import OUTLIER_SIGMAS
 from costprobe.drift.findings import DetectorSettings, Finding
-from costprobe.drift.first_step import (
-    EARLY_ERRORS,
-    EARLY_VALUES,
-    FIRST_DAY_REPORT,
-    center,
-    error_of,
-    needed,
-    step_in,
-    values_since,
-)
 from costprobe.drift.normal import (
     CLIP,
     CLIPPED_RATE,
     DAY_S,
-    HOURS,
     NEVER_S,
     OUTLYING,
     RECENT,
     TUNE_EVERY,
-    DayProfile,
     FirstDay,
+    Real,
     SeriesModel,
-    WeekMemory,
 )
 
 FOLLOW_S = 3 * DAY_S
@@ -83,51 +78,17 @@ MOST_WANDER = 0.75
 WANDER_PRIOR = 0.011
 WANDER_KNOWN_S = 12 * DAY_S
 
-MAGIC = b"ICD2"
-# What a state contains after the numbers of every state.
-WARM_UP, FIRST_DAY, PROFILED = 0.0, 1.0, 2.0
-NORMAL = [
-    "count",
-    "started_s",
-    "last_s",
-    "last_log",
-    "hour_ends_s",
-    "known_hour",
-    "interval_s",
-    "level",
-    "level_count",
-    "state",
-    "scale",
-    "floor",
-    "lag_product",
-    "lag_square",
-    "clipped",
-    "repeats",
-    "wander",
-    "run",
-    "phi",
-    "sigma",
-    "sigma_all",
-    "long_run",
-    "scale_rate",
-    "lag_rate",
-    "gap_s",
-    "far",
-    "near",
-]
-CHANGE_FILTER = [
-    "reported_s",
-    "reported_level",
-    "reported_after",
-    "follow_until_s",
-    "follow_sign",
-    "held_level",
-    "held_since_s",
-]
-PROFILE = ["slot_s", "weight", "days", "product", "square"]
-WEEK = ["explained", "hour", "total", "count"]
-INTEGERS = {"count", "known_hour", "run", "days", "hour"}
-
+# Smallest change reported before the daily pattern is known.
+FIRST_DAY_REPORT = 0.14
+# Standard errors by which it exceeds that, and the distance of two levels in them that is a change.
+CLEAR_ERRORS = 2.0
+EARLY_ERRORS = 6.0
+# Number of values from which a level of the first day is estimated.
+EARLY_VALUES = 12
+# Standard error of the mean of the middle three fifths of normal values, in that of their mean.
+CENTER_ERROR = 1.07
+# Shorter columns are rounding errors.
+LEAST_COLUMN = 1e-9
 # In the first day the median of the last values is compared with that of the others every few values.
 EARLY_EVERY = 4
 
@@ -151,232 +112,131 @@ class LevelChange:
     is_sharp: bool
 
 
-class Detector:
-    """Detect changes of one series: no clock, no I/O; the same values give the same findings.
+class Step(NamedTuple):
+    """A step: UTC in s of the first value after it, the level there, and the difference from that before."""
 
-    The first `warm_up` values give no findings. On the first day only large steps and anomalies are
-    reported, because the daily pattern is unknown; a smaller step is detected on the second day.
+    since_s: float
+    level: float
+    shift: float
+
+
+def values_since(day: FirstDay, since_s: float) -> tuple[list[float], list[float]]:
+    """Return times (UTC in s) and logarithms of the values of a first day from an instant on."""
+    times_s = [(day.first_slot + index) * day.slot_s for index in range(len(day.values))]
+    known = [
+        (at_s, value)
+        for at_s, value in zip(times_s, day.values, strict=True)
+        if at_s > since_s - day.slot_s and not math.isnan(value)
+    ]
+    return [at_s for at_s, _ in known], [value for _, value in known]
+
+
+def step_in(times_s: Sequence[float], values: Sequence[float], least_effect: float) -> Step | None:
+    """Return the step where two levels explain some values best, if it is clearly larger than their noise.
 
     Args:
-        settings: Sensitivity.
+        times_s: Times of the values, UTC in s.
+        values: Logarithms.
+        least_effect: Smallest persistent shift of interest; the noise is at least a quarter of it.
     """
-
-    def __init__(self, settings: DetectorSettings) -> None:
-        self.settings = settings
-        self._normal, self._filter = SeriesModel(settings), ChangeFilter()
-        # The last change that was adopted without a finding: it continues a ramp, or reverts a small change.
-        self.unreported: LevelChange | None = None
-
-    @classmethod
-    def restore(cls, data: bytes) -> Detector:
-        """Return a detector with the state of another one.
-
-        Raises:
-            ValueError: The bytes are not a state, or of another version.
-        """
-        normal, change_filter = _unpack_state(data)
-        detector = cls(normal.settings)
-        detector._normal, detector._filter = normal, change_filter
-        return detector
-
-    def state(self) -> bytes:
-        """Return the complete state; at most 16 KiB."""
-        return _pack_state(self._normal, self._filter)
-
-    @property
-    def level(self) -> float:
-        """Logarithm of the current level; meaningless during the warm-up.
-
-        A change may revert without a finding; this value shows it.
-        """
-        return self._normal.level
-
-    def expected(self, time_s: float) -> float | None:
-        """Return the logarithm of the usual value at a time, UTC in s; None in the warm-up."""
-        normal = self._normal
-        is_known = normal.profile is not None or normal.first_day is not None
-        return normal.expected(time_s) if is_known else None
-
-    @property
-    def min_detectable_pct(self) -> float | None:
-        """Smallest persistent rise that nine of ten times is found within a day of now; None in the warm-up.
-
-        The minimum detectable effect: what the noise of the series and the settings permit.
-        """
-        normal = self._normal
-        runs = max(DAY_S / normal.interval_s, LONG_RUN)
-        if normal.profile is not None:
-            least = min(_least_of(normal, SHARP_VALUES), _least_of(normal, runs))
-        elif normal.first_day is not None:
-            _, values = values_since(normal.first_day, normal.since_s[0])
-            if not values:
-                return None
-            level = center(values)
-            error = error_of([x - level for x in values], normal.settings.least_effect)
-            of_shift = error * math.sqrt(1 / len(values) + 1 / runs)
-            least = needed(of_shift) + POWER * of_shift
-        else:
-            return None
-        return 100 * max(math.expm1(least), normal.settings.least_effect)
-
-    @property
-    def series(self) -> SeriesModel:
-        """The model of the series."""
-        return self._normal
-
-    @property
-    def last_s(self) -> float:
-        """Time of the last value, UTC in s since 1970; far in the past before the first."""
-        return self._normal.last_s
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step.
-
-        Otherwise one value from a wall clock a year ahead would suppress all others for a year.
-        """
-        self._normal.clock_was_stepped(step)
-        self._filter.clock_was_stepped(step)
-
-    def update(self, time_s: float, value: float) -> list[Finding]:
-        """Add the next value; return the findings that it completes.
-
-        Args:
-            time_s: UTC in s since 1970; a value not later than the last one is skipped.
-            value: Any positive number; others are skipped.
-        """
-        normal = self._normal
-        if not 0.0 < value < math.inf or time_s <= normal.last_s:
-            return []
-        x = math.log(value)
-        findings = self._end_hour(time_s) if time_s >= normal.hour_ends_s else []
-        profile = normal.profile
-        if profile is None:
-            return findings + self._update_early(time_s, x)
-        residual, surprise = normal.add(profile, time_s, x)
-        is_run = abs(normal.run) >= STEP_RUN
-        if abs(surprise / normal.sigma) < OUTLYING:
-            normal.learn(profile, x, surprise)
-            is_suspect = is_run or normal.is_over()
-        else:
-            # Outliers on one side in succession are no outliers: the sums decide on those that follow.
-            normal.learn_outlier(profile, x, residual if is_run else normal.phi * normal.state)
-            is_suspect = is_run
-            if _is_anomaly(normal, residual, surprise):
-                findings.append(self._finding("anomaly", time_s, time_s, x - residual, x))
-        return findings + self._judge(time_s) if is_suspect else findings
-
-    def _update_early(self, time_s: float, x: float) -> list[Finding]:
-        """Add a value of the first day: a fast level, large steps, and anomalies."""
-        normal = self._normal
-        if not normal.begin(time_s, x):
-            return []
-        is_reported = self._filter.reported_s > NEVER_S
-        ended = normal.end_first_day(normal.since_s[0] if is_reported else None)
-        if ended is not None:
-            return self._lasting_step(time_s, *ended)
-        residual = x - normal.level
-        normal.extend_run(residual)
-        is_wide = abs(residual) > CLIP * normal.sigma_all
-        normal.clipped += CLIPPED_RATE * (is_wide - normal.clipped)
-        findings = []
-        if abs(residual) <= OUTLYING * normal.sigma_all:
-            normal.follow(residual, x)
-        elif _is_anomaly(normal, residual, residual):
-            findings.append(self._finding("anomaly", time_s, time_s, normal.level, x))
-        if not normal.count % TUNE_EVERY:
-            normal.tune()
-        if abs(normal.run) >= STEP_RUN or not normal.count % EARLY_EVERY:
-            return findings + self._judge(time_s)
-        return findings
-
-    def _lasting_step(self, time_s: float, shift: float, since_s: float) -> list[Finding]:
-        """Return the persistent shift of the first day unless it was reported."""
-        step = LevelChange(time_s, since_s, self._normal.level, shift, is_sharp=True)
-        before = self._filter.unreported_before(step, self._normal)
-        if before is None:
-            return []
-        return [self._finding("drift", time_s, since_s, before, step.level)]
-
-    def _end_hour(self, time_s: float) -> list[Finding]:
-        normal = self._normal
-        normal.end_hour(time_s)
-        late = self._filter.overdue(time_s, normal)
-        if late is None:
-            return []
-        return [self._finding("drift", time_s, late.since_s, late.level - late.shift, late.level)]
-
-    def _judge(self, time_s: float) -> list[Finding]:
-        """Confirm a suspected change, adopt its level, and return it if it is to be reported."""
-        normal = self._normal
-        change = _change_of(normal, time_s)
-        if change is None:
-            return []
-        tolerance = 0.0 if self._filter.continues_ramp(change) else _tolerance_of(normal, change)
-        if abs(change.shift) < self.settings.least_effect / 2 + tolerance:
-            normal.sums = [
-                min(total, 1.5 * h) for total, h in zip(normal.sums, normal.intervals, strict=True)
-            ]
-            return []
-        return self._adopted(change)
-
-    def adopt(self, since_s: float, shift: float) -> list[Finding]:
-        """Adopt a shift that was found in another way; return it if it is to be reported.
-
-        Args:
-            since_s: Its start, UTC in s.
-            shift: Difference of the logarithms of the levels.
-        """
-        normal = self._normal
-        change = LevelChange(normal.last_s, since_s, normal.level + shift, shift, is_sharp=True)
-        if abs(shift) < self.settings.least_effect / 2 + _tolerance_of(normal, change):
-            return []
-        return self._adopted(change)
-
-    def _adopted(self, change: LevelChange) -> list[Finding]:
-        """Adopt the level of a change; return it if it is to be reported."""
-        normal, time_s = self._normal, change.time_s
-        findings = []
-        if self._filter.is_new(change, normal):
-            findings.append(
-                self._finding(
-                    "drift", time_s, change.since_s, change.level - change.shift, change.level
-                )
-            )
-        elif self._filter.continues_ramp(change) or self._filter.is_retraction(change, normal):
-            self.unreported = change
-        if change.is_sharp:
-            normal.week.explained += change.shift
-        lasted = round((time_s - change.since_s) / normal.interval_s) + 1
-        normal.rebase(change.level, max(3, min(lasted, LEVEL_VALUES)))
-        if normal.profile is None:
-            normal.since_s = [change.since_s] * 6
-            while len(normal.recent) > max(STEP_RUN, lasted):
-                normal.recent.popleft()
-        return findings
-
-    def _finding(
-        self,
-        kind: Literal["drift", "anomaly"],
-        time_s: float,
-        since_s: float,
-        before: float,
-        after: float,
-    ) -> Finding:
-        began_s = max(since_s, self._normal.started_s, NEVER_S)
-        return Finding(kind, time_s, began_s, math.exp(before), math.exp(after), after - before)
+    if len(values) < 3 * EARLY_VALUES:
+        return None
+    split = _split_of(values)
+    before, after = values[:split], values[split:]
+    if min(len(before), len(after)) < EARLY_VALUES:
+        return None
+    levels = center(before), center(after)
+    shift = levels[1] - levels[0]
+    residuals = [*(x - levels[0] for x in before), *(x - levels[1] for x in after)]
+    error = error_of(residuals, least_effect)
+    if abs(shift) < needed(error * math.sqrt(1 / len(before) + 1 / len(after))):
+        return None
+    limit = OUTLIER_SIGMAS * error
+    clipped = [max(-limit, min(limit, x)) for x in residuals]
+    clipped = [x + levels[index >= split] for index, x in enumerate(clipped)]
+    return None if _is_daily(times_s, clipped, split) else Step(times_s[split], levels[1], shift)
 
 
+def needed(error: float) -> float:
+    """Return the smallest step that is reported, from its standard error."""
+    return max(FIRST_DAY_REPORT + CLEAR_ERRORS * error, EARLY_ERRORS * error)
+
+
+def error_of(residuals: Sequence[float], least_effect: float) -> float:
+    """Return the standard error of a center times the root of its number of values.
+
+    Args:
+        residuals: Distances of values from fitted levels; at least one.
+        least_effect: As of `step_in`.
+    """
+    noise = max(spread_of(residuals, 0.0), least_effect / 4)
+    phi = autocorrelation_of([x for x in residuals if abs(x) < CLIP * noise], noise)
+    # The levels take some of it (Kendall, "Note on bias in the estimation of autocorrelation", 1954).
+    phi = min(LARGEST_PHI, phi + (2 + 4 * phi) / len(residuals))
+    return CENTER_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
+
+
+def center(values: Sequence[float]) -> float:
+    """Return the mean of the middle three fifths; of fewer than six values the median."""
+    if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
+        return median(values)
+    cut = len(values) // 5
+    middle = sorted(values)[cut : len(values) - cut]
+    return math.fsum(middle) / len(middle)
+
+
+def _split_of(values: Sequence[float]) -> int:
+    """Return the index from which another level explains the largest sum of squares, without outliers."""
+    ordered = sorted(values)
+    cut = len(values) // 20
+    low, high = ordered[cut], ordered[-1 - cut]
+    sums = [0.0, *accumulate(min(high, max(low, value)) for value in values)]
+    count = len(values)
+
+    def unexplained(split: int) -> float:
+        distance = sums[split] - sums[-1] * split / count
+        return -distance * distance / (split * (count - split))
+
+    return first_least(range(1, count), unexplained)
+
+
+def _is_daily(times_s: Sequence[float], values: Sequence[float], split: int) -> bool:
+    """Return whether two harmonics of a day explain more of some values than a step at an index."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    rest = [value - mean for value in values]
+    step = math.fsum(rest[split:]) ** 2 * count / (split * (count - split))
+    basis = [[1 / math.sqrt(count)] * count]
+    pattern = 0.0
+    for harmonic in (1, 2):
+        for wave in (math.cos, math.sin):
+            column = [wave(2 * math.pi * harmonic * at_s / DAY_S) for at_s in times_s]
+            # Gram-Schmidt: on less than a day the columns are not orthogonal.
+            for earlier in basis:
+                product = _product(column, earlier)
+                column = [x - product * y for x, y in zip(column, earlier, strict=True)]
+            length = math.sqrt(_product(column, column))
+            if length > LEAST_COLUMN:
+                basis.append([x / length for x in column])
+                pattern += _product(basis[-1], rest) ** 2
+    return step < pattern
+
+
+def _product(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(map(mul, one, other))
+
+
+@dataclass
 class ChangeFilter:
     """Decide whether a change is reported, from earlier changes that were reported or suppressed."""
 
-    def __init__(self) -> None:
-        self.reported_s = NEVER_S
-        self.reported_level = 0.0
-        self.reported_after = 0.0
-        self.follow_until_s = NEVER_S
-        self.follow_sign = 0.0
-        self.held_level = math.nan
-        self.held_since_s = NEVER_S
+    reported_s: float = NEVER_S
+    reported_level: float = 0.0
+    reported_after: float = 0.0
+    follow_until_s: float = NEVER_S
+    follow_sign: float = 0.0
+    held_level: Real = math.nan
+    held_since_s: float = NEVER_S
 
     def is_new(self, change: LevelChange, normal: SeriesModel) -> bool:
         """Return whether to report a change; the caller adopts the new level in any case."""
@@ -384,7 +244,7 @@ class ChangeFilter:
             return False
         if self._is_wandering(change, normal):
             return False
-        if self.is_retraction(change, normal) or self._has_reverted(change, normal):
+        if self._is_retraction(change, normal) or self._has_reverted(change, normal):
             return False
         sign = math.copysign(1.0, change.shift)
         if self.continues_ramp(change):
@@ -447,7 +307,7 @@ class ChangeFilter:
             not is_late and abs(change.level - self.reported_after) < WANDER_REACH * normal.wander
         )
 
-    def is_retraction(self, change: LevelChange, normal: SeriesModel) -> bool:
+    def _is_retraction(self, change: LevelChange, normal: SeriesModel) -> bool:
         """Return whether a change reverts a small recent report, which was a false alarm."""
         if change.time_s - self.reported_s > RETRACT_S:
             return False
@@ -464,6 +324,194 @@ class ChangeFilter:
             return False
         self.held_level = math.nan
         return True
+
+
+@dataclass
+class Detector:
+    """Detect changes of one series: no clock, no I/O; the same values give the same findings.
+
+    The first `warm_up` values give no findings. On the first day only large steps and anomalies are
+    reported, because the daily pattern is unknown; a smaller step is detected on the second day.
+
+    Attributes:
+        series: The model of the series.
+        filter: Which changes are reported.
+    """
+
+    series: SeriesModel
+    filter: ChangeFilter = field(default_factory=ChangeFilter)
+
+    @classmethod
+    def new(cls, settings: DetectorSettings) -> Detector:
+        """Return a detector without a history."""
+        return cls(SeriesModel(settings))
+
+    @property
+    def settings(self) -> DetectorSettings:
+        """Its sensitivity."""
+        return self.series.settings
+
+    @property
+    def level(self) -> float:
+        """Logarithm of the current level; meaningless during the warm-up.
+
+        A change may revert without a finding; this value shows it.
+        """
+        return self.series.level
+
+    def expected(self, time_s: float) -> float | None:
+        """Return the logarithm of the usual value at a time, UTC in s; None in the warm-up."""
+        normal = self.series
+        is_known = normal.profile is not None or normal.first_day is not None
+        return normal.expected(time_s) if is_known else None
+
+    @property
+    def min_detectable_pct(self) -> float | None:
+        """Smallest persistent rise that nine of ten times is found within a day of now; None in the warm-up.
+
+        The minimum detectable effect: what the noise of the series and the settings permit.
+        """
+        normal = self.series
+        runs = max(DAY_S / normal.interval_s, LONG_RUN)
+        if normal.profile is not None:
+            least = min(_least_of(normal, SHARP_VALUES), _least_of(normal, runs))
+        elif normal.first_day is not None:
+            _, values = values_since(normal.first_day, normal.since_s[0])
+            if not values:
+                return None
+            level = center(values)
+            error = error_of([x - level for x in values], normal.settings.least_effect)
+            of_shift = error * math.sqrt(1 / len(values) + 1 / runs)
+            least = needed(of_shift) + POWER * of_shift
+        else:
+            return None
+        return 100 * max(math.expm1(least), normal.settings.least_effect)
+
+    @property
+    def last_s(self) -> float:
+        """Time of the last value, UTC in s since 1970; far in the past before the first."""
+        return self.series.last_s
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step.
+
+        Otherwise one value from a wall clock a year ahead would suppress all others for a year.
+        """
+        self.series.clock_was_stepped(step)
+        self.filter.clock_was_stepped(step)
+
+    def update(self, time_s: float, value: float) -> list[Finding]:
+        """Add the next value; return the findings that it completes.
+
+        Args:
+            time_s: UTC in s since 1970; a value not later than the last one is skipped.
+            value: Any positive number; others are skipped.
+        """
+        normal = self.series
+        if not 0.0 < value < math.inf or time_s <= normal.last_s:
+            return []
+        x = math.log(value)
+        findings = self._end_hour(time_s) if time_s >= normal.hour_ends_s else []
+        profile = normal.profile
+        if profile is None:
+            return findings + self._update_early(time_s, x)
+        residual, surprise = normal.add(profile, time_s, x)
+        is_run = abs(normal.run) >= STEP_RUN
+        if abs(surprise / normal.sigma) < OUTLYING:
+            normal.learn(profile, x, surprise)
+            is_suspect = is_run or normal.is_over()
+        else:
+            # Outliers on one side in succession are no outliers: the sums decide on those that follow.
+            normal.learn_outlier(profile, x, residual if is_run else normal.phi * normal.state)
+            is_suspect = is_run
+            if _is_anomaly(normal, residual, surprise):
+                findings.append(self._finding("anomaly", time_s, time_s, x - residual, x))
+        return findings + self._judge(time_s) if is_suspect else findings
+
+    def _update_early(self, time_s: float, x: float) -> list[Finding]:
+        """Add a value of the first day: a fast level, large steps, and anomalies."""
+        normal = self.series
+        if not normal.begin(time_s, x):
+            return []
+        is_reported = self.filter.reported_s > NEVER_S
+        ended = normal.end_first_day(normal.since_s[0] if is_reported else None)
+        if ended is not None:
+            return self._lasting_step(time_s, *ended)
+        residual = x - normal.level
+        normal.extend_run(residual)
+        is_wide = abs(residual) > CLIP * normal.sigma_all
+        normal.clipped += CLIPPED_RATE * (is_wide - normal.clipped)
+        findings = []
+        if abs(residual) <= OUTLYING * normal.sigma_all:
+            normal.follow(residual, x)
+        elif _is_anomaly(normal, residual, residual):
+            findings.append(self._finding("anomaly", time_s, time_s, normal.level, x))
+        if not normal.count % TUNE_EVERY:
+            normal.tune()
+        if abs(normal.run) >= STEP_RUN or not normal.count % EARLY_EVERY:
+            return findings + self._judge(time_s)
+        return findings
+
+    def _lasting_step(self, time_s: float, shift: float, since_s: float) -> list[Finding]:
+        """Return the persistent shift of the first day unless it was reported."""
+        step = LevelChange(time_s, since_s, self.series.level, shift, is_sharp=True)
+        before = self.filter.unreported_before(step, self.series)
+        if before is None:
+            return []
+        return [self._finding("drift", time_s, since_s, before, step.level)]
+
+    def _end_hour(self, time_s: float) -> list[Finding]:
+        normal = self.series
+        normal.end_hour(time_s)
+        late = self.filter.overdue(time_s, normal)
+        if late is None:
+            return []
+        return [self._finding("drift", time_s, late.since_s, late.level - late.shift, late.level)]
+
+    def _judge(self, time_s: float) -> list[Finding]:
+        """Confirm a suspected change, adopt its level, and return it if it is to be reported."""
+        normal = self.series
+        change = _change_of(normal, time_s)
+        if change is None:
+            return []
+        tolerance = 0.0 if self.filter.continues_ramp(change) else _tolerance_of(normal, change)
+        if abs(change.shift) < self.settings.least_effect / 2 + tolerance:
+            normal.sums = [
+                min(total, 1.5 * h) for total, h in zip(normal.sums, normal.intervals, strict=True)
+            ]
+            return []
+        return self._adopted(change)
+
+    def _adopted(self, change: LevelChange) -> list[Finding]:
+        """Adopt the level of a change; return it if it is to be reported."""
+        normal, time_s = self.series, change.time_s
+        findings = []
+        if self.filter.is_new(change, normal):
+            findings.append(
+                self._finding(
+                    "drift", time_s, change.since_s, change.level - change.shift, change.level
+                )
+            )
+        if change.is_sharp:
+            normal.week.explained += change.shift
+        lasted = round((time_s - change.since_s) / normal.interval_s) + 1
+        normal.rebase(change.level, max(3, min(lasted, LEVEL_VALUES)))
+        if normal.profile is None:
+            normal.since_s = [change.since_s] * 6
+            while len(normal.recent) > max(STEP_RUN, lasted):
+                normal.recent.popleft()
+        return findings
+
+    def _finding(
+        self,
+        kind: Literal["drift", "anomaly"],
+        time_s: float,
+        since_s: float,
+        before: float,
+        after: float,
+    ) -> Finding:
+        began_s = max(since_s, self.series.started_s, NEVER_S)
+        return Finding(kind, time_s, began_s, math.exp(before), math.exp(after), after - before)
 
 
 def _is_recurring(change: LevelChange, normal: SeriesModel) -> bool:
@@ -579,91 +627,3 @@ def _tolerance_of(normal: SeriesModel, change: LevelChange) -> float:
     wander = max(wander, WANDER_PRIOR * unknown)
     lasted = (change.time_s - change.since_s) / WANDER_ENDS_S
     return GRADUAL_WANDER * wander * max(0.0, 1 - lasted)
-
-
-def _pack_state(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
-    """Encode the parts of a detector."""
-    profile, first_day = normal.profile, normal.first_day
-    kind = PROFILED if profile else FIRST_DAY if first_day else WARM_UP
-    numbers = array("d", [*astuple(normal.settings), kind])
-    for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (normal.week, WEEK)):
-        numbers.extend(float(getattr(owner, name)) for name in names)
-    numbers.extend([*normal.references, *normal.intervals[:3], normal.intervals[0] / 2])
-    numbers.extend([*normal.sums, *normal.since_s])
-    numbers.extend([*normal.week.means, *normal.week.shifted])
-    numbers.extend([len(normal.recent), *normal.recent])
-    if profile is not None:
-        numbers.extend(float(getattr(profile, name)) for name in PROFILE)
-        numbers.extend(profile.values)
-    elif first_day is not None:
-        numbers.extend(
-            [first_day.slot_s, first_day.first_slot, len(first_day.values), *first_day.values]
-        )
-    return MAGIC + struct.pack(f"<{len(numbers)}d", *numbers)
-
-
-def _unpack_state(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
-    """Decode the parts of a detector.
-
-    Raises:
-        ValueError: The bytes are not a state.
-    """
-    if data[: len(MAGIC)] != MAGIC or len(data) % 8 != len(MAGIC):
-        raise ValueError("not the state of a detector, or of another version")
-    try:
-        return _unpacked(data)
-    except (ArithmeticError, IndexError) as error:
-        raise ValueError(f"the state of a detector is damaged: {error}") from error
-
-
-def _unpacked(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
-    reader = _Reader(struct.unpack(f"<{len(data) // 8}d", data[len(MAGIC) :]))
-    effect, warm_up, run_length, memory, spike = reader.take(5)
-    settings = DetectorSettings(effect, int(warm_up), run_length, int(memory), spike)
-    (kind,) = reader.take(1)
-    normal, change_filter, week = SeriesModel(settings), ChangeFilter(), WeekMemory()
-    for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (week, WEEK)):
-        reader.fill(owner, names)
-    normal.references = list(reader.take(3))
-    normal.intervals = [*reader.take(3)] * 2
-    reader.take(1)  # the first interval's half
-    normal.sums = list(reader.take(6))
-    normal.since_s = list(reader.take(6))
-    week.means, week.shifted = array("d", reader.take(HOURS)), array("d", reader.take(HOURS))
-    normal.week = week
-    (length,) = reader.take(1)
-    normal.recent = deque(reader.take(int(length)), maxlen=RECENT)
-    if kind == PROFILED:
-        profile = DayProfile(normal.interval_s)
-        reader.fill(profile, PROFILE)
-        profile.set_days(profile.days)
-        profile.values = array("d", reader.take(int(DAY_S / profile.slot_s)))
-        normal.profile = profile
-    elif kind == FIRST_DAY:
-        slot_s, first_slot, length = reader.take(3)
-        normal.first_day = FirstDay(slot_s, 0.0)
-        normal.first_day.first_slot = int(first_slot)
-        normal.first_day.values = array("d", reader.take(int(length)))
-    reader.end()
-    return normal, change_filter
-
-
-class _Reader:
-    def __init__(self, numbers: tuple[float, ...]) -> None:
-        self._numbers = numbers
-        self._at = 0
-
-    def take(self, count: int) -> tuple[float, ...]:
-        numbers = self._numbers[self._at : self._at + count]
-        if len(numbers) != count:
-            raise ValueError("the state of a detector is truncated")
-        self._at += count
-        return numbers
-
-    def end(self) -> None:
-        if self._at != len(self._numbers):
-            raise ValueError("the state of a detector is too long")
-
-    def fill(self, owner: object, names: list[str]) -> None:
-        for name, value in zip(names, self.take(len(names)), strict=True):
-            setattr(owner, name, int(value) if name in INTEGERS else value)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from costprobe.core.money import price_scale, price_text
-from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity
+from costprobe.core.records import NS_PER_S, Event, FieldValue, Point
 from costprobe.core.units import significant
 from costprobe.drift.causes import EXPLAINED, THROTTLED_PCT, UNKNOWN, Cause, Explanation
 from costprobe.drift.findings import Finding, Metric, ServingMetric
@@ -65,44 +66,68 @@ _PARTS: Final[Mapping[ServingMetric, tuple[Part, ...]]] = MappingProxyType(
 _SAME_AS_PROBE: Final = 0.5
 
 
-def drift_event(
-    finding: Finding, point: Point, key: Key, log_shift: float, change: ChangeFacts
+def change_event(
+    change: ChangeFacts, tags: Mapping[str, str], metric: str, **more: FieldValue
 ) -> Event:
+    """Return the event of a change that is new or has grown.
+
+    Args:
+        change: All of it, from the level before.
+        tags: What it is of: device and probe, or service and served model.
+        metric: Its series.
+        more: Fields of the event that are others than those of the change.
+    """
+    message = change_message(change)
+    fields: dict[str, Any] = {
+        "severity": "warning" if change.is_worse else "info",
+        "detail": message.reason,
+        "cause": change.explanation.name,
+        "change_pct": change.change_pct,
+        "level_pct": change.change_pct if change.back_to_ns is None else 0.0,
+        "since_ns": change.since_ns,
+        **money_a_month(change),
+        **more,
+    }
+    return replace(level_event(message.headline, tags, metric, change.now_ns), **fields)
+
+
+def level_event(
+    title: str, tags: Mapping[str, str], metric: str, time_ns: int, since_ns: int | None = None
+) -> Event:
+    """Return the event of a level as it was before a change; what is left of that belongs to the level."""
+    return Event(
+        kind="drift",
+        severity="info",
+        title=title,
+        time_ns=time_ns,
+        device=tags.get("device", ""),
+        subject={name: value for name, value in tags.items() if name != "device"},
+        metric=metric,
+        level_pct=0.0,
+        since_ns=since_ns,
+    )
+
+
+def drift_event(finding: Finding, point: Point, key: Key, change: ChangeFacts) -> Event:
     """Return the event of a drift that is new or has changed.
 
     Args:
         finding: All of the drift, from the level before it.
         point: The row that completed its detection.
         key: Its series.
-        log_shift: Its distance from the level before it, in log units; 0 after a return.
         change: The drift with its causes, from `change_of`.
     """
     device, probe, metric = key
     before, after = _levels(finding, point, metric)
-    message = change_message(change)
     cause = change.explanation.name
-    return Event(
-        kind="drift",
-        severity=_severity(change),
-        title=message.headline,
-        time_ns=point.time_ns,
-        detail=message.reason,
-        device=device,
-        subject={"probe": probe},
-        before=before,
-        after=after,
-        # Without a known cause a further shift keeps that of the first.
-        cause="" if change.further and cause == UNKNOWN else cause,
-        metric=metric,
-        change_pct=finding.change_pct,
-        level_pct=math.expm1(log_shift) * 100,
-        since_ns=change.since_ns,
-        **money_a_month(change),
-    )
+    # Without a known cause a further shift keeps that of the first.
+    cause = "" if change.further and cause == UNKNOWN else cause
+    tags = {"device": device, "probe": probe}
+    return change_event(change, tags, metric, before=before, after=after, cause=cause)
 
 
 def reversal_event(time_ns: int, key: Key, since_ns: int) -> Event:
-    """Return the event of a drift that reverted; what is left of it belongs to the new level.
+    """Return the event of a drift that reverted.
 
     Args:
         time_ns: UTC in ns.
@@ -110,17 +135,8 @@ def reversal_event(time_ns: int, key: Key, since_ns: int) -> Event:
         since_ns: Start of the level, UTC in ns.
     """
     device, probe, metric = key
-    return Event(
-        kind="drift",
-        severity="info",
-        title=f"{WORDS[metric]} of {probe} on {device} reverted",
-        time_ns=time_ns,
-        device=device,
-        subject={"probe": probe},
-        metric=metric,
-        level_pct=0.0,
-        since_ns=since_ns,
-    )
+    title = f"{WORDS[metric]} of {probe} on {device} reverted"
+    return level_event(title, {"device": device, "probe": probe}, metric, time_ns, since_ns)
 
 
 def anomaly_event(finding: Finding, point: Point, key: Key) -> Event:
@@ -160,11 +176,6 @@ def _levels(finding: Finding, point: Point, metric: Metric) -> tuple[str, str]:
         return before, after
     unit = _UNITS[metric]
     return f"{significant(finding.before)} {unit}", f"{significant(finding.after)} {unit}"
-
-
-def _severity(change: ChangeFacts) -> Severity:
-    """Return info for an improvement, warning for a deterioration."""
-    return "warning" if change.is_worse else "info"
 
 
 def _disturbance(fields: Mapping[str, FieldValue], change: float) -> str:
@@ -222,21 +233,9 @@ def production_event(
         further=further,
         back_to_ns=back_to_ns,
     )
-    message = change_message(facts)
-    return Event(
-        kind="drift",
-        severity=_service_severity(finding),
-        title=message.headline,
-        time_ns=facts.now_ns,
-        detail=message.reason,
-        subject=_subject(key),
-        cause=name,
-        metric=finding.metric,
-        change_pct=facts.change_pct,
-        level_pct=facts.change_pct if back_to_ns is None else 0.0,
-        since_ns=facts.since_ns,
-        **money_a_month(facts),
-    )
+    is_warning = finding.is_collapse or driver == "efficiency"
+    severity = "warning" if facts.is_worse and is_warning else "info"
+    return change_event(facts, _subject(key), finding.metric, severity=severity, cause=name)
 
 
 def service_reversal_event(key: tuple[str, str], finding: ProductionFinding) -> Event:
@@ -246,16 +245,9 @@ def service_reversal_event(key: tuple[str, str], finding: ProductionFinding) -> 
         key: Service and served model; "" for the whole service.
         finding: The change back.
     """
-    return Event(
-        kind="drift",
-        severity="info",
-        title=f"{_words(finding)} of {_name(key)} reverted",
-        time_ns=round(finding.time_s * NS_PER_S),
-        subject=_subject(key),
-        metric=finding.metric,
-        level_pct=0.0,
-        since_ns=round(finding.since_s * NS_PER_S),
-    )
+    title = f"{_words(finding)} of {_name(key)} reverted"
+    times_ns = (round(at_s * NS_PER_S) for at_s in (finding.time_s, finding.since_s))
+    return level_event(title, _subject(key), finding.metric, *times_ns)
 
 
 def _words(finding: ProductionFinding) -> str:
@@ -274,12 +266,6 @@ def _subject(key: tuple[str, str]) -> dict[str, str]:
 
 def _percent(log_ratio: float) -> str:
     return f"{math.expm1(log_ratio) * 100:+z.1f} %"
-
-
-def _service_severity(finding: ProductionFinding) -> Severity:
-    """Return warning for a lower efficiency and for a collapse of demand."""
-    is_efficiency = CAUSES[finding.metric] == "efficiency"
-    return "warning" if finding.change > 0 and (is_efficiency or finding.is_collapse) else "info"
 
 
 def _money(finding: ProductionFinding, change: ProductionChange | None) -> MoneyChange | None:

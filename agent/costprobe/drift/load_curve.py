@@ -19,8 +19,9 @@ from costprobe.core.schema import LOAD_CURVE
 from costprobe.core.statistics import student_quantile
 from costprobe.core.units import counted, significant
 from costprobe.drift.causes import UNKNOWN, Explanation, sufficient_causes
+from costprobe.drift.events import change_event, level_event
 from costprobe.drift.findings import ACCEPTED_AFTER_S, CHANGE_MIN
-from costprobe.drift.message import ChangeFacts, MoneyChange, change_message, money_a_month
+from costprobe.drift.message import ChangeFacts, MoneyChange
 from costprobe.drift.runs import Comparison, Conditions, sample_of
 from costprobe.probing.load_curve import LoadCurve, LoadPoint
 from costprobe.unit_costs.change import capacity_worth
@@ -224,25 +225,18 @@ def load_curve_event(
         load: The load in production; None if unknown.
     """
     newest, change = shift.newest, shift.change
-    event = Event(
-        kind="drift",
-        severity="info",
-        title=f"load curve of {newest.probe} on {newest.device} is back at the level before",
-        time_ns=newest.time_ns,
-        detail=_at_all_loads(shift),
-        device=newest.device,
-        subject={"probe": newest.probe},
-        metric=LOAD_CURVE,
-        change_pct=change.throughput_pct,
-        level_pct=0.0,
-        since_ns=newest.time_ns,
-    )
-    return event if shift.is_back else _changed(event, shift, Comparison(before, after), load)
+    if not shift.is_back:
+        return _changed(shift, Comparison(before, after), load)
+    title = f"load curve of {newest.probe} on {newest.device} is back at the level before"
+    event = level_event(title, _tags(newest), LOAD_CURVE, newest.time_ns, newest.time_ns)
+    return replace(event, detail=_at_all_loads(shift), change_pct=change.throughput_pct)
 
 
-def _changed(
-    event: Event, shift: CurveShift, compared: Comparison, load: PresentLoad | None
-) -> Event:
+def _tags(curve: LoadCurve) -> dict[str, str]:
+    return {"device": curve.device, "probe": curve.probe}
+
+
+def _changed(shift: CurveShift, compared: Comparison, load: PresentLoad | None) -> Event:
     newest = shift.newest
     old, new = _at_load(shift, load)
     ratio = new.work_per_s / old.work_per_s
@@ -269,18 +263,15 @@ def _changed(
         ),
         action=_ACTION if name == UNKNOWN else "",
     )
-    message = change_message(facts)
-    return replace(
-        event,
-        severity="warning" if is_worse else "info",
-        title=message.headline,
-        detail=message.reason,
+    throughput_pct = shift.change.throughput_pct
+    return change_event(
+        facts,
+        _tags(newest),
+        LOAD_CURVE,
         before=f"{significant(old.work_per_s)}/s",
         after=f"{significant(new.work_per_s)}/s",
-        cause=name,
-        level_pct=shift.change.throughput_pct,
-        since_ns=shift.since_ns,
-        **money_a_month(facts),
+        change_pct=throughput_pct,
+        level_pct=throughput_pct,
     )
 
 

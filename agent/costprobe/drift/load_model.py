@@ -15,22 +15,37 @@ effort as well as of each regressor.
 
 What the model is wrong by at a load is the same in all blocks of a day at that load. They count as
 one observation of it, however many they are.
+
+The rest is watched for shifts: no clock and no I/O, the same blocks give the same shifts. What a
+series does by itself, as far as load and mix do not explain it, is not known from any model: how far
+its blocks departed from their level before, for each number of blocks, is what a shift must exceed. A
+shift that reverts was such a departure, so that what alternates is held back once it is known.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import accumulate, pairwise
 from operator import mul
-from statistics import median
-from typing import NamedTuple
+from statistics import fmean, median
+from typing import Annotated, NamedTuple
 
+from pydantic import PlainSerializer
+
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.statistics import MAD_TO_SIGMA
 from costprobe.drift.normal import DAY_S
 
+# A number of a stored state; one that JSON does not have is a text.
+Brief = Annotated[
+    float, PlainSerializer(lambda x: float(f"{x:.7g}") if math.isfinite(x) else str(x))
+]
 Mix = tuple[float, float]
-Features = tuple[float, ...]
+Features = tuple[Brief, ...]
 
 # Loads at which the slope may change, as distances from the usual load in log units.
 HINGES = (-2.5, -1.4, -0.6, 0.0, 0.6, 1.4, 2.5)
@@ -84,7 +99,7 @@ class LoadSample(NamedTuple):
     """
 
     time_s: float
-    effort: float
+    effort: Brief
     features: Features
 
 
@@ -211,3 +226,287 @@ def _backward(root: Sequence[Sequence[float]], values: Sequence[float]) -> list[
         for before in range(index):
             rest[before] -= row[before] * rest[index]
     return rest
+
+
+# Samples from which the first load model is fitted, those between two fits, and those that are kept.
+TRAINING = 48
+FIT_EVERY = 24
+MAX_SAMPLES = 480
+# Numbers of blocks whose departure is judged, and the first of them for a series that departs by more than
+# TAME by itself, or where the model may be wrong by that.
+LENGTHS = (3, 4, 6, 9, 12, 18, 24)
+LEAST_WILD, TAME = 9, 0.03
+# A departure counts beyond so many times the largest one before (more often the wilder a series is), and so much
+# more; both by 1 + YOUNG / blocks for a series of few blocks; and beyond so many standard errors of white noise.
+MORE, WILD, LEAST_MORE, YOUNG, NOISE_ERRORS = 1.2, 0.1, 0.01, 48.0, 6.0
+# The share of its blocks that must have more than half of it, and of its limit from which the model does not
+# learn from what may have shifted.
+SAME_SHARE, SUSPECTED_SHARE = 0.75, 0.6
+# A later shift that leaves less of one reverts it.
+REVERTED_SHARE = 0.6
+# The level follows with this time constant, in blocks, and a value by so many standard deviations at most.
+LEVEL_BLOCKS, CLIP = 24.0, 3.0
+# What the model may be wrong by, in standard errors; and that far from the loads and mixes that were seen, in log
+# units for each log unit of distance beyond one that is near.
+EXTRAPOLATION_ERRORS, FAR_ERROR, NEARBY = 2.0, 0.6, 0.15
+# What it is usually wrong by is in those departures, up to this.
+USUAL_ERROR = 0.015
+# A series with more noise departs by itself in more ways than its past shows: it has no shifts.
+MOST_NOISE = 0.04
+# Blocks with the most similar load and mix.
+NEAR = 8
+# Blocks after the start of a shift at which its size is estimated again, and the share of the least effect that
+# is worth a report.
+SETTLING, SETTLED_SHARE = (6, 12, 24, 48), 0.1
+
+
+class _Known(NamedTuple):
+    """A sample with what the model said of it when it came.
+
+    Attributes:
+        sample: The sample.
+        rest: What load and mix did not explain, in log units.
+        variance: What the model may have been wrong by; infinite of a sample of the training.
+        offset: The shifts before it.
+    """
+
+    sample: LoadSample
+    rest: Brief
+    variance: Brief
+    offset: Brief
+
+    @property
+    def level(self) -> float:
+        """The rest without the shifts before it."""
+        return self.rest - self.offset
+
+
+@dataclass
+class EffortSeries:
+    """Device time, energy or time of decode per unit of work, less what load and mix explain.
+
+    Attributes:
+        least_effect: Smallest shift, in log units.
+        slope: Expected change of ln effort with ln load.
+        usual: The usual load and mix; None in the training.
+        known: The last samples.
+        since_fit: Samples since the last fit.
+        level: The level without the shifts.
+        since_found: Samples since the last shift was found.
+        lasts: Samples since it began.
+        shift: Its size, until it has reverted.
+    """
+
+    least_effect: float
+    slope: float
+    usual: Usual | None = None
+    known: deque[_Known] = field(default_factory=deque)
+    since_fit: int = 0
+    level: float = 0.0
+    since_found: int = MAX_SAMPLES
+    lasts: int = MAX_SAMPLES
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.model: LoadModel | None = None
+        self._training: list[tuple[float, Sequence[WindowEffort]]] = []
+        self._is_suspected = False
+        self._limits: dict[int, float] = {}
+        self._clip = self._patience = self._variance = 0.0
+        # Load, mix and distance from the model of each sample.
+        self._misfits: list[tuple[float, ...]] = []
+        self.known = deque(self.known, maxlen=MAX_SAMPLES)
+        if self.known:
+            since_fit, level = self.since_fit, self.level
+            self._fit()
+            self.since_fit, self.level = since_fit, level
+
+    def update(self, time_s: float, windows: Sequence[WindowEffort]) -> list[tuple[float, float]]:
+        """Add a block; return start (UTC in s) and size of the shifts that it completes."""
+        if self.usual is None:
+            self._training.append((time_s, windows))
+            if len(self._training) >= TRAINING:
+                self._begin()
+            return []
+        self._add(sample_of(time_s, windows, self.usual))
+        found = self._found() or self._settled()
+        self._is_suspected &= not found
+        if self.since_fit >= FIT_EVERY * (1 + self._is_suspected):
+            self._fit()
+        return found
+
+    def history(self, count: int) -> dict[float, float]:
+        """Return the logarithms of the last efforts less load and mix, by the UTC in s of their end."""
+        return {known.sample.time_s: known.rest for known in list(self.known)[-count:]}
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        for index, known in enumerate(self.known):
+            moved = known.sample._replace(time_s=step.of_s(known.sample.time_s))
+            self.known[index] = known._replace(sample=moved)
+
+    def _begin(self) -> None:
+        """Fit the first model to the blocks of the training."""
+        windows = [window for _, of_block in self._training for window in of_block]
+        first, second = (median(window.mix[index] for window in windows) for index in (0, 1))
+        self.usual = usual = Usual(median(window.load for window in windows), (first, second))
+        for time_s, of_block in self._training:
+            self.known.append(_Known(sample_of(time_s, of_block, usual), 0.0, math.inf, 0.0))
+        self._training = []
+        self._fit()
+
+    def _add(self, sample: LoadSample) -> None:
+        model, offset = self.model, self.known[-1].offset
+        if model is None:
+            return
+        rest = sample.effort - model.expected(sample.features)
+        variance = model.variance(sample.features) + self._unknown(sample.features) ** 2
+        self.known.append(_Known(sample, rest, variance, offset))
+        self.since_fit += 1
+        self.since_found += 1
+        self.lasts += 1
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether it varies too much by itself for a change to be found."""
+        return self.model is not None and self.model.noise > MOST_NOISE
+
+    def _unknown(self, features: Features) -> float:
+        """Return what the model may be wrong by beyond the noise at a load and mix, in log units.
+
+        It was wrong near them before, or they are far from all that were seen.
+        """
+        x, (first, second) = features[1], features[MIXES]
+        near = nsmallest(
+            NEAR,
+            (
+                (abs(load - x) + abs(one - first) + abs(other - second), rest)
+                for load, one, other, rest in self._misfits
+            ),
+        )
+        noise = 0.0 if self.model is None else self.model.noise
+        misfit = max(0.0, fmean(rest for _, rest in near) - noise)
+        return math.hypot(misfit, FAR_ERROR * max(0.0, fmean(far for far, _ in near) - NEARBY))
+
+    def _fit(self) -> None:
+        samples = [
+            known.sample._replace(effort=known.sample.effort - known.offset) for known in self.known
+        ]
+        self.model = model = LoadModel(samples, self.slope)
+        self._misfits = [
+            (features[1], *features[MIXES], abs(effort - model.expected(features)))
+            for _, effort, features in samples
+        ]
+        self.since_fit = 0
+        self._calibrate()
+
+    def _calibrate(self) -> None:
+        """Find the level, and how far it departed by itself for each number of blocks."""
+        judged = [known for known in self.known if known.variance < math.inf]
+        levels = [known.level for known in judged]
+        steps = [abs(later - former) for former, later in pairwise(levels)]
+        noise = MAD_TO_SIGMA * median(steps) / math.sqrt(2) if steps else 0.0
+        self._clip = CLIP * max(LEAST_NOISE, noise)
+        before, level = [], 0.0
+        for value in levels:
+            before.append(level)
+            level = self._followed(level, value)
+        self.level, self._patience = level, 1 + YOUNG / max(1, len(judged))
+        usual = median(known.variance for known in judged) if judged else 0.0
+        self._variance = min(USUAL_ERROR**2, usual)
+        sums = list(accumulate((known.variance for known in judged), initial=0.0))
+        self._limits = {
+            length: max(
+                (
+                    abs(_middle(levels[at : at + length]) - before[at])
+                    - self._slack((sums[at + length] - sums[at]) / length)
+                    for at in range(len(levels) - length + 1)
+                ),
+                default=0.0,
+            )
+            for length in LENGTHS
+        }
+
+    def _followed(self, level: float, value: float) -> float:
+        return level + max(-self._clip, min(self._clip, value - level)) / LEVEL_BLOCKS
+
+    def _found(self) -> list[tuple[float, float]]:
+        """Return the shift that the last blocks show."""
+        recent = list(self.known)[-LENGTHS[-1] :]
+        levels = [known.level - self.level for known in recent]
+        best, size, self._is_suspected = 0, 0.0, False
+        for length in () if self.is_noisy else LENGTHS:
+            if length > min(self.since_found, len(recent)):
+                break
+            if recent[-length].variance == math.inf:
+                break
+            of_length = levels[-length:]
+            shift = _middle(of_length)
+            error = self._slack(fmean(known.variance for known in recent[-length:]))
+            least = max(self._limit(length), self.least_effect / 2) + error
+            self._is_suspected |= abs(shift) > SUSPECTED_SHARE * least
+            is_wild = max(self._limits[LENGTHS[0]], error) > TAME
+            lasts = sum(level * shift > shift * shift / 2 for level in of_length)
+            is_same = levels[-1] * shift > shift * shift / 2 and lasts >= SAME_SHARE * length
+            if length < (LEAST_WILD if is_wild else 0) or abs(shift) < least or not is_same:
+                continue
+            if length * shift * shift > best * size * size:
+                best, size = length, shift
+        if not best:
+            if not self._is_suspected:
+                self.level = self._followed(self.level, self.known[-1].level)
+            return []
+        # It began where two levels are nearest to all values.
+        most = min(self.since_found, len(recent))
+        length = max(range(LENGTHS[0], most + 1), key=lambda n: fmean(levels[-n:]) ** 2 * n)
+        size = _middle(levels[-length:])
+        self._adopt(length, size)
+        return [(self._start_s(length), size)]
+
+    def _slack(self, variance: float) -> float:
+        """Return what the model may be wrong by beyond what it usually is, which is in the limits."""
+        return EXTRAPOLATION_ERRORS * math.sqrt(max(0.0, variance - self._variance))
+
+    def _limit(self, length: int) -> float:
+        """Return the largest departure of so many blocks that the series, or noise, makes by itself."""
+        more = MORE + max(0.0, self._limits[LENGTHS[0]]) / WILD
+        own = (more * max(0.0, self._limits[length]) + LEAST_MORE) * self._patience
+        noise = 0.0 if self.model is None else self.model.noise
+        return max(own, NOISE_ERRORS * noise / math.sqrt(length))
+
+    def _start_s(self, length: int) -> float:
+        return self.known[-length].sample.time_s
+
+    def _adopt(self, length: int, shift: float) -> None:
+        """Add a shift to the offset of the last blocks; one that reverts another was a departure."""
+        self._move(length, 0, shift)
+        if abs(self.shift + shift) < REVERTED_SHARE * abs(self.shift):
+            # The blocks between both have their level as it was: the next one like it is expected.
+            self._move(self.lasts, length, -self.shift)
+            self.shift = 0.0
+        else:
+            self.shift = shift
+        self.since_found, self.lasts = 0, length
+        self._calibrate()
+
+    def _move(self, first: int, last: int, change: float) -> None:
+        """Change the offset of the blocks from the last `first` to before the last `last`."""
+        for back in range(last + 1, min(first, len(self.known)) + 1):
+            known = self.known[-back]
+            self.known[-back] = known._replace(offset=known.offset + change)
+
+    def _settled(self) -> list[tuple[float, float]]:
+        """Return by how much the last shift is larger, or smaller, than its first values showed."""
+        if not self.shift or self.lasts not in SETTLING:
+            return []
+        levels = [known.level for known in list(self.known)[-self.lasts :]]
+        moved = _middle(levels) - self.level
+        if abs(moved) < SETTLED_SHARE * self.least_effect:
+            return []
+        self._move(self.lasts, 0, moved)
+        self.shift += moved
+        return [(self._start_s(self.lasts), moved)]
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]

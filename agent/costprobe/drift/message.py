@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from statistics import fmean
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, Protocol, TypedDict
+from typing import Final, Literal, NamedTuple, Protocol
 
 from costprobe.adapters.engines.tables import KV_FULL
 from costprobe.core.columns import numbers
@@ -218,13 +218,6 @@ class ChangeMessage:
     reason: str
 
 
-class MonthlyMoney(TypedDict, total=False):
-    """The money of a change as fields of its event."""
-
-    cost_per_month: float
-    currency: str
-
-
 class RowHistory(Protocol):
     """The stored rows of a device's probe."""
 
@@ -238,7 +231,7 @@ class RowHistory(Protocol):
         ...
 
 
-def money_a_month(change: ChangeFacts) -> MonthlyMoney:
+def money_a_month(change: ChangeFacts) -> dict[str, float | str]:
     """Return what a change is worth in a month, with that of its price, as fields of its event."""
     paid = change.money
     if paid is None or paid.per_month is None:

@@ -5,13 +5,13 @@ The state of a series is its detector, and the drift that lasts. Events have the
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import fmean, median, pstdev, pvariance
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, TypeAdapter
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
@@ -39,7 +39,7 @@ from costprobe.drift.message import (
     change_of,
 )
 from costprobe.drift.normal import DAY_S, HOURS, WeekMemory
-from costprobe.drift.service_monitor import PRODUCTION_PREFIX, ProductionMonitor
+from costprobe.drift.service_monitor import MonitoredService, ProductionMonitor
 from costprobe.drift.settings import DetectionConfig
 
 # A drift that has grown within a day by more than the error of the means of so many hours, and by this share
@@ -59,8 +59,7 @@ BESIDE, AT_ONCE = 6, 0.75
 MOVING_VALUES, LATEST_VALUES, MOVING_SHARE, MOVING_SIGMAS = 8, 3, 0.1, 2.0
 
 
-# What is stored of a series beside its detector.
-STORED = ("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "before_ns")
+PRODUCTION_PREFIX = "production "
 STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
 # A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
 # drift by themselves, with the temperature and between calibrations.
@@ -91,7 +90,7 @@ class MonitoredSeries:
     since_ns: int = 0
     began_ns: int = 0
     before_ns: int = 0
-    pending: tuple[Finding, Event] | None = None
+    pending: Annotated[tuple[Finding, Event] | None, Field(exclude=True)] = None
 
     @property
     def last_ns(self) -> int:
@@ -108,6 +107,26 @@ class MonitoredSeries:
             self.before_ns = step.of_ns(self.before_ns)
 
 
+State = MonitoredSeries | ContendedRuns | MonitoredService
+
+
+class _Kind(NamedTuple):
+    """How a kind of state is stored: its class, and what its name begins and ends with."""
+
+    adapter: TypeAdapter[Any]
+    prefix: str
+    suffix: str = ""
+
+
+_SERIES: TypeAdapter[Any] = TypeAdapter(MonitoredSeries)
+_KINDS = {
+    "series": _Kind(_SERIES, STATE_PREFIX),
+    "contended": _Kind(_SERIES, STATE_PREFIX, " contended"),
+    "runs": _Kind(TypeAdapter(ContendedRuns), STATE_PREFIX, f" {CONTENTION}"),
+    "service": _Kind(TypeAdapter(MonitoredService), PRODUCTION_PREFIX),
+}
+
+
 class DriftMonitor:
     """Monitor cost, latency, energy and throughput of every probe, and explain drifts.
 
@@ -119,8 +138,7 @@ class DriftMonitor:
     """
 
     def __init__(self, settings: DetectionConfig, history: RowHistory) -> None:
-        self._settings = settings.detector
-        self._is_enabled = settings.enabled
+        self._settings, self._detector = settings, settings.detector
         self._history = history
         self._series: dict[Key, MonitoredSeries] = {}
         # Of the contended runs of devices that are shared.
@@ -130,7 +148,7 @@ class DriftMonitor:
 
     def update(self, points: Iterable[Point]) -> list[Event]:
         """Add the rows of one probe run or window; return the drifts and anomalies that they establish."""
-        if not self._is_enabled:
+        if not self._settings.enabled:
             return []
         points = list(points)
         events = self._production.update(points, self.probes)
@@ -156,15 +174,27 @@ class DriftMonitor:
         shared = {key for key in self._shared if self._runs[key[:2]].is_shared}
         return found | {key: self._shared[key].detector.min_detectable_pct for key in shared}
 
+    def noisy_services(self) -> dict[str, float]:
+        """Return the services whose work varies too much by itself for a change to be found, in percent."""
+        return {
+            service: 100 * series.model.noise
+            for (service, model), found in self._production.services.items()
+            if not model
+            and (series := found.detector.efforts["serving_time"]).is_noisy
+            and series.model is not None
+        }
+
     def services(self) -> set[str]:
         """Return the names of the services whose detectors are trained."""
-        return self._production.services()
+        of_services = self._production.services.items()
+        return {
+            key[0] for key, service in of_services if not key[1] and service.detector.is_trained
+        }
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
-        self._production.clock_was_stepped(step)
-        for series in self._states():
-            series.clock_was_stepped(step)
+        for _, _, state in self._states():
+            state.clock_was_stepped(step)
 
     def rewind(self, now_ns: int) -> None:
         """Shift restored states that were saved while the wall clock was ahead of now_ns.
@@ -172,33 +202,24 @@ class DriftMonitor:
         Args:
             now_ns: Current UTC in ns.
         """
-        self._production.rewind(now_ns)
-        for series in self._states():
-            if series.last_ns > now_ns:
-                series.clock_was_stepped(ClockStep(now_ns - series.last_ns, now_ns))
+        for _, _, state in self._states():
+            if state.last_ns > now_ns:
+                state.clock_was_stepped(ClockStep(now_ns - state.last_ns, now_ns))
 
     def documents(self) -> dict[str, Any]:
-        """Return the state of each detector as JSON, by a name that starts with one of STATE_PREFIXES."""
-        return (
-            self._production.documents()
-            | {
-                f"{STATE_PREFIX}{device} {probe} {metric}{' contended' if is_contended else ''}": {
-                    "key": [device, probe, metric],
-                    "contended": is_contended,
-                    "state": base64.b64encode(series.detector.state()).decode(),
-                    **{name: getattr(series, name) for name in STORED},
+        """Return each state as JSON, by a name that starts with one of STATE_PREFIXES."""
+        found = {}
+        for name, key, state in self._states():
+            # A service in training is trained from its history again.
+            if not isinstance(state, MonitoredService) or state.detector.is_trained:
+                adapter, prefix, suffix = _KINDS[name]
+                document = {
+                    "kind": name,
+                    "key": key,
+                    "state": adapter.dump_python(state, mode="json"),
                 }
-                for is_contended, of_runs in ((False, self._series), (True, self._shared))
-                for (device, probe, metric), series in list(of_runs.items())
-            }
-            | {
-                f"{STATE_PREFIX}{device} {probe} {CONTENTION}": {
-                    "key": [device, probe, CONTENTION],
-                    "runs": asdict(runs),
-                }
-                for (device, probe), runs in list(self._runs.items())
-            }
-        )
+                found[f"{prefix}{' '.join(key).rstrip()}{suffix}"] = document
+        return found
 
     def restore(self, documents: Iterable[Any]) -> list[str]:
         """Restore states; those saved under other settings are discarded.
@@ -206,28 +227,37 @@ class DriftMonitor:
         Returns:
             Problems of damaged states; their series start from an empty detector.
         """
-        documents = list(documents)
-        problems = self._production.restore(filter(_is_production, documents))
+        problems = []
         for document in documents:
-            if _is_production(document):
-                continue
             try:
-                device, probe, metric = document["key"]
-                if metric == CONTENTION:
-                    self._runs[device, probe] = ContendedRuns.restored(document["runs"])
-                    continue
-                detector = Detector.restore(base64.b64decode(document["state"], validate=True))
-                known = {name: document[name] for name in STORED if name in document}
-                series = MonitoredSeries(detector, **known)
-            except (KeyError, TypeError, ValueError, binascii.Error) as error:
+                kind, key = document["kind"], tuple(map(str, document["key"]))
+                state = _KINDS[kind].adapter.validate_python(document["state"])
+            except (KeyError, TypeError, ValueError) as error:
+                reason = " ".join(str(error).split())[:200]
                 problems.append(
-                    f"the state of a detector cannot be used ({error}); it restarts its warm-up"
+                    f"the state of a detector cannot be used ({reason}); it is trained again"
                 )
                 continue
-            if detector.settings == self._settings:
-                of_runs = self._shared if document.get("contended") is True else self._series
-                of_runs[device, probe, metric] = series
+            if self._is_current(state):
+                self._tables[kind][key] = state
         return problems
+
+    @property
+    def _tables(self) -> dict[str, dict[Any, Any]]:
+        """The states of each of _KINDS."""
+        tables = self._series, self._shared, self._runs, self._production.services
+        return dict(zip(_KINDS, tables, strict=True))
+
+    def _states(self) -> list[tuple[str, tuple[str, ...], State]]:
+        """Return each state with its kind and its key."""
+        tables = self._tables.items()
+        return [(kind, key, state) for kind, table in tables for key, state in list(table.items())]
+
+    def _is_current(self, state: State) -> bool:
+        """Return whether a state is of the settings in force."""
+        if isinstance(state, MonitoredService):
+            return state.detector.block_s == self._settings.serving_window_s
+        return isinstance(state, ContendedRuns) or state.detector.settings == self._detector
 
     def _contention(self, values: Sequence[tuple[Point, Key, float]]) -> list[Event]:
         """Add the runs of each probe; return where more of them, or as few as before, are contended."""
@@ -244,15 +274,12 @@ class DriftMonitor:
                     None if series is None else series.detector.expected(point.time_ns / NS_PER_S)
                 )
                 log_excess = math.nan if usual is None or value <= 0 else math.log(value) - usual
-            change = runs.add(point.time_ns, self._settings.least_effect, log_excess)
+            change = runs.add(point.time_ns, self._detector.least_effect, log_excess)
             if change == "more":
                 events.append(contention_event(runs, key, point.time_ns, self._history))
             elif change:
                 events.append(contention_ended_event(point.time_ns, device, probe))
         return events
-
-    def _states(self) -> Sequence[MonitoredSeries | ContendedRuns]:
-        return [*self._series.values(), *self._shared.values(), *self._runs.values()]
 
     def _update(self, point: Point, key: Key, value: float) -> list[Event]:
         is_contended = _is_contended(point)
@@ -261,7 +288,7 @@ class DriftMonitor:
         of_runs = self._shared if is_contended else self._series
         series = of_runs.get(key)
         if series is None:
-            series = of_runs[key] = MonitoredSeries(Detector(self._settings))
+            series = of_runs[key] = MonitoredSeries(Detector.new(self._detector))
         events = []
         if series.pending is not None:
             finding, event = series.pending
@@ -293,7 +320,7 @@ class DriftMonitor:
         if series.base is not None and not is_settled:
             return None
         left = math.inf if series.base is None else math.log(shift.after) - series.base
-        is_back = series.reported_shift != 0 and abs(left) < self._settings.least_effect
+        is_back = series.reported_shift != 0 and abs(left) < self._detector.least_effect
         former_ns = series.began_ns
         series.base, series.reported_shift = math.log(shift.before), 0.0
         series.before_ns, series.began_ns = level_ns, series.since_ns
@@ -302,13 +329,13 @@ class DriftMonitor:
             return None
         series.base = None
         change = self._change(shift, series, point, key)
-        return drift_event(shift, point, key, 0.0, replace(change, back_to_ns=former_ns))
+        return drift_event(shift, point, key, replace(change, back_to_ns=former_ns))
 
     def _drift_events(
         self, shift: Finding | None, series: MonitoredSeries, base: float, point: Point, key: Key
     ) -> list[Event]:
         """Return the event of a drift that is new, has changed, or has reverted; none for a small one."""
-        reported, smallest = series.reported_shift, self._settings.least_effect
+        reported, smallest = series.reported_shift, self._detector.least_effect
         still = None if shift else self._growing(series, base)
         if still is not None:
             series.detector.series.rebase(still, STILL_VALUES)
@@ -354,7 +381,7 @@ class DriftMonitor:
         if reported and further.since_ns - series.began_ns > same_ns:
             change = replace(change, further=further)
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
-        return [drift_event(whole, point, key, log_shift, change)]
+        return [drift_event(whole, point, key, change)]
 
     def _growing(self, series: MonitoredSeries, base: float) -> float | None:
         """Return the present level of a drift that grows too slowly for a shift; None for another.
@@ -373,7 +400,7 @@ class DriftMonitor:
         level, sign = fmean(now), math.copysign(1.0, series.reported_shift)
         # From their own scatter: a ramp looks like correlated noise to the model of the series.
         error = math.sqrt((pvariance(now) + pvariance(before)) / (STILL_HOURS - 1))
-        least = max(STILL_LEAST * self._settings.least_effect, STILL_ERRORS * error)
+        least = max(STILL_LEAST * self._detector.least_effect, STILL_ERRORS * error)
         is_larger = (level - base - series.reported_shift) * sign > 0
         return level if is_larger and (level - fmean(before)) * sign > least else None
 
@@ -386,7 +413,7 @@ class DriftMonitor:
     def _is_energy_alone(self, log_shift: float, key: Key) -> bool:
         """Return whether a small shift of the energy has no drift of another series beside it."""
         device, probe, metric = key
-        if metric != "energy" or abs(log_shift) >= ENERGY_ALONE * self._settings.least_effect:
+        if metric != "energy" or abs(log_shift) >= ENERGY_ALONE * self._detector.least_effect:
             return False
         others: tuple[Metric, ...] = ("cost", "latency", "throughput")
         found = (self._series.get((device, probe, other)) for other in others)
@@ -442,11 +469,6 @@ def _is_moving(detector: Detector, base: float) -> bool:
         return False
     model.rebase(median(latest), LATEST_VALUES)
     return True
-
-
-def _is_production(document: Any) -> bool:  # noqa: ANN401 - any JSON value
-    """Return whether a document is the state of a service's detectors."""
-    return isinstance(document, dict) and "service" in document
 
 
 def _is_contended(point: Point) -> bool:

@@ -12,12 +12,14 @@ pattern has a standard deviation, an AR(1) coefficient and the error of a median
 from __future__ import annotations
 
 import math
-from array import array
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
+from typing import Annotated
+
+from pydantic import PlainSerializer
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
@@ -109,6 +111,9 @@ TUNE_EVERY = 32
 CLIPPED_RATE = 1 / 200
 REPEAT_RATE = 1 / 300
 
+# A number of a stored state; one that JSON does not have is a text.
+Real = Annotated[float, PlainSerializer(lambda x: x if math.isfinite(x) else str(x))]
+
 
 @dataclass(frozen=True, slots=True)
 class FirstDayFit:
@@ -133,6 +138,88 @@ class FirstDayFit:
     since_s: float
 
 
+@dataclass
+class WeekMemory:
+    """Hourly means of the last two weeks, to detect changes that recur daily or weekly."""
+
+    means: list[Real] = field(default_factory=lambda: [math.nan] * HOURS)
+    shifted: list[float] = field(default_factory=lambda: [0.0] * HOURS)
+    explained: float = 0.0
+    hour: int = -1
+    total: float = 0.0
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        if (len(self.means), len(self.shifted)) != (HOURS, HOURS):
+            raise ValueError("the state of hourly means has another length")
+
+    def end_hour(self, hour: int) -> None:
+        """End the previous hour. Hours without values are unknown.
+
+        Future hours, after the wall clock was set back, are unknown, too.
+        """
+        if hour == self.hour:
+            return
+        for ahead in range(hour, min(self.hour + 1, hour + HOURS)):
+            self.means[ahead % HOURS] = math.nan
+        if self.count and self.hour < hour:
+            self.means[self.hour % HOURS] = self.total / self.count
+            self.shifted[self.hour % HOURS] = self.explained
+        for silent in range(max(self.hour + 1, hour - HOURS), hour):
+            self.means[silent % HOURS] = math.nan
+        self.hour, self.total, self.count = hour, 0.0, 0
+
+    def shift_before(self, since_s: float, lag_hours: int) -> float | None:
+        """Return the shift of the series at the same time of an earlier day; None if unknown.
+
+        Args:
+            since_s: Start of the change.
+            lag_hours: 24 for yesterday, 168 for last week.
+        """
+        began = int(since_s // HOUR_S) - lag_hours
+        before = self._mean(began - 3, began - 1)
+        after = [self._mean(began, began), self._mean(began + 1, began + 1)]
+        shifts = [mean - before for mean in after if mean is not None and before is not None]
+        return max(shifts, key=abs, default=None)
+
+    def wander(self, chance: float, since_hour: int) -> float:
+        """Return the standard deviation of slow changes of the level; 0 until it can be estimated.
+
+        Reported steps are removed, unless they themselves spread the means, as a false alarm does.
+
+        Args:
+            chance: Standard deviation of an hourly mean due to noise.
+            since_hour: First hour that counts: before it the daily pattern was unknown.
+        """
+        explained = 1.5 * chance / math.sqrt(BLOCK_HOURS)
+        spread = min(self._spread(since_hour, None), self._spread(since_hour, self.shifted))
+        return math.sqrt(max(0.0, spread * spread - explained * explained))
+
+    def _spread(self, since_hour: int, apart: Sequence[float] | None) -> float:
+        """Return the robust standard deviation of block means; 0 with too few blocks."""
+        first_hour = max(since_hour, self.hour - HOURS + 1)
+        blocks = [
+            mean
+            for first in range(first_hour, self.hour - BLOCK_HOURS, BLOCK_HOURS)
+            if (mean := self._mean(first, first + BLOCK_HOURS - 1, apart)) is not None
+        ]
+        if len(blocks) < LEAST_BLOCKS:
+            return 0.0
+        middle = median(blocks)
+        return MAD_TO_SIGMA * median(abs(block - middle) for block in blocks)
+
+    def _mean(self, first: int, last: int, apart: Sequence[float] | None = None) -> float | None:
+        if last >= self.hour or first <= self.hour - HOURS or first < 0:
+            return None
+        means = [
+            self.means[hour % HOURS] - (apart[hour % HOURS] if apart else 0.0)
+            for hour in range(first, last + 1)
+            if not math.isnan(self.means[hour % HOURS])
+        ]
+        return math.fsum(means) / len(means) if means else None
+
+
+@dataclass
 class SeriesModel:
     """The model of one series, and the thresholds that follow from it.
 
@@ -142,35 +229,37 @@ class SeriesModel:
         settings: Sensitivity.
     """
 
-    def __init__(self, settings: DetectorSettings) -> None:
-        self.settings = settings
-        self.recent: deque[float] = deque(maxlen=RECENT)
-        self.first_day: FirstDay | None = None
-        self.profile: DayProfile | None = None
-        self.week = WeekMemory()
-        self.count = 0
-        self.started_s = 0.0
-        self.last_s = NEVER_S
-        self.last_log = math.nan
-        self.hour_ends_s = NEVER_S
-        self.known_hour = 0
-        self.interval_s = 300.0
-        self.level = 0.0
-        self.level_count = 1.0
-        self.state = 0.0
-        self.scale = 0.0
-        self.floor = 0.0
-        self.lag_product = 0.3
-        self.lag_square = 1.0
-        self.clipped = 0.0
-        self.repeats = 0.0
-        self.wander = 0.0
-        self.sigma = 1.0
-        self.run = 0
-        # Three upper sums, and three lower ones.
-        self.sums = [0.0] * 6
-        self.since_s = [NEVER_S] * 6
-        self.tune()
+    settings: DetectorSettings
+    recent: deque[Real] = field(default_factory=deque)
+    first_day: FirstDay | None = None
+    profile: DayProfile | None = None
+    week: WeekMemory = field(default_factory=WeekMemory)
+    count: int = 0
+    started_s: float = 0.0
+    last_s: float = NEVER_S
+    last_log: Real = math.nan
+    hour_ends_s: float = NEVER_S
+    known_hour: int = 0
+    interval_s: float = 300.0
+    level: float = 0.0
+    level_count: float = 1.0
+    state: float = 0.0
+    scale: float = 0.0
+    floor: float = 0.0
+    lag_product: float = 0.3
+    lag_square: float = 1.0
+    clipped: float = 0.0
+    repeats: float = 0.0
+    wander: float = 0.0
+    sigma: float = 1.0
+    run: int = 0
+    # Three upper sums, and three lower ones.
+    sums: list[float] = field(default_factory=lambda: [0.0] * 6)
+    since_s: list[float] = field(default_factory=lambda: [NEVER_S] * 6)
+
+    def __post_init__(self) -> None:
+        self.recent = deque(self.recent, maxlen=RECENT)
+        self._set_thresholds()
 
     @property
     def is_quantised(self) -> bool:
@@ -182,23 +271,21 @@ class SeriesModel:
         """Standard deviation of an hourly mean due to noise."""
         return self.long_run * math.sqrt(self.interval_s / HOUR_S)
 
-    @property
-    def level_variance(self) -> float:
-        """Variance of the level: its estimate's, and how far it moves by itself."""
-        return self.sigma_all**2 / self.level_count + self.wander**2
-
     def expected(self, time_s: float) -> float:
         """Return the level with the daily pattern at a time, UTC in s."""
         profile = self.profile
         return self.level + (0.0 if profile is None else profile.weight * profile.usual(time_s))
 
     def tune(self) -> None:
-        """Update the thresholds from the noise."""
-        settings, least = self.settings, self.settings.least_effect
+        """Update the least noise, and the thresholds from the noise."""
         self.floor *= FLOOR_KEPT
         if self.clipped > CLIPPED_SHARE:
             self.floor = 1.15 * self.sigma
             self.clipped = CLIPPED_SHARE / 2
+        self._set_thresholds()
+
+    def _set_thresholds(self) -> None:
+        settings, least = self.settings, self.settings.least_effect
         phi = self.lag_product / self.lag_square if self.lag_square > ROUNDING_NOISE**2 else 0.0
         self.phi = phi = min(MAX_PHI, max(0.0, phi))
         wider = QUANTISED_WIDER if self.is_quantised else 1.0
@@ -397,24 +484,26 @@ class SeriesModel:
         step = median(abs(b - a) for a, b in pairwise(recent))
         self.scale = CLIPPED_VARIANCE * max(1.0484 * step, min(spread, 3 * step)) ** 2
         self.level_count = FIRST_DAY_COUNT
-        self.first_day = FirstDay(self.interval_s, self.started_s)
+        slot_s = slot_of(self.interval_s)
+        self.first_day = FirstDay(slot_s, int(self.started_s // slot_s))
         for back, x in enumerate(reversed(recent)):
             self.first_day.add(self.last_s - back * self.interval_s, x)
         self.tune()
 
 
+@dataclass
 class FirstDay:
     """The values of a series from its start on, in slots of the time of the day.
 
-    Args:
-        interval_s: Usual time between two values.
-        started_s: Time of the first value, UTC in s.
+    Attributes:
+        slot_s: Length of a slot in s.
+        first_slot: Number of the first slot, from 1970 on.
+        values: The last value of each slot; NaN where it is unknown.
     """
 
-    def __init__(self, interval_s: float, started_s: float) -> None:
-        self.slot_s = _slot_of(interval_s)
-        self.first_slot = int(started_s // self.slot_s)
-        self.values = array("d")
+    slot_s: float
+    first_slot: int
+    values: list[Real] = field(default_factory=list)
 
     @property
     def per_day(self) -> int:
@@ -630,6 +719,7 @@ def _local_steps(values: Sequence[float], width: int) -> dict[int, float]:
     return steps
 
 
+@dataclass
 class DayProfile:
     """Mean deviation of a series from its level at each time of the day (UTC).
 
@@ -641,16 +731,27 @@ class DayProfile:
         slot_s: Length of a slot in s.
         values: Deviation for each slot, as a natural logarithm.
         weight: Share that is expected to recur, from 0 to 1.
-        gain: Weight of the value of a new day in the mean.
+        product: Sum of the regression.
+        square: Likewise.
+        days: Number of days in the mean.
     """
 
-    def __init__(self, interval_s: float) -> None:
-        self.slot_s = _slot_of(interval_s)
-        self.values = array("d", [math.nan]) * int(DAY_S / self.slot_s)
-        self.weight = 0.0
-        self.product = 0.0
-        self.square = 0.0
-        self.set_days(0)
+    slot_s: float
+    values: list[Real] = field(default_factory=list)
+    weight: float = 0.0
+    product: float = 0.0
+    square: float = 0.0
+    days: int = 0
+
+    def __post_init__(self) -> None:
+        self.values = self.values or [math.nan] * int(DAY_S / self.slot_s)
+        if len(self.values) != int(DAY_S / self.slot_s):
+            raise ValueError("the state of a daily pattern has another length")
+
+    @property
+    def gain(self) -> float:
+        """Weight of the value of a new day in the mean."""
+        return max(_LEAST_GAIN, 1 / (self.days + 1))
 
     def usual(self, time_s: float) -> float:
         """Return the deviation at the time of the day of an instant, UTC in s."""
@@ -670,11 +771,6 @@ class DayProfile:
 
     def _slot(self, time_s: float) -> int:
         return int(time_s % DAY_S / self.slot_s)
-
-    def set_days(self, days: int) -> None:
-        """Set the number of days in the mean."""
-        self.days = days
-        self.gain = max(_LEAST_GAIN, 1 / (days + 1))
 
     @property
     def freedom(self) -> float:
@@ -703,8 +799,8 @@ class DayProfile:
         spread = math.fsum(value * value for value in smooth) / len(smooth)
         by_chance = 1.6 * noise * noise * (1 + phi) / (1 - phi) / (2 * reach + 1)
         share = 1 - 2 * by_chance / spread if spread > ROUNDING_NOISE**2 else 0.0
-        self.values = array("d", smooth)
-        self.set_days(1)
+        self.values = smooth
+        self.days = 1
         self.square = spread * len(smooth)
         self.weight = share if share > _LEAST_SHARE else 0.0
         self.product = self.weight * self.square
@@ -719,13 +815,12 @@ class DayProfile:
         self.weight = min(1.0, share) if share > _LEAST_SHARE else 0.0
         self.product *= _DECAY
         self.square *= _DECAY
-        self.set_days(self.days + 1)
+        self.days += 1
         mean = math.fsum(self.values) / len(self.values)
-        for index, value in enumerate(self.values):
-            self.values[index] = value - mean
+        self.values = [value - mean for value in self.values]
 
 
-def _slot_of(interval_s: float) -> float:
+def slot_of(interval_s: float) -> float:
     """Return the length of a slot in s for a series with this time between two values."""
     return next((slot for slot in _SLOTS_S if slot >= 0.9 * interval_s), _SLOTS_S[-1])
 
@@ -740,83 +835,6 @@ def _filled(values: list[float]) -> list[float]:
             share = (index - left) / (right - left)
             filled[index % len(values)] = first + share * (last - first)
     return filled
-
-
-class WeekMemory:
-    """Hourly means of the last two weeks, to detect changes that recur daily or weekly."""
-
-    def __init__(self) -> None:
-        self.means = array("d", [math.nan]) * HOURS
-        self.shifted = array("d", [0.0]) * HOURS
-        self.explained = 0.0
-        self.hour = -1
-        self.total = 0.0
-        self.count = 0
-
-    def end_hour(self, hour: int) -> None:
-        """End the previous hour. Hours without values are unknown.
-
-        Future hours, after the wall clock was set back, are unknown, too.
-        """
-        if hour == self.hour:
-            return
-        for ahead in range(hour, min(self.hour + 1, hour + HOURS)):
-            self.means[ahead % HOURS] = math.nan
-        if self.count and self.hour < hour:
-            self.means[self.hour % HOURS] = self.total / self.count
-            self.shifted[self.hour % HOURS] = self.explained
-        for silent in range(max(self.hour + 1, hour - HOURS), hour):
-            self.means[silent % HOURS] = math.nan
-        self.hour, self.total, self.count = hour, 0.0, 0
-
-    def shift_before(self, since_s: float, lag_hours: int) -> float | None:
-        """Return the shift of the series at the same time of an earlier day; None if unknown.
-
-        Args:
-            since_s: Start of the change.
-            lag_hours: 24 for yesterday, 168 for last week.
-        """
-        began = int(since_s // HOUR_S) - lag_hours
-        before = self._mean(began - 3, began - 1)
-        after = [self._mean(began, began), self._mean(began + 1, began + 1)]
-        shifts = [mean - before for mean in after if mean is not None and before is not None]
-        return max(shifts, key=abs, default=None)
-
-    def wander(self, chance: float, since_hour: int) -> float:
-        """Return the standard deviation of slow changes of the level; 0 until it can be estimated.
-
-        Reported steps are removed, unless they themselves spread the means, as a false alarm does.
-
-        Args:
-            chance: Standard deviation of an hourly mean due to noise.
-            since_hour: First hour that counts: before it the daily pattern was unknown.
-        """
-        explained = 1.5 * chance / math.sqrt(BLOCK_HOURS)
-        spread = min(self._spread(since_hour, None), self._spread(since_hour, self.shifted))
-        return math.sqrt(max(0.0, spread * spread - explained * explained))
-
-    def _spread(self, since_hour: int, apart: array[float] | None) -> float:
-        """Return the robust standard deviation of block means; 0 with too few blocks."""
-        first_hour = max(since_hour, self.hour - HOURS + 1)
-        blocks = [
-            mean
-            for first in range(first_hour, self.hour - BLOCK_HOURS, BLOCK_HOURS)
-            if (mean := self._mean(first, first + BLOCK_HOURS - 1, apart)) is not None
-        ]
-        if len(blocks) < LEAST_BLOCKS:
-            return 0.0
-        middle = median(blocks)
-        return MAD_TO_SIGMA * median(abs(block - middle) for block in blocks)
-
-    def _mean(self, first: int, last: int, apart: array[float] | None = None) -> float | None:
-        if last >= self.hour or first <= self.hour - HOURS or first < 0:
-            return None
-        means = [
-            self.means[hour % HOURS] - (apart[hour % HOURS] if apart else 0.0)
-            for hour in range(first, last + 1)
-            if not math.isnan(self.means[hour % HOURS])
-        ]
-        return math.fsum(means) / len(means) if means else None
 
 
 def _median_error(noise: float, phi: float) -> float:

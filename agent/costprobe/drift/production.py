@@ -13,29 +13,27 @@ for each hour (a CUSUM of Huber's psi); a collapse is reported after some hours.
 
 from __future__ import annotations
 
-import base64
 import math
-from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.columns import number
 from costprobe.core.periods import HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import HOUR_S
-from costprobe.drift.effort import EffortSeries
 from costprobe.drift.findings import ServingMetric
-from costprobe.drift.load_model import Mix, WindowEffort
-from costprobe.drift.normal import DAY_S
+from costprobe.drift.load_model import Brief, EffortSeries, Mix, WindowEffort
+from costprobe.drift.normal import DAY_S, Real
 from costprobe.unit_costs.change import (
     Kind,
-    ModelSums,
     ProductionSums,
     Unit,
     added_sums,
@@ -45,8 +43,6 @@ from costprobe.unit_costs.change import (
     work_of,
 )
 
-# Of the stored state.
-VERSION = 2
 # Blocks that the weights of kinds of work come from.
 TRAINING = 48
 # A block that windows with a known cost cover less has no value.
@@ -60,16 +56,6 @@ PARTS = 6
 MOST_BLOCKS = 4
 # A block with a smaller busy share measures background activity.
 LEAST_BUSY_SHARE = 0.005
-_SUMS = (
-    "window_s",
-    "hardware",
-    "electricity",
-    "idle_cost",
-    "device_s",
-    "busy_s",
-    "energy_j",
-    "decode_request_s",
-)
 # Rows of a block that are kept.
 MAX_ROWS = 1000
 
@@ -109,13 +95,14 @@ class ProductionBlock:
         end_s: UTC in s of its end.
         sums: Its sums.
         has_traffic: Whether the traffic suffices for ratios.
-        windows: Sums over its parts, each with a part of that traffic; not stored.
+        windows: Sums over its parts, each with a part of that traffic.
     """
 
     end_s: float
-    sums: ProductionSums
+    # Stored without the division among models.
+    sums: Annotated[ProductionSums, PlainSerializer(lambda sums: asdict(as_one(sums)))]
     has_traffic: bool
-    windows: tuple[ProductionSums, ...] = ()
+    windows: Annotated[tuple[ProductionSums, ...], Field(exclude=True)] = ()
 
     @property
     def hours(self) -> float:
@@ -171,8 +158,12 @@ class Departure:
 
 # A demand that is lower by a quarter for two days, by 40 % for longer than a holiday, or by 80 % for three
 # hours; a mix that is heavier by a third for half a day.
-DEMAND = Tolerance(effect=0.1, hours=28.0, collapse=math.log(5))
-MIX = Tolerance(effect=0.15, hours=6.0)
+TOLERANCES: Final[Mapping[ServingMetric, Tolerance]] = MappingProxyType(
+    {
+        "demand": Tolerance(effect=0.1, hours=28.0, collapse=math.log(5)),
+        "mix": Tolerance(effect=0.15, hours=6.0),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,31 +204,147 @@ class Periods:
     after: ProductionSums
 
 
+@dataclass
+class WeeklyProfile:
+    """The profile of one series, hour by hour: no clock, the same values give the same departures.
+
+    Attributes:
+        values: Mean of each hour of the week; NaN where it is unknown.
+        counts: Hours that it is of.
+        started_s: UTC in s of the first value; NaN before.
+        offset: The level beside the profile.
+        arms: For departures upwards and downwards: sum, start, size of the last hours, hours of collapse.
+    """
+
+    values: list[Brief] = field(default_factory=lambda: [math.nan] * HOURS_A_WEEK)
+    counts: list[Brief] = field(default_factory=lambda: [0.0] * HOURS_A_WEEK)
+    started_s: Real = math.nan
+    offset: float = 0.0
+    arms: list[list[float]] = field(default_factory=lambda: [[0.0] * 4, [0.0] * 4])
+
+    def __post_init__(self) -> None:
+        if (len(self.values), len(self.counts)) != (HOURS_A_WEEK, HOURS_A_WEEK):
+            raise ValueError("a weekly profile of another size")
+
+    def update(
+        self, tolerance: Tolerance, time_s: float, x: float, hours: float
+    ) -> Departure | None:
+        """Add a value; return the departure that it completes.
+
+        Args:
+            tolerance: What is reported.
+            time_s: UTC in s of its end.
+            x: Logarithm of the value.
+            hours: Its length.
+        """
+        if math.isnan(self.started_s):
+            self.started_s = time_s
+        slot = int((time_s - hours * HOUR_S / 2) // HOUR_S) % HOURS_A_WEEK
+        expected = self._expected(slot)
+        found = None
+        if expected is not None and time_s - self.started_s >= LEARNED_S:
+            departure = x - self.offset - expected
+            found = self._judge(tolerance, time_s, departure, hours)
+            if abs(departure) < tolerance.effect:
+                self.offset += hours / LEVEL_HOURS * departure
+        if found is not None:
+            self.offset += found.change
+            self.arms = [[0.0] * 4, [0.0] * 4]
+        self._learn(slot, x - self.offset, hours)
+        return found
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        self.started_s = step.of_s(self.started_s)
+        for arm in self.arms:
+            arm[1] = step.of_s(arm[1])
+
+    def _expected(self, slot: int) -> float | None:
+        """Return the profile at an hour of the week, with its neighbours where it is unknown."""
+        for reach in (0, 1, 2):
+            near = [
+                self.values[(slot + step) % HOURS_A_WEEK]
+                for step in ((0,) if reach == 0 else (-reach, reach))
+            ]
+            known = [value for value in near if not math.isnan(value)]
+            if known:
+                return math.fsum(known) / len(known)
+        return None
+
+    def _learn(self, slot: int, x: float, hours: float) -> None:
+        count = self.counts[slot]
+        if count == 0:
+            self.values[slot] = x
+        else:
+            gain = max(LEAST_GAIN * hours, hours / (count + hours))
+            move = max(-MOST_MOVE, min(MOST_MOVE, x - self.values[slot]))
+            self.values[slot] += min(1.0, gain) * move
+        self.counts[slot] = min(count + hours, 1 / LEAST_GAIN)
+
+    def _judge(
+        self, tolerance: Tolerance, time_s: float, departure: float, hours: float
+    ) -> Departure | None:
+        for sign, arm in zip((1.0, -1.0), self.arms, strict=True):
+            size = sign * departure
+            total, since_s, recent, collapsed = arm
+            if total == 0:
+                since_s, recent = time_s - hours * HOUR_S, size
+            total += (min(size, MOST_HOUR) - tolerance.effect) * hours
+            if total <= 0:
+                arm[:] = [0.0] * 4
+                continue
+            recent += min(1.0, hours / RECENT_HOURS) * (size - recent)
+            collapsed = collapsed + hours if size > tolerance.collapse else 0.0
+            arm[:] = [total, since_s, recent, collapsed]
+            is_collapse = collapsed >= tolerance.collapse_hours
+            if is_collapse:
+                since_s = time_s - collapsed * HOUR_S
+            if is_collapse or total > tolerance.hours * (MOST_HOUR - tolerance.effect):
+                return Departure(since_s, sign * recent, is_collapse)
+        return None
+
+
+_Weights = Annotated[
+    dict[tuple[str, Kind], float],
+    PlainSerializer(lambda weights: [[*kind, weight] for kind, weight in weights.items()]),
+    BeforeValidator(lambda rows: {(model, kind): weight for model, kind, weight in rows}),
+]
+
+
+@dataclass
 class ProductionDetector:
     """Detect changes of one service: no clock, no I/O.
 
-    Args:
+    Attributes:
         least_effect: Smallest shift of the efficiency that is looked for, as a share.
         block_s: Time over which windows are added up, in s.
+        ended_ns: UTC in ns of the end of the last block.
+        efforts: The series of efficiency. One that an earlier version did not watch begins without a state.
+        profiles: Those of demand and mix.
+        blocks: The last blocks.
+        mean_work: Mean work of a block.
+        weights: Those of the training: they must not move with the load that they are estimated from.
+        is_by_decode: Whether the load is that of decode: a history without it keeps work per device-second.
     """
 
-    def __init__(self, least_effect: float, block_s: float) -> None:
-        self.block_s = block_s
-        self._builder = BlockBuilder(block_s)
-        self.efforts = {
-            metric: EffortSeries(least_effect, slope) for metric, slope in SLOPES.items()
-        }
-        self._profiles: dict[ServingMetric, WeeklyProfile] = {
-            "demand": WeeklyProfile(DEMAND),
-            "mix": WeeklyProfile(MIX),
-        }
-        self._mean_work = 0.0
-        # Weights must not move with the load that they are estimated from: they are those of the training.
-        self._weights: dict[tuple[str, Kind], float] = {}
-        # Whether the load is that of decode: a history without it keeps work per device-second.
-        self._is_by_decode = False
-        self._training: list[ProductionBlock] | None = []
-        self._blocks: deque[ProductionBlock] = deque(maxlen=MAX_BLOCKS)
+    least_effect: float
+    block_s: float
+    ended_ns: int = 0
+    efforts: dict[ServingMetric, EffortSeries] = field(default_factory=dict)
+    profiles: dict[ServingMetric, WeeklyProfile] = field(default_factory=dict)
+    blocks: deque[ProductionBlock] = field(default_factory=deque)
+    mean_work: float = 0.0
+    weights: _Weights = field(default_factory=dict)
+    is_by_decode: bool = False
+
+    def __post_init__(self) -> None:
+        self._builder = BlockBuilder(self.block_s, self.ended_ns)
+        for metric, slope in SLOPES.items():
+            self.efforts.setdefault(metric, EffortSeries(self.least_effect, slope))
+        for metric in TOLERANCES:
+            self.profiles.setdefault(metric, WeeklyProfile())
+        self._training: list[ProductionBlock] | None = None if self.blocks else []
+        self.blocks = deque(self.blocks, maxlen=MAX_BLOCKS)
 
     @property
     def is_trained(self) -> bool:
@@ -252,13 +359,14 @@ class ProductionDetector:
         """
         findings = []
         for block in self._builder.add(rows):
-            self._blocks.append(block)
+            self.blocks.append(block)
+            self.ended_ns = self._builder.ended_ns
             if self._training is None:
                 findings += self._judged(block)
                 continue
             self._training.append(block)
             if len(self._training) >= TRAINING:
-                self._is_by_decode = all(
+                self.is_by_decode = all(
                     known.sums.decode_request_s for known in self._training if known.has_traffic
                 )
                 for known in self._training:
@@ -270,54 +378,14 @@ class ProductionDetector:
         """Shift stored instants after a wall-clock step."""
         for effort in self.efforts.values():
             effort.clock_was_stepped(step)
-        for profile in self._profiles.values():
+        for profile in self.profiles.values():
             profile.clock_was_stepped(step)
-        self._builder.ended_ns = min(self._builder.ended_ns, step.now_ns)
+        self.ended_ns = self._builder.ended_ns = min(self._builder.ended_ns, step.now_ns)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Names of the devices of the last block."""
-        return self._blocks[-1].sums.devices if self._blocks else ()
-
-    @property
-    def ended_ns(self) -> int:
-        """UTC in ns of the end of the last block."""
-        return self._builder.ended_ns
-
-    def document(self) -> dict[str, Any]:
-        """Return the state as JSON, without the rows of an unfinished block."""
-        return {
-            "version": VERSION,
-            "ended_ns": self._builder.ended_ns,
-            "mean_work": self._mean_work,
-            "is_by_decode": self._is_by_decode,
-            "weights": [[*kind, weight] for kind, weight in self._weights.items()],
-            "blocks": _pack_blocks(self._blocks),
-            "efforts": {name: effort.document() for name, effort in self.efforts.items()},
-            "profiles": {name: profile.document() for name, profile in self._profiles.items()},
-        }
-
-    def restore(self, document: dict[str, Any]) -> None:
-        """Replace the state by one that `document` returned.
-
-        Raises:
-            AttributeError, KeyError, TypeError, ValueError: It is damaged, or of another version.
-        """
-        if document.get("version") != VERSION:
-            raise ValueError("saved by another version")
-        self._builder.ended_ns = int(document["ended_ns"])
-        self._mean_work = float(document["mean_work"])
-        self._is_by_decode = bool(document["is_by_decode"])
-        self._weights = {
-            (model, kind): float(weight) for model, kind, weight in document["weights"]
-        }
-        self._blocks = deque(_unpack_blocks(document["blocks"]), maxlen=MAX_BLOCKS)
-        # A series that an earlier version did not watch begins without a state.
-        for name in self.efforts.keys() & document["efforts"].keys():
-            self.efforts[name].restore(document["efforts"][name])
-        for name, profile in self._profiles.items():
-            profile.restore(document["profiles"][name])
-        self._training = None
+        return self.blocks[-1].sums.devices if self.blocks else ()
 
     def periods(self, since_s: float, until_s: float) -> Periods | None:
         """Return a period and one before it with the same hours; None where one is not covered.
@@ -343,7 +411,7 @@ class ProductionDetector:
         """Return the change of device time per work that the change of load explains, in log units."""
         series = self.efforts["serving_time"]
         before, after = (
-            _load_of(sums, work_of(sums, self._weights), is_by_decode=self._is_by_decode)
+            _load_of(sums, work_of(sums, self.weights), is_by_decode=self.is_by_decode)
             for sums in (periods.before, periods.after)
         )
         if series.model is None or series.usual is None or before is None or after is None:
@@ -352,7 +420,7 @@ class ProductionDetector:
 
     def sums(self, since_s: float, until_s: float) -> ProductionSums | None:
         """Return the sums of a period; None where blocks cover too little of it."""
-        blocks = [block.sums for block in self._blocks if since_s < block.end_s <= until_s]
+        blocks = [block.sums for block in self.blocks if since_s < block.end_s <= until_s]
         covered_s = math.fsum(sums.window_s for sums in blocks)
         return added_sums(blocks) if covered_s >= COVERED_SHARE * (until_s - since_s) else None
 
@@ -364,22 +432,22 @@ class ProductionDetector:
         prices = kind_prices(block.sums, is_by_token=is_by_token)
         # Windows with requests to one model only are not divided among models.
         whole = kind_prices(as_one(block.sums), is_by_token=is_by_token)
-        if not self._weights:
+        if not self.weights:
             for sums in (known, as_one(known)):
-                self._weights |= kind_prices(sums, is_by_token=is_by_token)
-        common = [kind for kind in prices if kind in self._weights]
+                self.weights |= kind_prices(sums, is_by_token=is_by_token)
+        common = [kind for kind in prices if kind in self.weights]
         reference = prices if common else whole
-        common = common or [kind for kind in whole if kind in self._weights]
-        new = [kind for kind in prices if kind not in self._weights]
-        if new and common and len(self._weights) < MAX_KINDS:
-            scale = fmean(math.log(self._weights[kind] / reference[kind]) for kind in common)
-            self._weights |= {kind: prices[kind] * math.exp(scale) for kind in new}
-        return work_of(block.sums, self._weights)
+        common = common or [kind for kind in whole if kind in self.weights]
+        new = [kind for kind in prices if kind not in self.weights]
+        if new and common and len(self.weights) < MAX_KINDS:
+            scale = fmean(math.log(self.weights[kind] / reference[kind]) for kind in common)
+            self.weights |= {kind: prices[kind] * math.exp(scale) for kind in new}
+        return work_of(block.sums, self.weights)
 
     def _judged(self, block: ProductionBlock) -> list[ProductionFinding]:
         work = self._work(block)
-        gain = WORK_GAIN if self._mean_work else 1.0
-        self._mean_work += gain * (work - self._mean_work)
+        gain = WORK_GAIN if self.mean_work else 1.0
+        self.mean_work += gain * (work - self.mean_work)
         unit: Unit = "token" if block.has_tokens else "inference"
         findings = self._departures(block, work, unit)
         sums = block.sums
@@ -398,8 +466,8 @@ class ProductionDetector:
         """Return what a unit of work took in each window, without those that show nothing of it."""
         found: dict[ServingMetric, list[WindowEffort]] = {metric: [] for metric in SLOPES}
         for sums in block.windows:
-            work, busy_s, energy_j = work_of(sums, self._weights), sums.busy_s, sums.energy_j
-            load = _load_of(sums, work, is_by_decode=self._is_by_decode)
+            work, busy_s, energy_j = work_of(sums, self.weights), sums.busy_s, sums.energy_j
+            load = _load_of(sums, work, is_by_decode=self.is_by_decode)
             of_decode = _load_of(sums, work, is_by_decode=True)
             if work <= 0 or sums.device_s <= 0:
                 continue
@@ -413,7 +481,7 @@ class ProductionDetector:
                 found["serving_tpot"].append(WindowEffort(of_decode, mix, effort, decoded))
             is_open = share is None or share < CAPPED_SHARE
             is_busy = share is not None and share >= LEAST_BUSY_SHARE
-            if load is not None and busy_s and is_busy and (is_open or self._is_by_decode):
+            if load is not None and busy_s and is_busy and (is_open or self.is_by_decode):
                 effort = math.log(busy_s / work)
                 found["serving_time"].append(WindowEffort(load, mix, effort, work))
             if energy_j and is_open:
@@ -425,8 +493,8 @@ class ProductionDetector:
         self, block: ProductionBlock, work: float, unit: Unit
     ) -> list[ProductionFinding]:
         values: dict[ServingMetric, float] = {}
-        if self._mean_work > 0 and block.sums.device_s > 0:
-            counted = max(work, LEAST_WORK * self._mean_work)
+        if self.mean_work > 0 and block.sums.device_s > 0:
+            counted = max(work, LEAST_WORK * self.mean_work)
             values["demand"] = math.log(block.sums.device_s / counted)
         total = block.sums.total
         items = total.requests or total.inferences
@@ -434,7 +502,8 @@ class ProductionDetector:
             values["mix"] = math.log(work / items)
         findings = []
         for metric, value in values.items():
-            found = self._profiles[metric].update(block.end_s, value, block.hours)
+            profile, tolerance = self.profiles[metric], TOLERANCES[metric]
+            found = profile.update(tolerance, block.end_s, value, block.hours)
             if found is not None:
                 findings.append(
                     ProductionFinding(
@@ -463,13 +532,14 @@ class BlockBuilder:
 
     Args:
         block_s: Length of a block in s; windows longer than that are a block each.
+        ended_ns: UTC in ns of the end of the last block.
     """
 
-    def __init__(self, block_s: float) -> None:
+    def __init__(self, block_s: float, ended_ns: int = 0) -> None:
         self._block_ns = round(block_s * NS_PER_S)
         self._rows: list[Point] = []
         self._last_ns = 0
-        self.ended_ns = 0
+        self.ended_ns = ended_ns
 
     def add(self, rows: Sequence[Point]) -> list[ProductionBlock]:
         """Add the rows of the next window; return the blocks that it completes.
@@ -545,172 +615,3 @@ def _windows(rows: Sequence[Point], least_s: float) -> tuple[ProductionSums, ...
     if parts:
         parts[-1].extend(left)
     return tuple(sums for part in parts or [left] if (sums := production_sums(part)) is not None)
-
-
-def _pack_blocks(blocks: Iterable[ProductionBlock]) -> dict[str, Any]:
-    """Return blocks as JSON, without the division among models."""
-    all_blocks = list(blocks)
-    numbers = array("f")
-    for block in all_blocks:
-        sums = block.sums
-        known = [math.nan if (value := getattr(sums, name)) is None else value for name in _SUMS]
-        total = sums.total
-        numbers.extend([*known, *(getattr(total, name) for name in ModelSums.__slots__)])
-    newest = all_blocks[-1].sums if all_blocks else None
-    return {
-        "ends_s": [block.end_s for block in all_blocks],
-        "sums": base64.b64encode(numbers.tobytes()).decode(),
-        "devices": list(newest.devices) if newest else [],
-        "currency": newest.currency if newest else "",
-        "is_assumed": newest is not None and newest.is_assumed,
-    }
-
-
-def _unpack_blocks(document: Mapping[str, Any]) -> list[ProductionBlock]:
-    """Return the blocks of a document.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is damaged.
-    """
-    numbers = array("f")
-    numbers.frombytes(base64.b64decode(document["sums"], validate=True))
-    width = len(_SUMS) + len(ModelSums.__slots__)
-    blocks = []
-    for index, end_s in enumerate(document["ends_s"]):
-        values = numbers[index * width : (index + 1) * width]
-        if len(values) != width:
-            raise ValueError("the blocks are truncated")
-        known: dict[str, Any] = dict(zip(_SUMS, map(_known, values), strict=False))
-        sums = ProductionSums(
-            **known,
-            models={"": ModelSums(*values[len(_SUMS) :])},
-            devices=tuple(document["devices"]),
-            currency=str(document["currency"]),
-            is_assumed=document["is_assumed"] is True,
-        )
-        blocks.append(ProductionBlock(float(end_s), sums, has_traffic=True))
-    return blocks
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-class WeeklyProfile:
-    """The profile of one series, hour by hour: no clock, the same values give the same departures.
-
-    Args:
-        tolerance: What is reported.
-    """
-
-    def __init__(self, tolerance: Tolerance) -> None:
-        self._tolerance = tolerance
-        self._values = array("d", [math.nan]) * HOURS_A_WEEK
-        self._counts = array("d", [0.0]) * HOURS_A_WEEK
-        self._started_s = math.nan
-        self._offset = 0.0
-        # For departures upwards and downwards: sum, start, size of the last hours, hours of collapse.
-        self._arms = [[0.0] * 4, [0.0] * 4]
-
-    def update(self, time_s: float, x: float, hours: float) -> Departure | None:
-        """Add a value; return the departure that it completes.
-
-        Args:
-            time_s: UTC in s of its end.
-            x: Logarithm of the value.
-            hours: Its length.
-        """
-        if math.isnan(self._started_s):
-            self._started_s = time_s
-        slot = int((time_s - hours * HOUR_S / 2) // HOUR_S) % HOURS_A_WEEK
-        expected = self._expected(slot)
-        found = None
-        if expected is not None and time_s - self._started_s >= LEARNED_S:
-            departure = x - self._offset - expected
-            found = self._judge(time_s, departure, hours)
-            if abs(departure) < self._tolerance.effect:
-                self._offset += hours / LEVEL_HOURS * departure
-        if found is not None:
-            self._offset += found.change
-            self._arms = [[0.0] * 4, [0.0] * 4]
-        self._learn(slot, x - self._offset, hours)
-        return found
-
-    def document(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        return {
-            "values": [None if math.isnan(value) else round(value, 5) for value in self._values],
-            "counts": list(self._counts),
-            "started_s": None if math.isnan(self._started_s) else self._started_s,
-            "offset": self._offset,
-            "arms": self._arms,
-        }
-
-    def restore(self, document: dict[str, Any]) -> None:
-        """Replace the state by one that `document` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: It is damaged.
-        """
-        values = array("d", [math.nan if v is None else float(v) for v in document["values"]])
-        counts = array("d", map(float, document["counts"]))
-        arms = [[float(number) for number in arm] for arm in document["arms"]]
-        if (len(values), len(counts), [len(arm) for arm in arms]) != (
-            HOURS_A_WEEK,
-            HOURS_A_WEEK,
-            [4, 4],
-        ):
-            raise ValueError("a weekly profile of another size")
-        started_s = document["started_s"]
-        self._values, self._counts, self._arms = values, counts, arms
-        self._started_s = math.nan if started_s is None else float(started_s)
-        self._offset = float(document["offset"])
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self._started_s = step.of_s(self._started_s)
-        for arm in self._arms:
-            arm[1] = step.of_s(arm[1])
-
-    def _expected(self, slot: int) -> float | None:
-        """Return the profile at an hour of the week, with its neighbours where it is unknown."""
-        for reach in (0, 1, 2):
-            near = [
-                self._values[(slot + step) % HOURS_A_WEEK]
-                for step in ((0,) if reach == 0 else (-reach, reach))
-            ]
-            known = [value for value in near if not math.isnan(value)]
-            if known:
-                return math.fsum(known) / len(known)
-        return None
-
-    def _learn(self, slot: int, x: float, hours: float) -> None:
-        count = self._counts[slot]
-        if count == 0:
-            self._values[slot] = x
-        else:
-            gain = max(LEAST_GAIN * hours, hours / (count + hours))
-            move = max(-MOST_MOVE, min(MOST_MOVE, x - self._values[slot]))
-            self._values[slot] += min(1.0, gain) * move
-        self._counts[slot] = min(count + hours, 1 / LEAST_GAIN)
-
-    def _judge(self, time_s: float, departure: float, hours: float) -> Departure | None:
-        tolerance = self._tolerance
-        for sign, arm in zip((1.0, -1.0), self._arms, strict=True):
-            size = sign * departure
-            total, since_s, recent, collapsed = arm
-            if total == 0:
-                since_s, recent = time_s - hours * HOUR_S, size
-            total += (min(size, MOST_HOUR) - tolerance.effect) * hours
-            if total <= 0:
-                arm[:] = [0.0] * 4
-                continue
-            recent += min(1.0, hours / RECENT_HOURS) * (size - recent)
-            collapsed = collapsed + hours if size > tolerance.collapse else 0.0
-            arm[:] = [total, since_s, recent, collapsed]
-            is_collapse = collapsed >= tolerance.collapse_hours
-            if is_collapse:
-                since_s = time_s - collapsed * HOUR_S
-            if is_collapse or total > tolerance.hours * (MOST_HOUR - tolerance.effect):
-                return Departure(since_s, sign * recent, is_collapse)
-        return None

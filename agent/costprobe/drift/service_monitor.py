@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
-from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
@@ -25,7 +24,6 @@ from costprobe.drift.production import Periods, ProductionDetector, ProductionFi
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import ProductionChange, production_change, spend_change
 
-PRODUCTION_PREFIX = "production "
 # The load model of the energy learns a new device time for days: so long, a change below this share of that of
 # the time is its effect. In the first day it is reported with it.
 AFTER_EFFECT_NS, AFTER_EFFECT = 4 * SETTLED_NS, 0.6
@@ -44,6 +42,57 @@ ServiceKey = tuple[str, str]
 Probes = Callable[[], Collection[tuple[str, str]]]
 
 
+@dataclass(slots=True)
+class _Shift:
+    """The shift of one monitored series since its last settled level, and as reported, in log units.
+
+    Shifts too small to be reported add up: a change that is found in two steps is one, which began with
+    the first at `since_s`. The reported shift began at `began_s`.
+    """
+
+    log_shift: float = 0.0
+    reported: float = 0.0
+    moved_ns: int = 0
+    since_s: float = 0.0
+    began_s: float = 0.0
+
+    def add(self, finding: ProductionFinding) -> float:
+        """Add what was found; return the reported shift that had settled before, else 0."""
+        time_ns, settled = round(finding.time_s * NS_PER_S), 0.0
+        if time_ns - self.moved_ns > SETTLED_NS:
+            settled, self.log_shift, self.reported = self.reported, 0.0, 0.0
+        self.moved_ns = time_ns
+        unreported = self.log_shift - self.reported
+        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
+            # Not a part of this change, which would hide it: the level from which it began.
+            self.log_shift = self.reported
+        if self.log_shift == self.reported:
+            self.since_s = finding.since_s
+        self.log_shift += finding.change
+        return settled
+
+
+@dataclass(slots=True)
+class MonitoredService:
+    """The state of a service, or of a model of it: its detector, and the shifts that last."""
+
+    detector: ProductionDetector
+    shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
+
+    @property
+    def last_ns(self) -> int:
+        """UTC in ns of the end of the last block."""
+        return self.detector.ended_ns
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        self.detector.clock_was_stepped(step)
+        for shift in self.shifts.values():
+            shift.moved_ns = step.of_ns(shift.moved_ns)
+            shift.since_s = step.of_s(shift.since_s)
+            shift.began_s = step.of_s(shift.began_s)
+
+
 class ProductionMonitor:
     """Monitor efficiency, demand and mix of every service, and explain what changed.
 
@@ -52,12 +101,15 @@ class ProductionMonitor:
     Args:
         settings: Sensitivity of the detectors.
         history: Returns rows of a device's probe, which is the control of a change.
+
+    Attributes:
+        services: The state of each service and model.
     """
 
     def __init__(self, settings: DetectionConfig, history: RowHistory) -> None:
         self._settings = settings
         self._history = history
-        self._services: dict[ServiceKey, _Monitored] = {}
+        self.services: dict[ServiceKey, MonitoredService] = {}
 
     def update(self, points: Iterable[Point], probes: Probes) -> list[Event]:
         """Add the rows of one window; return the changes that they complete.
@@ -82,89 +134,11 @@ class ProductionMonitor:
                     events += self._updated((service, model), [row], probes)
         return events
 
-    def services(self) -> set[str]:
-        """Return the names of the services that have a state."""
-        return {
-            service
-            for (service, model), monitored in self._services.items()
-            if not model and monitored.detector.is_trained
-        }
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for monitored in self._services.values():
-            monitored.detector.clock_was_stepped(step)
-            for shift in monitored.shifts.values():
-                shift.moved_ns = step.of_ns(shift.moved_ns)
-                shift.since_s = step.of_s(shift.since_s)
-                shift.began_s = step.of_s(shift.began_s)
-
-    def rewind(self, now_ns: int) -> None:
-        """Shift restored states that were saved while the wall clock was ahead of now_ns.
-
-        Args:
-            now_ns: Current UTC in ns.
-        """
-        ahead_ns = max(
-            (monitored.detector.ended_ns - now_ns for monitored in self._services.values()),
-            default=0,
-        )
-        if ahead_ns > 0:
-            self.clock_was_stepped(ClockStep(-ahead_ns, now_ns))
-
-    def documents(self) -> dict[str, Any]:
-        """Return the state of each detector as JSON, by a name that starts with PRODUCTION_PREFIX."""
-        return {
-            f"{PRODUCTION_PREFIX}{service} {model}".rstrip(): {
-                "service": [service, model],
-                "window_s": self._settings.serving_window_s,
-                "state": monitored.detector.document(),
-                "shifts": {
-                    metric: [
-                        *(shift.log_shift, shift.reported, shift.moved_ns),
-                        *(shift.since_s, shift.began_s),
-                    ]
-                    for metric, shift in monitored.shifts.items()
-                },
-            }
-            for (service, model), monitored in list(self._services.items())
-            if monitored.detector.is_trained
-        }
-
-    def restore(self, documents: Iterable[Any]) -> list[str]:
-        """Restore states; those saved under other settings are discarded.
-
-        Returns:
-            Problems of damaged states; their detectors are trained again.
-        """
-        problems = []
-        for document in documents:
-            try:
-                service, model = document["service"]
-                if document["window_s"] != self._settings.serving_window_s:
-                    continue
-                monitored = self._monitored()
-                monitored.detector.restore(document["state"])
-                for metric, (log_shift, reported, moved_ns, *times_s) in document["shifts"].items():
-                    monitored.shifts[metric] = _Shift(
-                        float(log_shift), float(reported), int(moved_ns), *map(float, times_s)
-                    )
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                problems.append(
-                    f"the state of a service's detector cannot be used ({error}); it is trained again"
-                )
-                continue
-            self._services[service, model] = monitored
-        return problems
-
-    def _monitored(self) -> _Monitored:
-        settings = self._settings
-        return _Monitored(ProductionDetector(settings.serving_shift, settings.serving_window_s))
-
     def _updated(self, key: ServiceKey, rows: Sequence[Point], probes: Probes) -> list[Event]:
-        monitored = self._services.get(key)
+        monitored, settings = self.services.get(key), self._settings
         if monitored is None:
-            monitored = self._services[key] = self._monitored()
+            detector = ProductionDetector(settings.serving_shift, settings.serving_window_s)
+            monitored = self.services[key] = MonitoredService(detector)
         return [
             event
             for finding in monitored.detector.update(rows)
@@ -174,7 +148,7 @@ class ProductionMonitor:
     def _events(
         self,
         key: ServiceKey,
-        monitored: _Monitored,
+        monitored: MonitoredService,
         finding: ProductionFinding,
         probes: Probes,
     ) -> list[Event]:
@@ -218,7 +192,7 @@ class ProductionMonitor:
     def _report(
         self,
         key: ServiceKey,
-        monitored: _Monitored,
+        monitored: MonitoredService,
         finding: ProductionFinding,
         probes: Probes,
         *,
@@ -308,12 +282,6 @@ class ProductionMonitor:
         return median(times) if times else None
 
 
-@dataclass(slots=True)
-class _Monitored:
-    detector: ProductionDetector
-    shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
-
-
 def spend_since(detector: ProductionDetector, since_s: float, until_s: float) -> float | None:
     """Return the change of what is spent on a service since an instant, currency per s; None without one.
 
@@ -343,33 +311,3 @@ def _is_after_effect(finding: ProductionFinding, shifts: Mapping[ServingMetric, 
     is_small = abs(finding.change) < AFTER_EFFECT * abs(time.reported)
     is_recent = SETTLED_NS < time_ns - time.moved_ns < AFTER_EFFECT_NS
     return is_recent and is_small and not is_its_own
-
-
-@dataclass(slots=True)
-class _Shift:
-    """The shift of one monitored series since its last settled level, and as reported, in log units.
-
-    Shifts too small to be reported add up: a change that is found in two steps is one, which began with
-    the first at `since_s`. The reported shift began at `began_s`.
-    """
-
-    log_shift: float = 0.0
-    reported: float = 0.0
-    moved_ns: int = 0
-    since_s: float = 0.0
-    began_s: float = 0.0
-
-    def add(self, finding: ProductionFinding) -> float:
-        """Add what was found; return the reported shift that had settled before, else 0."""
-        time_ns, settled = round(finding.time_s * NS_PER_S), 0.0
-        if time_ns - self.moved_ns > SETTLED_NS:
-            settled, self.log_shift, self.reported = self.reported, 0.0, 0.0
-        self.moved_ns = time_ns
-        unreported = self.log_shift - self.reported
-        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
-            # Not a part of this change, which would hide it: the level from which it began.
-            self.log_shift = self.reported
-        if self.log_shift == self.reported:
-            self.since_s = finding.since_s
-        self.log_shift += finding.change
-        return settled

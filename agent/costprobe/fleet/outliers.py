@@ -9,6 +9,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from costprobe.adapters.databases.question import Question
@@ -224,23 +225,9 @@ class _Details:
 
     def __init__(self, answers: FleetAnswers, hosts: tuple[str, ...]) -> None:
         devices = ("host", "device")
-        rates = Question(
-            "device",
-            "price_rate_per_h",
-            "median",
-            "median",
-            by=(*devices, "currency"),
-            hosts=hosts,
-        )
-        paid = Question(
-            "cost",
-            "cost_energy",
-            "median",
-            "median",
-            by=(*devices, "probe"),
-            where={"basis": "probe"},
-            hosts=hosts,
-        )
+        median = partial(Question, over_time="median", across="median", hosts=hosts)
+        rates = median("device", "price_rate_per_h", by=(*devices, "currency"))
+        paid = median("cost", "cost_energy", by=(*devices, "probe"), where={"basis": "probe"})
         conditions = (
             Question("probe", field, how, "max" if how == "max" else "mean", by=_RUNS, hosts=hosts)
             for field, how in _CONDITIONS.items()

@@ -155,19 +155,13 @@ class GpuLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class ExcessCost:
-    """What an excess or a change costs in a month of 730 h; negative if it saves.
+class ExcessCost(Excess):
+    """What an excess or a change costs in a month of 730 h, in currency; negative if it saves.
 
     Attributes:
-        mean: Currency for the estimate.
-        low: For the lower end of its interval.
-        high: For the upper end.
         currency: ISO 4217 code.
     """
 
-    mean: float
-    low: float
-    high: float
     currency: str
 
 

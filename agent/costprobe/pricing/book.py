@@ -14,7 +14,7 @@ from costprobe.core.periods import utc_day
 from costprobe.core.records import TOGETHER, Device, Event
 from costprobe.core.units import KWH_J
 from costprobe.pricing.assumed import AssumedPrices
-from costprobe.pricing.electricity import ElectricityConfig, Intensity, metered_per_kwh
+from costprobe.pricing.electricity import ElectricityConfig, Intensity, tariff_at
 from costprobe.pricing.plans import NO_SPOTS, Plan, Rate, Spots, device_rate
 
 
@@ -127,7 +127,7 @@ class PriceBook:
             return None
         per_j, share = 0.0, self._electricity_share(priced)
         if self._electricity is not None and not rate.electricity_included:
-            per_j = float(metered_per_kwh(self._electricity, time_ns)) / KWH_J
+            per_j = float(tariff_at(self._electricity, time_ns).metered_per_kwh) / KWH_J
         return Terms(rate, share * per_j if per_j else 0.0, share)
 
     def device(self, name: str) -> Device:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -112,40 +112,36 @@ class ElectricityConfig(TariffConfig):
         return self
 
 
-def tariff_in_force(electricity: ElectricityConfig, time_ns: int) -> TariffConfig:
-    """Return the tariff of an instant: of the earlier ones then in force, the one that ended first.
+class Tariff(NamedTuple):
+    """The tariff of an instant.
+
+    Attributes:
+        per_kwh: Currency per kWh at the meter, without PUE.
+        pue: Overhead of the building as a factor.
+    """
+
+    per_kwh: Decimal
+    pue: Decimal
+
+    @property
+    def metered_per_kwh(self) -> Decimal:
+        """Currency per kWh consumed by a device, PUE included."""
+        return self.per_kwh * self.pue
+
+
+def tariff_at(electricity: ElectricityConfig, time_ns: int) -> Tariff:
+    """Return the tariff of an instant.
 
     Args:
-        electricity: The current tariff and earlier ones.
+        electricity: The current tariff and earlier ones. Of the earlier ones then in force, the one that
+            ended first applies, and of its hours the first that match.
         time_ns: UTC in ns since 1970.
     """
     day = utc_day(time_ns)
-    in_force = [tariff for tariff in electricity.earlier if day < tariff.until]
-    return min(in_force, key=lambda tariff: tariff.until, default=electricity)
-
-
-def tariff_per_kwh(electricity: ElectricityConfig, time_ns: int) -> Decimal:
-    """Return currency per kWh at the meter, without PUE.
-
-    Args:
-        electricity: The tariffs; the first matching hours of the tariff in force apply.
-        time_ns: UTC in ns since 1970.
-    """
-    tariff = tariff_in_force(electricity, time_ns)
-    for hours in tariff.hours:
-        if hours.contains(time_ns, tariff.timezone):
-            return hours.tariff_per_kwh
-    return tariff.tariff_per_kwh
-
-
-def metered_per_kwh(electricity: ElectricityConfig, time_ns: int) -> Decimal:
-    """Return currency per kWh consumed by a device, PUE included.
-
-    Args:
-        electricity: The tariffs.
-        time_ns: UTC in ns since 1970.
-    """
-    return tariff_per_kwh(electricity, time_ns) * tariff_in_force(electricity, time_ns).pue
+    earlier = [tariff for tariff in electricity.earlier if day < tariff.until]
+    tariff = min(earlier, key=lambda tariff: tariff.until, default=electricity)
+    hours = (each for each in tariff.hours if each.contains(time_ns, tariff.timezone))
+    return Tariff(next(hours, tariff).tariff_per_kwh, tariff.pue)
 
 
 class CarbonHoursConfig(WeeklyHoursConfig):
@@ -266,17 +262,17 @@ class CarbonBook:
         pue = self._pue(self._carbon, time_ns)
         if self._carbon.g_per_kwh is None:
             return self._of_series(self._carbon, pue, share, time_ns)
+        method: CarbonMethod = "hours" if self._carbon.hours else "flat"
         for hours in self._carbon.hours:
             if hours.contains(time_ns, self._carbon.timezone):
-                return Intensity(hours.g_per_kwh, pue, "hours", share)
-        method: CarbonMethod = "hours" if self._carbon.hours else "flat"
+                return Intensity(hours.g_per_kwh, pue, method, share)
         return Intensity(self._carbon.g_per_kwh, pue, method, share)
 
     def _pue(self, carbon: CarbonConfig, time_ns: int) -> Decimal:
         if carbon.pue is not None:
             return carbon.pue
         electricity = self._electricity
-        return Decimal(1) if electricity is None else tariff_in_force(electricity, time_ns).pue
+        return Decimal(1) if electricity is None else tariff_at(electricity, time_ns).pue
 
     def _of_series(
         self, carbon: CarbonConfig, pue: Decimal, share: float, time_ns: int

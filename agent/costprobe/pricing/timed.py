@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 import unicodedata
 from bisect import bisect_right
@@ -275,9 +274,11 @@ def _check_words(entry: Mapping[str, Any], format_: FigureFormat, currency: str 
 def _csv_entries(text: str, format_: FigureFormat) -> list[_Entry]:
     first = text.strip().splitlines()[0]
     separator = next((mark for mark in _SEPARATORS if mark in first), ",")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    # Without the empty cells at the end of a line, which office programs add.
+    lines = (line.rstrip(f"{separator} \t\r\n") for line in text.splitlines())
+    reader = csv.reader(lines, delimiter=separator)
     try:
-        rows = [(reader.line_num, _cells(row)) for row in reader if any(map(str.strip, row))]
+        rows = [(reader.line_num, [*map(str.strip, row)]) for row in reader if row]
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: not valid CSV ({error})") from error
     known = {*format_.time_keys, *format_.value_keys, *_SUBJECTS, *_UNITS, *_CURRENCIES}
@@ -310,14 +311,6 @@ def _csv_entries(text: str, format_: FigureFormat) -> list[_Entry]:
                 entry[name] = entry.get(name, "").replace(",", ".")
         entries.append((f"line {line}: " if len(rows) > 1 or line > 1 else "", entry))
     return entries
-
-
-def _cells(row: list[str]) -> list[str]:
-    """Return the cells of a row without the empty ones at its end, which office programs add."""
-    cells = [cell.strip() for cell in row]
-    while not cells[-1]:
-        cells.pop()
-    return cells
 
 
 def _time_ns(when: Any, now_ns: int) -> int:  # noqa: ANN401 - output of the source

@@ -461,12 +461,12 @@ class DeviceQueue:
         self._ledger.put_state(self._state, runs)
 
     def _stored(self) -> list[DutyRun]:
-        """Return the stored runs of the last hour; a run from the future counts as of now."""
+        """Return the stored runs; a run from the future counts as of now."""
         now_s = self._clock.monotonic_ns() / NS_PER_S
         offset_ns = utc_ns(self._clock, 0)
 
         def runs_of(document: Iterable[Iterable[Any]]) -> list[DutyRun]:
-            return [
+            runs = (
                 DutyRun(
                     str(probe),
                     min((int(time_ns) - offset_ns) / NS_PER_S, now_s),
@@ -474,12 +474,10 @@ class DeviceQueue:
                     bool(energy),
                 )
                 for probe, time_ns, busy_s, energy in document
-            ]
+            )
+            return sorted(runs, key=lambda run: run.time_s)
 
-        runs = restored(self._ledger, self._state, runs_of) or []
-        return sorted(
-            (run for run in runs if run.time_s > now_s - WINDOW_S), key=lambda run: run.time_s
-        )
+        return restored(self._ledger, self._state, runs_of) or []
 
 
 class DutyBudget:

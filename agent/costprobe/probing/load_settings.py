@@ -106,12 +106,8 @@ class SloConfig(Section):
     @property
     def bounds_ms(self) -> dict[str, float]:
         """The bounds in ms by the names of the figures: "ttft_p90"."""
-        values: dict[str, float | None] = self.model_dump()
-        return {
-            name.removesuffix("_s"): value * 1000
-            for name, value in values.items()
-            if value is not None
-        }
+        values: dict[str, float] = self.model_dump(exclude_none=True)
+        return {name.removesuffix("_s"): value * 1000 for name, value in values.items()}
 
 
 class LoadConfig(Section):

@@ -23,7 +23,7 @@ LATENCIES = ("latency_p50_ms", "latency_mean_ms", "latency_cv", "latency_p90_ms"
 _PERCENTILES: Final = ("p50", "p90", "p99", "mean")
 # Fields of the record under their own names: of a server, and of the passes of a model.
 _OF_SERVER: Final = ("tokens_in", "tokens_out", "cached_tokens", "cached", "token_source")
-_OF_PASSES: Final = ("device_ms", "samples_delayed", "pass_low_ms", "pass_high_ms", "unsteady")
+_OF_PASSES: Final = ("pass_low_ms", "pass_high_ms", "unsteady")
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 
 # Whether the files that a start reads were in the page cache.
@@ -68,6 +68,8 @@ def further_fields(run: ProbeRun) -> dict[str, FieldValue | None]:
         "cpu_wait_pct": run.contention.wait_pct,
         **{name: getattr(run, name) for name in _OF_SERVER},
         "errors": None if run.errors is None else sum(run.errors.values()),
+        "device_ms": run.device_ms,
+        "samples_delayed": run.samples_delayed or None,
         **{name: getattr(run, name) for name in _OF_PASSES},
         "latency_spread": run.latency_spread,
         **token_fields(run),

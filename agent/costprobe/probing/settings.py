@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -89,6 +90,11 @@ class CommonProbeConfig(Section):
         if self.deadline_s <= self.window_s:
             raise ValueError("deadline must be longer than window, or no run can end in time")
         return self
+
+    @property
+    def carries_energy(self) -> bool:
+        """Whether a run may have an energy window."""
+        return self.energy
 
 
 DEFER_AT_MOST_S = 30.0
@@ -403,11 +409,6 @@ class _ServedProbeConfig(WithHeaders, WithToken, CommonProbeConfig):
         """The load curve: as configured, or by default."""
         return self.load or LoadConfig()
 
-    @property
-    def carries_energy(self) -> bool:
-        """Whether a run may have an energy window."""
-        return self.energy
-
 
 class OpenAiProbeConfig(_ServedProbeConfig):
     """A server with the OpenAI API, such as vLLM, SGLang, TGI, llama.cpp or Triton."""
@@ -475,9 +476,7 @@ class TensorConfig(Section):
 
     @model_validator(mode="after")
     def _values_fill_the_shape(self) -> TensorConfig:
-        size = 1
-        for length in self.shape:
-            size *= length
+        size = math.prod(self.shape)
         if size > MAX_ELEMENTS:
             raise ValueError(f"shape has more than {MAX_ELEMENTS} elements")
         if self.data is not None and len(self.data) != size:

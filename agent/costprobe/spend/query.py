@@ -11,20 +11,22 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
 from operator import add
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from costprobe.adapters.databases.question import Question
-from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import UNATTRIBUTED
 from costprobe.core.units import HOUR_S
 from costprobe.spend.settings import HISTORY_HOURS
+
+if TYPE_CHECKING:  # a command about a fleet has no store
+    from costprobe.adapters.store.read import SeriesValues, StoreReader
 
 # A span with a lower coverage is not compared with another.
 COMPARED_SHARE = 0.5
@@ -76,28 +78,6 @@ class SpendHour(NamedTuple):
 NOTHING = SpendHour(0.0, 0.0)
 
 
-@dataclass(slots=True)
-class _Hours:
-    """Costs of one payer by the hour; `first` is the number of the first hour."""
-
-    first: int = 0
-    costs: array[float] = field(default_factory=lambda: array("d"))
-    covered_s: array[float] = field(default_factory=lambda: array("d"))
-
-    def add(self, hour: int, cost: float, covered_s: float) -> None:
-        """Add to an hour; hours before the first are ignored."""
-        if not self.costs:
-            self.first = hour
-        index = hour - self.first
-        if index < 0:
-            return
-        if index >= len(self.costs):
-            for column in (self.costs, self.covered_s):
-                column.extend([0.0] * (index + 1 - len(column)))
-        self.costs[index] += cost
-        self.covered_s[index] = min(HOUR_S, self.covered_s[index] + covered_s)
-
-
 class SpendBook:
     """Costs of all payers by the hour, aligned to a time zone's full hours; read on from the store.
 
@@ -111,7 +91,9 @@ class SpendBook:
         self.hours = hours
         # Before this UTC ns the hours are final.
         self.final_ns = 0
-        self._series: dict[Payer, _Hours] = {}
+        # Number of the first hour; costs and covered seconds by the hour since then.
+        self._first = 0
+        self._series: dict[Payer, tuple[array[float], array[float]]] = {}
 
     @property
     def payers(self) -> tuple[Payer, ...]:
@@ -128,10 +110,9 @@ class SpendBook:
 
     def at(self, payer: Payer, hour: int) -> SpendHour:
         """Return the cost of a payer's hour."""
-        hours = self._series.get(payer)
-        if hours is None or not 0 <= hour - hours.first < len(hours.costs):
-            return NOTHING
-        return SpendHour(hours.costs[hour - hours.first], hours.covered_s[hour - hours.first])
+        index = hour - self._first
+        costs, covered_s = self._series.get(payer, (array("d"), array("d")))
+        return SpendHour(costs[index], covered_s[index]) if 0 <= index < len(costs) else NOTHING
 
     def add_rows(
         self, payer: Payer, rows: Iterable[SeriesValues], within: TimeSpan, usual_s: float
@@ -141,26 +122,32 @@ class SpendBook:
         Rows and length are as of `spend_by_step`; rows before and after the span define the intervals at its
         edges.
         """
-        for hour, cost, covered_s in spend_by_step(rows, usual_s, within, HOUR_NS, self.phase_ns):
-            self._series.setdefault(payer, _Hours()).add(hour, cost, covered_s)
+        if not self._series:
+            self._first = self.hour_of(within.start_ns)
+        for hour, cost, part_s in spend_by_step(rows, usual_s, within, HOUR_NS, self.phase_ns):
+            costs, covered_s = columns = self._series.setdefault(payer, (array("d"), array("d")))
+            index = hour - self._first
+            if index >= len(costs):
+                for column in columns:
+                    column.extend([0.0] * (index + 1 - len(column)))
+            costs[index] += cost
+            covered_s[index] = min(HOUR_S, covered_s[index] + part_s)
 
     def cut(self, time_ns: int) -> None:
         """Discard the hour of a UTC ns and all later ones, to add them again."""
-        for hours in self._series.values():
-            kept = max(0, self.hour_of(time_ns) - hours.first)
-            del hours.costs[kept:], hours.covered_s[kept:]
+        kept = max(0, self.hour_of(time_ns) - self._first)
+        for costs, covered_s in self._series.values():
+            del costs[kept:], covered_s[kept:]
 
     def between(self, payer: Payer, span: TimeSpan) -> SpendHour:
         """Return a payer's cost in a span; of its first hour, the part that lies in it."""
         first = self.hour_of(span.start_ns)
         part = 1 - (span.start_ns - self.start_ns(first)) / HOUR_NS
-        cost, covered_s = (amount * part for amount in self.at(payer, first))
-        hours = self._series.get(payer, _Hours())
         edges = (first + 1, self.hour_of(span.end_ns - 1) + 1)
-        rest = slice(*(max(0, hour - hours.first) for hour in edges))
-        return SpendHour(
-            reduce(add, hours.costs[rest], cost), reduce(add, hours.covered_s[rest], covered_s)
-        )
+        rest = slice(*(max(0, hour - self._first) for hour in edges))
+        columns = self._series.get(payer, ((), ()))
+        sums = zip(columns, self.at(payer, first), strict=True)
+        return SpendHour(*(reduce(add, column[rest], amount * part) for column, amount in sums))
 
     def read(self, reader: StoreReader, now_ns: int, usual_s: float) -> None:
         """Add the rows since the last call; all of its hours at the first.
@@ -173,8 +160,8 @@ class SpendBook:
         Raises:
             StoreError: The store cannot be read.
         """
-        if self.final_ns > now_ns - LATE_NS:
-            # The wall clock was set back: rows may come into final hours.
+        if not 0 < self.final_ns <= now_ns - LATE_NS:
+            # No reading was completed, or the wall clock was set back: rows may come into final hours.
             self.final_ns, self._series = 0, {}
         since_ns = max(self.final_ns, self.start_ns(self.hour_of(now_ns) - self.hours + 1))
         self.cut(since_ns)
@@ -373,7 +360,7 @@ def ended_values(
     for name, listed in sums.items():
         found[name] = []
         for series in listed:
-            own = SeriesValues(series.tags, [], [])
+            own = replace(series, times_ns=[], values=[], ends=[])
             for time_ns, value, end in zip(
                 series.times_ns, series.values, series.ends, strict=True
             ):

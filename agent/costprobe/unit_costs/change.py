@@ -348,11 +348,11 @@ def production_sums(rows: Iterable[Point]) -> ProductionSums | None:
         hardware=_sum(own, "cost_total_hardware") or 0.0,
         electricity=_sum(own, "cost_total_energy") or 0.0,
         idle_cost=_sum(own, "cost_idle", is_needed=True),
-        device_s=math.fsum(held_s(row) for row in own),
-        busy_s=_total([busy_s(row) for row in own]),
+        device_s=_sum(own, "device_s") or 0.0,
+        busy_s=_sum(own, "device_busy_s", is_needed=True),
         energy_j=_sum(own, "energy_j", is_needed=True),
         models=models,
-        devices=devices_of(newest),
+        devices=tuple(newest.tags.get("device", "").split(TOGETHER)),
         currency=newest.tags.get("currency", ""),
         is_assumed=newest.tags.get("plan") == ASSUMED,
         decode_request_s=_sum(own, "decode_request_s", is_needed=True),
@@ -379,27 +379,6 @@ def added_sums(periods: Sequence[ProductionSums]) -> ProductionSums:
         is_assumed=periods[-1].is_assumed,
         decode_request_s=_total([period.decode_request_s for period in periods]),
     )
-
-
-def devices_of(row: Point) -> tuple[str, ...]:
-    """Return the names of the devices of a service's row."""
-    return tuple(row.tags.get("device", "").split(TOGETHER))
-
-
-def held_s(row: Point) -> float:
-    """Return the device-seconds of a row; rows of earlier versions have those of whole devices."""
-    known_s = number(row, "device_s")
-    if known_s is not None:
-        return known_s
-    return (number(row, "window_s") or 0.0) * len(devices_of(row))
-
-
-def busy_s(row: Point) -> float | None:
-    """Return the busy device-seconds of a row; by the idle share of cost in rows of earlier versions."""
-    if number(row, "device_s") is not None:
-        return number(row, "device_busy_s")
-    idle_share = number(row, "idle_share")
-    return None if idle_share is None else (1 - idle_share) * held_s(row)
 
 
 def _added_models(models: Sequence[ModelSums]) -> ModelSums:
@@ -578,37 +557,29 @@ def production_change(
     is_by_token = before.total.tokens > 0 and after.total.tokens > 0
     unit = unit or ("token" if is_by_token else "inference")
     counts = [_count(sums.total, unit) for sums in (before, after)]
-    if min(counts) <= 0 or min(before.device_s, after.device_s) <= 0:
+    if min(counts) <= 0:
         raise ValueError("nothing was counted in one of the periods")
+    if min(before.device_s, after.device_s) <= 0:
+        raise ValueError("both costs must be positive to decompose their change")
     weights = kind_weights(before, after, is_by_token=is_by_token)
     work = [work_of(sums, weights) for sums in (before, after)]
     if min(work) <= 0:
         raise ValueError("nothing was counted in one of the periods")
     knows_busy = bool(before.busy_s and after.busy_s)
-    knows_idle = knows_busy and None not in (before.idle_cost, after.idle_cost)
-    knows_energy = bool(before.energy_j and after.energy_j)
+    known = _Known(
+        busy=knows_busy,
+        idle=knows_busy and None not in (before.idle_cost, after.idle_cost),
+        energy=bool(before.energy_j and after.energy_j),
+    )
+    speeds, loads = (1.0, 1.0 if control is None else control), (1.0, math.exp(log_load))
     sides = [
-        _terms(
-            sums,
-            _Side(
-                work=done,
-                count=count,
-                speed=speed,
-                load=load,
-                knows_busy=knows_busy,
-                knows_idle=knows_idle,
-                knows_energy=knows_energy,
-            ),
-            weights,
-            is_by_token=is_by_token,
-        )
+        [
+            {**bearing, **mix}
+            for mix in _mixes(sums, count, weights, is_by_token=is_by_token)
+            for bearing in _bearings(sums, done, speed, load, known)
+        ]
         for sums, done, count, speed, load in zip(
-            (before, after),
-            work,
-            counts,
-            (1.0, 1.0 if control is None else control),
-            (1.0, math.exp(log_load)),
-            strict=True,
+            (before, after), work, counts, speeds, loads, strict=True
         )
     ]
     parts = log_mean_parts(*sides)
@@ -652,45 +623,40 @@ def spend_change(before: ProductionSums, after: ProductionSums) -> float | None:
     return after.cost / after.window_s - before.cost / before.window_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One period's sums; `speed` and `load` are relative to the earlier period."""
+class _Known(NamedTuple):
+    """What is known of both periods."""
 
-    work: float
-    count: float
-    speed: float
-    load: float
-    knows_busy: bool
-    knows_idle: bool
-    knows_energy: bool
+    busy: bool
+    idle: bool
+    energy: bool
 
 
-def _terms(
-    sums: ProductionSums, side: _Side, weights: Weights, *, is_by_token: bool
-) -> list[dict[Part, float]]:
-    """Return the products that add up to the cost per unit."""
-    terms: list[dict[Part, float]] = []
-    for mix in _mixes(sums, side.count, weights, is_by_token=is_by_token):
-        terms += [{**bearing, **mix} for bearing in _bearings(sums, side)]
-    return terms
+def _bearings(
+    sums: ProductionSums, work: float, speed_ratio: float, load: float, known: _Known
+) -> Iterator[dict[Part, float]]:
+    """Yield the products that add up to the cost of one unit of work.
 
-
-def _bearings(sums: ProductionSums, side: _Side) -> Iterator[dict[Part, float]]:
-    """Yield the products that add up to the cost of one unit of work."""
+    Args:
+        sums: The sums of a period.
+        work: Its work.
+        speed_ratio: Time per inference, relative to the earlier period.
+        load: Effect of the load, likewise.
+        known: What is known of both periods.
+    """
     price = sums.hardware / sums.device_s
-    if side.knows_busy and sums.busy_s:
+    if known.busy and sums.busy_s:
         speed: dict[Part, float] = {
-            "load": side.load,
-            "speed": sums.busy_s / side.work / side.load,
+            "load": load,
+            "speed": sums.busy_s / work / load,
         }
         held_per_busy = sums.device_s / sums.busy_s
     else:
-        speed = {"speed": side.speed}
-        held_per_busy = sums.device_s / side.work / side.speed
+        speed = {"speed": speed_ratio}
+        held_per_busy = sums.device_s / work / speed_ratio
     yield {"hardware price": price, "idle time": held_per_busy, **speed}
-    power_s = sums.energy_j or 1.0 if side.knows_energy else 1.0
+    power_s = sums.energy_j or 1.0 if known.energy else 1.0
     electricity_price = sums.electricity / power_s
-    if side.knows_idle and sums.busy_s:
+    if known.idle and sums.busy_s:
         idle_s = max(0.0, sums.device_s - sums.busy_s)
         # Of one sign, as both are of the same tariffs.
         idle = (sums.idle_cost or 0.0) - price * idle_s

@@ -10,8 +10,6 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from costprobe_probes.wire import ProbeConfigError
-
 if TYPE_CHECKING:
     from costprobe_probes.sources.model_source import ModelSource
 
@@ -109,13 +107,7 @@ SOURCES: Mapping[str, SourceKind] = {
 
 
 def source_of(kind: str) -> ModelSource:
-    """Import and return the model source of a probe kind.
-
-    Raises:
-        ProbeConfigError: No such kind.
-    """
-    if kind not in SOURCES:
-        raise ProbeConfigError(f"no probe kind {kind!r}; known kinds: {', '.join(SOURCES)}")
+    """Import and return the model source of a probe kind, a key of SOURCES."""
     module, _, function = SOURCES[kind].source.partition(":")
     source: ModelSource = getattr(importlib.import_module(module), function)
     return source

@@ -66,8 +66,6 @@ def _batch_of(name: str, examples: Any, batch: int) -> Any:  # noqa: ANN401 - an
 
 def _imported(module: str | None) -> Callable[[], Any]:
     module_name, _, factory_name = (module or "").partition(":")
-    if not module_name or not factory_name:
-        raise ProbeConfigError(f'module = {module!r}: must be "package.mod:factory"')
     try:
         factory = getattr(importlib.import_module(module_name), factory_name)
     except ImportError as error:

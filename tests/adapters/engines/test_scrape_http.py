@@ -65,16 +65,6 @@ def test_service_and_its_tenants_behind_a_gateway_and_on_unix_sockets(tmp_path):
     }
 
 
-def test_chunked_response_is_joined():
-    def answer(call):
-        call.start_stream()
-        call.chunk(b"a 1\n")
-        call.chunk(b"b 2\n")
-        call.chunk(b"")
-
-    assert fetched(answer)[0] == b"a 1\nb 2\n"
-
-
 def test_token_is_read_for_each_request_and_never_shown(tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{SECRET}\n")

@@ -1,8 +1,8 @@
 """Slots of connections: limits, a reserve for this host, displacement and deadlines."""
 
-from costprobe.adapters.http.server import ConnectionSlots, SlotLimits, site_of
+from costprobe.adapters.http.server import ConnectionSlots, HttpLimits, site_of
 
-LIMITS = SlotLimits(total=6, per_address=3, reserve=2, request_s=10.0, response_s=60.0)
+LIMITS = HttpLimits(total=6, per_address=3, reserve=2, request_s=10.0, response_s=60.0)
 LOCAL, REMOTE, OTHER = "127.0.0.1", "192.0.2.1", "198.51.100.7"
 
 

@@ -163,7 +163,7 @@ def test_proxy_of_the_environment_is_passed_by_for_the_hosts_of_no_proxy():
 
 
 def test_next_address_is_tried_and_the_one_that_answered_is_remembered(monkeypatch):
-    """RFC 8305; 127.0.0.1 is the first address of the host, 127.0.0.2 the next."""
+    """127.0.0.1 is the first address of the host, 127.0.0.2 the next."""
 
     def attempts(first, body=b""):
         """Requests until an answer, and the connections that the first address accepted."""
@@ -363,6 +363,26 @@ def test_request_to_a_server_that_does_not_read_ends_in_time():
         to = Destination.parse(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
         with pytest.raises(RetryLater, match="no response within"):
             client(total_s=None, step_s=0.3).request("POST", to, body=b"x" * (64 << 20))
+
+
+def test_request_over_tls_to_a_server_that_does_not_read_ends_in_time():
+    """Each record of TLS has a wait of its own."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "server.pem")
+    ended = threading.Event()
+
+    def deaf(connection):
+        with context.wrap_socket(connection, server_side=True) as channel:
+            while not ended.wait(0.01):
+                channel.recv(1)
+
+    with Talking(deaf) as server:
+        own = client(total_s=0.5, step_s=0.4, ca_file=TLS / "server.pem")
+        to = Destination.parse(server.url.replace("http:", "https:"))
+        with pytest.raises(RetryLater, match="no response within"):
+            own.request("POST", to, body=b"x" * (64 << 20))
+        ended.set()
+        own.close()
 
 
 def test_responses_leave_no_thread_and_no_socket_behind():

@@ -11,7 +11,6 @@ from costprobe.adapters.http.server import (
     MAX_BODY_BYTES,
     HttpLimits,
     HttpServer,
-    SlotLimits,
     host_is_local,
 )
 
@@ -56,10 +55,9 @@ def serve(gate, begun):
             "/broken": broken,
             "/nothing": lambda: None,
         }
-        slots = {key: limits.pop(key) for key in SlotLimits._fields if key in limits}
         server = HttpServer(
             pages,
-            HttpLimits(HttpLimits().slots._replace(**slots), **limits),
+            HttpLimits(**limits),
             posts=posts,
             allowed_hosts=allowed_hosts,
             reserved=reserved,

@@ -117,8 +117,6 @@ def test_half_open_connection_times_out():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"kind": "grpc"}, "known kinds: http, kserve, openai"),
-        ({"api": "edits"}, "known: chat, completions"),
         ({"token_file": "/nowhere/token"}, "cannot be read"),
         ({"url": "https://h", "ca_file": "/nowhere/ca"}, "cannot be used"),
         ({"url": "https://h", "ca_file": __file__}, "contains no certificates"),

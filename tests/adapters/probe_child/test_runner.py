@@ -20,28 +20,11 @@ from costprobe.adapters.probe_child.runner import HOST_CLOCK, ProbeRunner, devic
 from fakes.clock import FakeClock
 from fakes.probe_requests import probe_request
 from fakes.processes import children_of
+from fakes.runs import RESULT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 REQUEST = probe_request("transformer", energy=True)
-RESULT = {
-    "type": "result",
-    "batch": 4,
-    "latency_ms": {"p50": 1.0, "mean": 1.1, "cv": 0.1},
-    "samples": 300,
-    "stop_reason": "runs",
-    "steady_start_ns": 1,
-    "window_start_ns": 2,
-    "window_end_ns": 6_000_000_002,
-    "steady_end_ns": 6_000_000_003,
-    "inferences": 1200,
-    "has_energy_window": True,
-    "h2d_ms": None,
-    "busy_s": 8.0,
-    "fingerprint": "abc",
-    "software": {"torch": "2"},
-    "threads": 2,
-}
 # A child with the worker's protocol; a test inserts code that fails at {failure}.
 CHILD = """
 import json, os, signal, sys, time
@@ -239,6 +222,9 @@ def test_large_stderr_does_not_fail_the_run():
         {"window_end_ns": 1},
         {"steady_end_ns": 5},
         {"latency_ms": {"p50": 1.0}},
+        {"latency_ms": {"p50": 1.0, "mean": 1.0, "cv": 0.0, "more": 1.0}},
+        {"busy_s": -1.0},
+        {"samples": 10**30},
         {"latency_ms": {"p50": float("nan"), "mean": 1.0, "cv": 0.0}},
         {"batch": "many"},
         {"software": 3},

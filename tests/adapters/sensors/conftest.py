@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.sensors.messages import Quarantined, settings_message
+from costprobe.adapters.sensors.messages import settings_message
 from fakes.nvml import FakeNvml
 from fakes.sensing import sensor_settings
 
@@ -29,8 +29,8 @@ class ChildSession:
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        quarantined = [Quarantined(**entry) for entry in settings.pop("quarantined", ())]
-        self.send(settings_message(sensor_settings(**settings), quarantined))
+        quarantined_s = settings.pop("quarantined_s", {})
+        self.send(settings_message(sensor_settings(**settings), quarantined_s))
 
     def _read(self):
         for line in self.process.stdout:

@@ -80,7 +80,7 @@ def test_reading_has_every_metric(start_child, fake_nvml):
 def test_quarantined_gpu_is_not_accessed_by_a_new_child(start_child, fake_nvml):
     fake = fake_nvml(gpus=2)
     hang = fake.hang("*", gpu=1)
-    child = start_child(fake.env(), quarantined=[{"device": "gpu1", "retry_after_s": 1.0}])
+    child = start_child(fake.env(), quarantined_s={"gpu1": 1.0})
     assert [device["name"] for device in child.wait_for("handshake")["devices"]] == ["gpu0"]
     assert fake.calls("nvmlDeviceGetHandleByIndex_v2", gpu=1) == 0
     hang.clear()

@@ -4,7 +4,7 @@ import pynvml
 import pytest
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.nvml import Library
-from costprobe.adapters.sensors.messages import ActivityLog, Reaction, SensorFault
+from costprobe.adapters.sensors.messages import Reaction, SensorFault, activity_between
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import Device
 from costprobe.pricing.book import PriceBook
@@ -83,14 +83,16 @@ def test_windows_over_two_days_show_the_conditions_of_their_hour(simulated):
     for i in range(2 * 288):
         gpu.throttle(thermal_share=0.11 if i in hot else 0.0)
         gpu.set(sm_clock_mhz=1815 if i in hot else 1980, temp_c=88 if i in hot else 64)
-        log = ActivityLog()
-        log.add(sensor.sample())
+        log = []
+        log.append(sensor.sample())
         gpu.set_power(300.0)
         simulated.clock.move(5)
-        log.add(sensor.sample())
+        log.append(sensor.sample())
         gpu.set_power(60.0)
         now_ns = simulated.clock.monotonic_ns()
-        activities.append(log.between(now_ns - 5 * S, now_ns, [10], sensor.util_by_pid_pct(0)))
+        activities.append(
+            activity_between(log, now_ns - 5 * S, now_ns, [10], sensor.util_by_pid_pct(0))
+        )
         simulated.clock.move(295)
     for i, activity in enumerate(activities):
         assert activity.sm_clock_mhz == (1815 if i in hot else 1980)

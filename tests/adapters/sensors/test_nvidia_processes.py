@@ -3,7 +3,7 @@
 import pytest
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.nvml import RECORD_BYTES, UNWRITTEN, pids_of
-from costprobe.adapters.sensors.messages import ActivityLog
+from costprobe.adapters.sensors.messages import activity_between
 from fakes.worker import context_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,14 +58,14 @@ def test_unfilled_rows_do_not_mark_a_probe_as_contended(fake):
     gpu = fake.gpus[0]
     gpu.set_processes([10])
     gpu.set(unfilled_count=8)
-    sensor, log = opened(fake), ActivityLog()
+    sensor, log = opened(fake), []
     for _ in range(3):
-        log.add(sensor.sample())
+        log.append(sensor.sample())
         fake.clock.move(1)
     start_ns, end_ns = fake.clock.monotonic_ns() - 3 * S, fake.clock.monotonic_ns()
     busy = sensor.util_by_pid_pct(start_ns)
-    assert log.between(start_ns, end_ns, [10], busy).contended is False
-    assert log.between(start_ns, end_ns, [9, 10], {**busy, 11: 5.0}).contended is True
+    assert activity_between(log, start_ns, end_ns, [10], busy).contended is False
+    assert activity_between(log, start_ns, end_ns, [9, 10], {**busy, 11: 5.0}).contended is True
 
 
 def test_ended_process_and_graphics_process_are_identified(fake):

@@ -5,7 +5,6 @@ from costprobe.adapters.sensors.devices import (
     child_end_event,
     fault_event,
 )
-from costprobe.adapters.sensors.messages import Quarantined
 from costprobe.adapters.sensors.supervisor import MessageHandler
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.plans import OnDemandPlan
@@ -104,11 +103,11 @@ class TestDeviceRegistry:
         registry = DeviceRegistry(sensor_settings())
         registry.add(device_of(2))
         assert registry.quarantine_hung("gpu2", 0) == 60
-        assert registry.quarantined(20 * S) == (Quarantined("gpu2", 40.0),)
+        assert registry.quarantined_s(20 * S) == {"gpu2": 40.0}
         assert not registry.is_available("gpu2")
         assert registry.status(20 * S)["gpu2"]["retry_in_s"] == 40.0
         assert registry.add(device_of(2)) is True
-        assert registry.quarantined(30 * S) == ()
+        assert registry.quarantined_s(30 * S) == {}
         assert registry.quarantine_hung("gpu2", 61 * S) == 120
 
     def test_quarantined_gpu_that_was_never_discovered_is_in_the_status(self):
@@ -155,7 +154,7 @@ class TestSlices:
         assert handler.take([{"type": "slices", "device": "gpu0", "names": []}]) == 0
         assert [device.name for device in handler.registry.devices()] == ["gpu0"]
         assert handler.registry.status(9 * S).keys() == {"gpu0"}
-        assert handler.registry.quarantined(9 * S) == ()
+        assert handler.registry.quarantined_s(9 * S) == {}
         assert self.price_of(handler, "gpu0") == 7
         assert [(event.severity, event.device) for event in events] == [
             ("info", f"gpu0.mig{number}") for number in range(3)

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.sensors.child.cpu import (
     RaplCounter,
-    RaplMissing,
     Zone,
     find_zones,
     is_dram,
     is_package,
     unwrap_uj,
 )
+from costprobe.adapters.sensors.messages import SensorFault
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,9 +90,9 @@ def test_dram_zones_are_summed_separately(two_packages):
 
 def test_missing_rapl_differs_from_denied_rapl(tmp_path):
     absent = find_zones(tmp_path)
-    assert isinstance(absent, RaplMissing)
+    assert isinstance(absent, SensorFault)
     assert absent.code == "ENOENT"
-    assert "virtual machine" in absent.fix
+    assert "virtual machine" in absent.detail
 
 
 @pytest.fixture
@@ -114,9 +114,9 @@ def test_unreadable_counter_reports_the_permission_and_its_fix(request):
     counter.chmod(0)
     request.getfixturevalue("ordinary_user")
     missing = find_zones(root)
-    assert isinstance(missing, RaplMissing)
-    assert (missing.path, missing.code) == (str(counter), "EACCES")
-    assert "CAP_DAC_READ_SEARCH" in missing.fix
+    assert isinstance(missing, SensorFault)
+    assert (missing.call, missing.code) == (str(counter), "EACCES")
+    assert "CAP_DAC_READ_SEARCH" in missing.detail
 
 
 def test_unreadable_rapl_counter_is_reported_with_its_file(tmp_path):
@@ -124,8 +124,8 @@ def test_unreadable_rapl_counter_is_reported_with_its_file(tmp_path):
     counter.unlink()
     counter.mkdir()
     missing = find_zones(tmp_path)
-    assert isinstance(missing, RaplMissing)
-    assert missing.path == str(counter)
+    assert isinstance(missing, SensorFault)
+    assert missing.call == str(counter)
     assert missing.code == "EISDIR"
 
 

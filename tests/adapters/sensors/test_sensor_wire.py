@@ -8,7 +8,6 @@ from costprobe.adapters.sensors.messages import (
     EnergyReading,
     LineSplitter,
     Power,
-    Quarantined,
     Sample,
     Shares,
     WatchedReadings,
@@ -26,15 +25,15 @@ from hypothesis import strategies as st
 
 def test_settings_round_trip():
     settings = sensor_settings(every_s=0.5, cpu=True, cpu_idle_w=3.0, sysfs_root="/host")
-    quarantined = (Quarantined("gpu3", 60.0), Quarantined("gpu0", 1.5))
+    quarantined = {"gpu3": 60.0, "gpu0": 1.5}
     line = encode(settings_message(settings, quarantined))
     assert parse_settings(decode(line)) == (settings, quarantined)
 
 
 def test_unknown_settings_of_another_version_are_ignored():
     settings = sensor_settings(gpus=False)
-    message = {**settings_message(settings, ()), "colour": "green"}
-    assert parse_settings(message) == (settings, ())
+    message = {**settings_message(settings, {}), "colour": "green"}
+    assert parse_settings(message) == (settings, {})
 
 
 @pytest.mark.parametrize(

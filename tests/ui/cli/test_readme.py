@@ -121,8 +121,8 @@ def test_five_minutes_to_influxdb(tmp_path):
     text = file.read_text()
     # Of a user who may not write the service's store it is one of the user's own.
     text, replaced = re.subn(
-        r'^(# )?path = "/.*/costprobe\.db"',
-        f'path = "{tmp_path}/costprobe.db"',
+        r'^(# )?\[store\]\n(# )?path = "/.*/costprobe\.db"',
+        f'[store]\npath = "{tmp_path}/costprobe.db"',
         text,
         flags=re.MULTILINE,
     )

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from costprobe.adapters.http.server import SlotLimits
+from costprobe.adapters.http.server import HttpLimits
 from costprobe.ui.dashboard.serving import LIMITS
 
 HALF_OPEN = [b"", b"GET /api/now HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n"]
@@ -31,7 +31,7 @@ def test_half_open_connections_lock_nobody_out(kept_page, connect):
 
 @pytest.mark.parametrize("sent", HALF_OPEN)
 def test_connection_without_a_complete_request_is_closed(page_on, kept_store, clock, connect, sent):
-    limits = SlotLimits(total=8, per_address=8, reserve=0, request_s=0.1, response_s=0.1)
+    limits = HttpLimits(total=8, per_address=8, reserve=0, request_s=0.1, response_s=0.1)
     client = connect(page_on(kept_store.path, clock, limits=limits))
     client.sendall(sent)
     try:

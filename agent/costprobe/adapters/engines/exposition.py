@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ MAX_PARSE_S = 0.25
 MAX_VALUE = 1e18
 STARTED = "process_start_time_seconds"
 _EXCERPT_CHARS = 60
-_SUFFIXES = ("_total", "_sum", "_count")
+_SUFFIX = re.compile(r"_(total|sum|count)\Z")
+_NAME_END = re.compile(r"[{ \t]")
 # Lines between two looks at the clock.
 _LINES_A_LOOK = 256
 _TYPE_WITHIN = 8
@@ -81,10 +83,7 @@ class Exposition:
 
 def _family_of(name: str) -> str:
     """The name under which a metric is declared: without `_total`, `_sum` or `_count`."""
-    for suffix in _SUFFIXES:
-        if name.endswith(suffix):
-            return name.removesuffix(suffix)
-    return name
+    return _SUFFIX.sub("", name)
 
 
 def parse_exposition(
@@ -155,7 +154,7 @@ class _Collected:
 
     def add(self, line: str, number: int) -> None:
         """Parse a line with a value."""
-        name = line[: _name_end(line)]
+        name = _NAME_END.split(line, maxsplit=1)[0]
         if name in self._wanted:
             labels, value = _sample(line, number)
             series = self._found.setdefault(name, {})
@@ -232,11 +231,6 @@ def _declared(line: str) -> tuple[str, str] | None:
     """Name and type of a line `# TYPE name type`."""
     words = line.split(None, 4)
     return (words[2], words[3]) if len(words) >= 4 and words[1] == "TYPE" else None  # noqa: PLR2004 - as the docstring has it
-
-
-def _name_end(line: str) -> int:
-    ends = (line.find(mark) for mark in "{ \t")
-    return min((end for end in ends if end >= 0), default=len(line))
 
 
 def _sample(line: str, number: int) -> tuple[Labels, float]:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from costprobe.core.config.location import SYSTEM_STORE
 from costprobe.core.outside import SHAPE_ERRORS, bounded_object, one_line
@@ -160,26 +160,21 @@ class Announcement:
                 connection.sendall(json.dumps(document).encode())
 
     def _others(self) -> list[Daemon]:
-        """Read the announcements that may come before this daemon's; those of the service first."""
-        is_service = self._own.uid in self._service_uids
-        services: list[_Peer] = []
-        users: list[_Peer] = []
-        try:
-            for name in islice(self._names(), NAMES_MAX):
-                peer = _connected(name)
-                if peer is None:
-                    continue
-                if peer.uid in self._service_uids:
-                    services.append(peer)
-                elif not is_service and len(users) < READ_MAX:
-                    users.append(peer)
-                else:
-                    peer.connection.close()
-            read = (_read(peer) for peer in (*services, *users))
-            return [daemon for daemon in read if daemon is not None]
-        finally:
-            for peer in (*services, *users):
-                peer.connection.close()
+        """Read the announcements that may come before this daemon's."""
+        found: list[Daemon | None] = []
+        of_users = READ_MAX if self._own.uid in self._service_uids else 0
+        for name in islice(self._names(), NAMES_MAX):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer, suppress(OSError):
+                # A connection is never waited for.
+                peer.setblocking(False)
+                peer.connect("\0" + name[1:])
+                size = _CREDENTIALS.size
+                credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+                pid, uid, _ = _CREDENTIALS.unpack(credentials)
+                of_users += uid not in self._service_uids
+                if uid in self._service_uids or of_users <= READ_MAX:
+                    found.append(_read(peer, pid, uid))
+        return [daemon for daemon in found if daemon is not None]
 
     def _names(self) -> Iterator[str]:
         try:
@@ -192,45 +187,21 @@ class Announcement:
                 yield at + name
 
 
-class _Peer(NamedTuple):
-    """A connection to an announcement, and by the kernel whose it is."""
-
-    connection: socket.socket
-    pid: int
-    uid: int
-
-
-def _connected(name: str) -> _Peer | None:
-    """Connect to an announcement without waiting for it; None if that fails."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.setblocking(False)
-        connection.connect("\0" + name[1:])
-        size = _CREDENTIALS.size
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    except OSError:
-        connection.close()
-        return None
-    pid, uid, _ = _CREDENTIALS.unpack(credentials)
-    connection.settimeout(TIMEOUT_S)
-    return _Peer(connection, pid, uid)
-
-
-def _read(peer: _Peer) -> Daemon | None:
-    """Read one announcement; None if it is none."""
-    data = b""
-    ends_s = time.monotonic() + TIMEOUT_S
+def _read(peer: socket.socket, pid: int, uid: int) -> Daemon | None:
+    """Read the announcement of a process; None if it is none."""
+    peer.settimeout(TIMEOUT_S)
+    data, ends_s = b"", time.monotonic() + TIMEOUT_S
     with suppress(OSError):
         while (
             len(data) < ANSWER_BYTES
             and time.monotonic() < ends_s
-            and (part := peer.connection.recv(ANSWER_BYTES))
+            and (part := peer.recv(ANSWER_BYTES))
         ):
             data += part
     try:
         document: Mapping[str, Any] = bounded_object(data, ANSWER_BYTES)
         devices = frozenset(map(str, document["devices"]))
         store = one_line(str(document["store"]))[:STORE_CHARS]
-        return Daemon(peer.pid, peer.uid, int(document["started_ns"]), store, devices)
+        return Daemon(pid, uid, int(document["started_ns"]), store, devices)
     except SHAPE_ERRORS:
         return None

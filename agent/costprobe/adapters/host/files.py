@@ -21,7 +21,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from costprobe.core.outside import open_regular
 
@@ -37,34 +37,17 @@ class PrivilegeError(Exception):
     """Root cannot use a path safely; the text has the reason and the fix."""
 
 
-class Account(NamedTuple):
-    """A user of this host.
-
-    Attributes:
-        uid: User id.
-        gid: Primary group.
-        name: Login name; None for an id without an entry in the user database.
-        home: Home directory.
-    """
-
-    uid: int
-    gid: int
-    name: str | None
-    home: str
-
-
-def account_of(uid: int, gid: int) -> Account:
-    """Return the account of a user id.
+def account_of(uid: int, gid: int) -> pwd.struct_passwd:
+    """Return the account of a user id; without a name if the user database has no entry.
 
     Args:
         uid: User id.
-        gid: Group to use if the user database has no entry.
+        gid: Group to use without an entry.
     """
     try:
-        entry = pwd.getpwuid(uid)
+        return pwd.getpwuid(uid)
     except KeyError:
-        return Account(uid, gid, None, "/")
-    return Account(uid, entry.pw_gid, entry.pw_name, entry.pw_dir)
+        return pwd.struct_passwd(("", "", uid, gid, "", "/", ""))
 
 
 def walked(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
@@ -104,7 +87,7 @@ def walked(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
         parts += [part for part in reversed(target.parts) if part != "/"]
 
 
-def controller_of(path: Path) -> Account | None:
+def controller_of(path: Path) -> pwd.struct_passwd | None:
     """Return the user who decides what a path means; None if only root does.
 
     It is the owner of the first part of the path that is not root's: this user may replace all that
@@ -131,7 +114,7 @@ def other_writer(path: Path, trusted: Collection[int]) -> str | None:
     try:
         for entry, found, _ in walked(path):
             if found.st_uid not in trusted:
-                return f"{entry} belongs to {account_of(found.st_uid, 0).name or found.st_uid}"
+                return f"{entry} belongs to {account_of(found.st_uid, 0).pw_name or found.st_uid}"
             if _is_writable(found, stat.S_IWOTH):
                 return f"everyone may write {entry}"
             if _is_writable(found, stat.S_IWGRP) and not _is_private(found.st_gid, found.st_uid):
@@ -161,7 +144,7 @@ def _is_private(gid: int, uid: int) -> bool:
     return group.gr_name == name and set(group.gr_mem) <= {name}
 
 
-def become(account: Account, environ: MutableMapping[str, str]) -> None:
+def become(account: pwd.struct_passwd, environ: MutableMapping[str, str]) -> None:
     """Give up root's rights for good, with all threads, and take those of a user.
 
     Args:
@@ -171,27 +154,27 @@ def become(account: Account, environ: MutableMapping[str, str]) -> None:
     Raises:
         PrivilegeError: The system refuses, as in a container without the capability.
     """
+    name, uid, gid = account.pw_name, account.pw_uid, account.pw_gid
     try:
-        if account.name is None:
-            os.setgroups([])
+        if name:
+            os.initgroups(name, gid)
         else:
-            os.initgroups(account.name, account.gid)
-        os.setresgid(account.gid, account.gid, account.gid)
-        os.setresuid(account.uid, account.uid, account.uid)
+            os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
     except OSError as error:
         raise PrivilegeError(
-            f"cannot become user {account.name or account.uid} ({error.strerror}): start the command as"
-            " this user"
+            f"cannot become user {name or uid} ({error.strerror}): start the command as this user"
         ) from error
-    if os.getresuid() != (account.uid,) * 3 or os.getresgid() != (account.gid,) * 3:
-        raise PrivilegeError(f"cannot become user {account.name or account.uid}")
-    if not _belongs(environ.get("HOME"), account.uid):
-        environ["HOME"] = account.home
-    for name in _XDG_FOLDERS:
-        if name in environ and not _belongs(environ[name], account.uid):
-            del environ[name]
-    if account.name is not None:
-        environ["USER"] = environ["LOGNAME"] = account.name
+    if os.getresuid() != (uid,) * 3 or os.getresgid() != (gid,) * 3:
+        raise PrivilegeError(f"cannot become user {name or uid}")
+    if not _belongs(environ.get("HOME"), uid):
+        environ["HOME"] = account.pw_dir
+    for folder in _XDG_FOLDERS:
+        if folder in environ and not _belongs(environ[folder], uid):
+            del environ[folder]
+    if name:
+        environ["USER"] = environ["LOGNAME"] = name
 
 
 def _belongs(folder: str | None, uid: int) -> bool:

@@ -32,10 +32,8 @@ from costprobe.core.outside import check_regular
 # Without a limit on the whole exchange: to connect, to send the request, to receive the response.
 STEPS: Final = 3
 # Each of several addresses has this time at first: one of them may be dead.
-FIRST_ATTEMPT_S: Final = 1.0
+FIRST_ATTEMPT_S: Final = 0.25
 UNANSWERED_MAX: Final = 256
-# TLS sends with one call for each record, of this size.
-RECORD_BYTES: Final = 16 << 10
 _OURS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 _WRAPPERS = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ProxyError)
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
@@ -157,6 +155,7 @@ class _Connection(HTTPConnection):
     exchange: Exchange
     is_kept: bool
     socket_path: str | None
+    record_bytes = 1 << 30
     _address: Any = None
     _response: http.client.HTTPResponse | None = None
 
@@ -197,9 +196,9 @@ class _Connection(HTTPConnection):
             self.connect()
         self.exchange.address = self._address
         view = memoryview(data)
-        for begin in range(0, len(view), RECORD_BYTES):
+        for begin in range(0, len(view), self.record_bytes):
             cast("socket.socket", self.sock).settimeout(self.exchange.left_s())
-            super().send(view[begin : begin + RECORD_BYTES])
+            super().send(view[begin : begin + self.record_bytes])
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override] # as urllib3 has it
         """Return the response, whose body is then in the exchange."""
@@ -226,7 +225,9 @@ class _Connection(HTTPConnection):
 
 
 class _TlsConnection(_Connection, HTTPSConnection):
-    """The same, over TLS."""
+    """The same, over TLS, which waits for each of its records for itself."""
+
+    record_bytes = 16 << 10
 
 
 def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:

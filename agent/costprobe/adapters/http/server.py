@@ -51,23 +51,31 @@ MAX_LENGTH_DIGITS: Final = 10
 _Refusal = tuple[int, str, tuple[tuple[str, str], ...]]
 
 
-class SlotLimits(NamedTuple):
-    """Limits of the open connections of a server.
+class HttpLimits(NamedTuple):
+    """Bounds of a server.
 
     Attributes:
         total: Most open connections.
         per_address: Most connections of one address outside this host; of IPv6, of one /64.
-        reserve: Connections out of `total` for clients on this host.
+        reserve: Connections out of `total` for clients on this host, and for requests for a reserved
+            page: others beyond the rest are answered with 503.
         request_s: Timeout in s of a request with its body, from the connection or the end of the
             previous response.
         response_s: Timeout in s of a response.
+        page_s: Timeout in s of a wait for a page that is being rendered for another client.
+        fresh_s: Maximum age in s of a cached page.
     """
 
-    total: int
-    per_address: int
-    reserve: int
-    request_s: float
-    response_s: float
+    total: int = 16
+    per_address: int = 6
+    reserve: int = 4
+    request_s: float = 5.0
+    response_s: float = 15.0
+    page_s: float = 5.0
+    fresh_s: float = 1.0
+
+
+LIMITS: Final = HttpLimits()
 
 
 @dataclass(slots=True)
@@ -84,7 +92,7 @@ class ConnectionSlots:
         limits: Limits.
     """
 
-    def __init__(self, limits: SlotLimits) -> None:
+    def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
         # In the order of admission.
         self._slots: dict[Hashable, _Slot] = {}
@@ -203,7 +211,7 @@ class HttpListener(ThreadingHTTPServer):
         self,
         address: tuple[str, int],
         handler: Callable[..., BaseHTTPRequestHandler],
-        limits: SlotLimits,
+        limits: HttpLimits,
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._slots = ConnectionSlots(limits)
@@ -258,23 +266,6 @@ class HttpListener(ThreadingHTTPServer):
             logger.error("an HTTP request failed", exc_info=error)
 
 
-class HttpLimits(NamedTuple):
-    """Bounds of the server.
-
-    Attributes:
-        slots: Limits of the connections. The reserve is also for requests for a page of `reserved`:
-            others beyond the rest are answered with 503.
-        page_s: Timeout in s of a wait for a page that is being rendered for another client.
-        fresh_s: Maximum age in s of a cached page.
-    """
-
-    slots: SlotLimits = SlotLimits(
-        total=16, per_address=6, reserve=4, request_s=5.0, response_s=15.0
-    )
-    page_s: float = 5.0
-    fresh_s: float = 1.0
-
-
 class HttpServer:
     """Serve GET and HEAD of fixed pages, and POST of others, one request per connection.
 
@@ -294,23 +285,23 @@ class HttpServer:
     def __init__(
         self,
         pages: Mapping[str, Callable[[], PageResponse]],
-        limits: HttpLimits | None = None,
+        limits: HttpLimits = LIMITS,
         *,
         posts: Mapping[str, Callable[[PostRequest], PageResponse]] | None = None,
         accepted: Mapping[tuple[str, str], Callable[[], PageResponse]] | None = None,
         allowed_hosts: Collection[str] = (),
         reserved: Collection[str] = (),
     ) -> None:
-        self._limits = limits or HttpLimits()
+        self._limits = limits
         self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
         made = {**{(path, ""): make for path, make in pages.items()}, **(accepted or {})}
         self._pages = {
-            (path, kind): CachedPage(path, make, self._limits.page_s, self._limits.fresh_s)
+            (path, kind): CachedPage(path, make, limits.page_s, limits.fresh_s)
             for (path, kind), make in made.items()
         }
         self.posts = dict(posts or {})
         self._reserved = frozenset(reserved)
-        self._unreserved = Semaphore(self._limits.slots.total - self._limits.slots.reserve)
+        self._unreserved = Semaphore(limits.total - limits.reserve)
         self._lock = Lock()
         self._answers: Counter[tuple[str, int]] = Counter()
         self._listener: HttpListener | None = None
@@ -327,7 +318,7 @@ class HttpServer:
         Raises:
             OSError: The address cannot be bound.
         """
-        self._listener = HttpListener((host, port), partial(_Handler, self), self._limits.slots)
+        self._listener = HttpListener((host, port), partial(_Handler, self), self._limits)
         self.port = int(self._listener.server_address[1])
         self._thread = Thread(
             target=self._listener.serve_forever, args=(POLL_EVERY_S,), name="http", daemon=True

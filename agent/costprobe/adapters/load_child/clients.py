@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import urllib.parse
 from abc import ABC, abstractmethod
 from array import array
@@ -188,15 +189,13 @@ class OpenAiClient(ServerClient):
         base_path: Path of the URL, with or without the API's /v1.
 
     Raises:
-        ProbeConfigError: No such API, or the file of prompts cannot be used.
+        ProbeConfigError: The file of prompts cannot be used.
     """
 
     def __init__(self, request: dict[str, Any], base_path: str) -> None:
         self._api, self._model = request["api"], request["model"]
         self._prompts = Prompts(request)
         self._keeps_arrivals = bool(request.get("load"))
-        if self._api not in PATHS:
-            raise ProbeConfigError(f"no api {self._api!r}; known: {', '.join(sorted(PATHS))}")
         self._root = base_path.removesuffix("/v1")
         self._path = self._root + "/v1" + PATHS[self._api]
         self._seed = request["seed"]
@@ -451,12 +450,9 @@ def _check_tensors(answer: object) -> None:
 
 
 def _product(shape: list[Any]) -> int:
-    product = 1
-    for size in shape:
-        if type(size) is not int or size < 0:
-            raise Failure("bad_answer", "an output of the response has an invalid shape")
-        product *= size
-    return product
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise Failure("bad_answer", "an output of the response has an invalid shape")
+    return math.prod(shape)
 
 
 def _length(data: list[Any]) -> int:

@@ -144,9 +144,6 @@ def draw_length(spec: Mapping[str, Any], rng: Random) -> int:
             `high`, both included; "normal" with `mean` and `sd`; "lognormal" with `median`, and
             `sigma`, the standard deviation of the logarithm.
         rng: Source of randomness.
-
-    Raises:
-        ProbeConfigError: No such kind.
     """
     kind = spec["kind"]
     if kind == "fixed":
@@ -155,10 +152,8 @@ def draw_length(spec: Mapping[str, Any], rng: Random) -> int:
         value = float(rng.randint(int(spec["low"]), int(spec["high"])))
     elif kind == "normal":
         value = rng.gauss(spec["mean"], spec["sd"])
-    elif kind == "lognormal":
-        value = rng.lognormvariate(math.log(spec["median"]), spec["sigma"])
     else:
-        raise ProbeConfigError(f"no distribution {kind!r} of lengths")
+        value = rng.lognormvariate(math.log(spec["median"]), spec["sigma"])
     return int(min(max(round(value), 1), MAX_LENGTH_TOKENS))
 
 

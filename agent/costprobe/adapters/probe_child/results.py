@@ -26,6 +26,7 @@ MISTAKES: Final[Mapping[str, str]] = {
     "one_sample": "one sample",
     "batch_1": "batch 1 times the batch",
 }
+_STATISTICS: Final = frozenset({"p50", "p90", "p99", "mean", "cv"})
 MAX_NOTE_CHARS = 200
 # Tags of execution modes that a worker may add to its rows.
 WAYS = frozenset({"cold", "compile", "cuda_graph", "weights"})
@@ -366,8 +367,8 @@ def read_result(
     start_ns, end_ns = result.window_start_ns, result.window_end_ns
     if not result.steady_start_ns <= start_ns < end_ns <= result.steady_end_ns:
         raise ValueError("the edges of its window are out of order")
-    if not {"p50", "mean", "cv"} <= set(result.latency_ms):
-        raise ValueError("it lacks p50, mean or cv")
+    if not {"p50", "mean", "cv"} <= set(result.latency_ms) <= _STATISTICS:
+        raise ValueError("it lacks p50, mean or cv, or has other statistics")
     if is_served:
         return replace(result, tags={"concurrency": concurrency})
     counts = (result.window_tokens_in, result.window_tokens_out)

@@ -43,7 +43,7 @@ from costprobe.adapters.probe_child.results import (
     read_result,
     read_start,
 )
-from costprobe.core.clock import Clock, SystemClock, suspended_ns
+from costprobe.core.clock import Clock, SystemClock, stopped_s, suspended_ns
 from costprobe.core.outside import bounded_object
 from costprobe.core.records import NS_PER_S
 
@@ -232,8 +232,6 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return checked
 
 
-# A wait that ends later than it should by this, in s, followed a stop of this process.
-LATE_S: Final = 2.0
 # States of a stopped and of a traced process (proc(5)).
 STOPPED: Final = frozenset("Tt")
 
@@ -260,18 +258,16 @@ class Interruptions:
             longest_s: How long it should have lasted at most.
             pids: The processes of the probe.
         """
-        stopped_s = 0.0
-        if lasted_s > longest_s + LATE_S:
-            stopped_s = lasted_s - longest_s
-        elif any(self._is_stopped(pid) for pid in pids):
-            stopped_s = lasted_s
-        self._stopped_s += stopped_s
-        return stopped_s
+        late_s = stopped_s(lasted_s, longest_s)
+        if not late_s and any(self._is_stopped(pid) for pid in pids):
+            late_s = lasted_s
+        self._stopped_s += late_s
+        return late_s
 
     def total_s(self) -> float:
         """Return the length of all interruptions so far, in s."""
         asleep_s = (suspended_ns(self._clock) - self._suspended_ns) / NS_PER_S
-        return self._stopped_s + (asleep_s if asleep_s > LATE_S else 0.0)
+        return self._stopped_s + stopped_s(asleep_s, 0.0)
 
     def _is_stopped(self, pid: int) -> bool:
         with suppress(OSError, IndexError):

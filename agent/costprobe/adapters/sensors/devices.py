@@ -12,7 +12,6 @@ from typing import Any, Final
 from costprobe.adapters.sensors.messages import (
     Backoff,
     Message,
-    Quarantined,
     SensorSettings,
 )
 from costprobe.core.records import (
@@ -132,13 +131,13 @@ class DeviceRegistry:
         self.quarantine(name, wait_s, now_ns)
         return wait_s
 
-    def quarantined(self, now_ns: int) -> tuple[Quarantined, ...]:
-        """The devices that a new child must not access, and for how much longer."""
+    def quarantined_s(self, now_ns: int) -> dict[str, float]:
+        """The devices that a new child must not access, and for how much longer, in s."""
         with self._lock:
-            return tuple(
-                Quarantined(name, max(0.0, (retry_ns - now_ns) / NS_PER_S))
+            return {
+                name: max(0.0, (retry_ns - now_ns) / NS_PER_S)
                 for name, retry_ns in self._retry_ns.items()
-            )
+            }
 
     def status(self, now_ns: int) -> dict[str, dict[str, Any]]:
         """Each device's state for `costprobe status`."""

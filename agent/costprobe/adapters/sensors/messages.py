@@ -286,97 +286,82 @@ def worst_of(activities: Sequence[Activity]) -> Activity:
     )
 
 
-class ActivityLog:
-    """The last ten minutes of a device's conditions, at one sample a second.
+def activity_between(
+    samples: Sequence[Sample],
+    start_ns: int,
+    end_ns: int,
+    own_pids: Collection[int],
+    util_pct: Mapping[int, float] | None = None,
+    every_ns: int = NS_PER_S,
+) -> Activity:
+    """The conditions of a device in a window, from its samples.
+
+    Quick samples count for utilization alone. If a window has fewer than two full samples, those
+    that bracket it count as well: the last before it and the first after it, each at most one
+    and a half sample intervals away.
+    A share of throttled time is then that of the time between the bracketing samples, because
+    the counters were not read closer to the window; clock and memory are interpolated.
+
+    Other processes count if they kept the device busy for NEIGHBOUR_PCT of the time; if the
+    driver does not report that, if one has a context on the device, though it may have been
+    idle. Power and temperature limit the
+    same clock separately, so that their times are added, up to the whole time.
 
     Args:
+        samples: The last samples of the device, oldest first.
+        start_ns: CLOCK_MONOTONIC ns at which the window began.
+        end_ns: CLOCK_MONOTONIC ns at which it ended.
+        own_pids: Processes that may use the device: the probe's own.
+        util_pct: Share of the window in which each process used it, in percent; None if unknown.
         every_ns: Time between the samples in ns.
     """
+    beyond_ns = int(BRACKET_INTERVALS * every_ns)
+    full_samples = [sample for sample in samples if not sample.is_quick]
+    inside, near = _within(full_samples, start_ns, end_ns, beyond_ns)
+    _, all_near = _within(samples, start_ns, end_ns, beyond_ns)
+    loaded = _while_held(near, own_pids)
+    power = _series(near, "throttle_power_s")
+    thermal = _series(near, "throttle_thermal_s")
+    both = [
+        (sample.t_ns, sample.throttle_power_s + sample.throttle_thermal_s)
+        for sample in near
+        if sample.throttle_power_s is not None and sample.throttle_thermal_s is not None
+    ]
+    memory = [
+        (sample.t_ns, 100 * sample.mem_used_bytes / sample.mem_total_bytes)
+        for sample in loaded
+        if sample.mem_used_bytes is not None and sample.mem_total_bytes
+    ]
+    temps_c = [sample.temp_c for sample in loaded if sample.temp_c is not None]
+    errors = [s.ecc_uncorrected for s in near if s.ecc_uncorrected is not None]
+    return Activity(
+        contended=_contended(inside or near, own_pids, util_pct),
+        throttled_pct=_advance_pct(both),
+        throttled_power_pct=_advance_pct(power),
+        throttled_thermal_pct=_advance_pct(thermal),
+        sm_clock_mhz=_mean_over(_series(loaded, "sm_clock_mhz"), start_ns, end_ns),
+        mem_clock_mhz=_mean_over(_series(loaded, "mem_clock_mhz"), start_ns, end_ns),
+        power_limit_w=_mean_over(_series(near, "power_limit_w"), start_ns, end_ns),
+        temp_max_c=max(temps_c, default=None),
+        mem_used_pct=_mean_over(memory, start_ns, end_ns),
+        ecc_uncorrected=errors[-1] if errors else None,
+        util_pct=_mean_over(_series(all_near, "util_pct"), start_ns, end_ns),
+        is_open=_is_open(inside or near, own_pids),
+    )
 
-    def __init__(self, every_ns: int = NS_PER_S) -> None:
-        self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
-        self._beyond_ns = int(BRACKET_INTERVALS * every_ns)
 
-    def add(self, *samples: Sample) -> None:
-        """Add the next samples."""
-        self._samples.extend(samples)
-
-    @property
-    def seen_ns(self) -> int:
-        """CLOCK_MONOTONIC ns of the last sample; 0 before the first."""
-        return self._samples[-1].t_ns if self._samples else 0
-
-    def between(
-        self,
-        start_ns: int,
-        end_ns: int,
-        own_pids: Collection[int],
-        util_pct: Mapping[int, float] | None = None,
-    ) -> Activity:
-        """The conditions in a window, from its samples.
-
-        Quick samples count for utilization alone. If a window has fewer than two full samples, those
-        that bracket it count as well: the last before it and the first after it, each at most one
-        and a half sample intervals away.
-        A share of throttled time is then that of the time between the bracketing samples, because
-        the counters were not read closer to the window; clock and memory are interpolated.
-
-        Other processes count if they kept the device busy for NEIGHBOUR_PCT of the time; if the
-        driver does not report that, if one has a context on the device, though it may have been
-        idle. Power and temperature limit the
-        same clock separately, so that their times are added, up to the whole time.
-
-        Args:
-            start_ns: CLOCK_MONOTONIC ns at which the window began.
-            end_ns: CLOCK_MONOTONIC ns at which it ended.
-            own_pids: Processes that may use the device: the probe's own.
-            util_pct: Share of the window in which each process used it, in percent; None if unknown.
-        """
-        full_samples = [sample for sample in self._samples if not sample.is_quick]
-        inside, near = self._within(full_samples, start_ns, end_ns)
-        _, all_near = self._within(self._samples, start_ns, end_ns)
-        loaded = _while_held(near, own_pids)
-        power = _series(near, "throttle_power_s")
-        thermal = _series(near, "throttle_thermal_s")
-        both = [
-            (sample.t_ns, sample.throttle_power_s + sample.throttle_thermal_s)
-            for sample in near
-            if sample.throttle_power_s is not None and sample.throttle_thermal_s is not None
-        ]
-        memory = [
-            (sample.t_ns, 100 * sample.mem_used_bytes / sample.mem_total_bytes)
-            for sample in loaded
-            if sample.mem_used_bytes is not None and sample.mem_total_bytes
-        ]
-        temps_c = [sample.temp_c for sample in loaded if sample.temp_c is not None]
-        errors = [s.ecc_uncorrected for s in near if s.ecc_uncorrected is not None]
-        return Activity(
-            contended=_contended(inside or near, own_pids, util_pct),
-            throttled_pct=_advance_pct(both),
-            throttled_power_pct=_advance_pct(power),
-            throttled_thermal_pct=_advance_pct(thermal),
-            sm_clock_mhz=_mean_over(_series(loaded, "sm_clock_mhz"), start_ns, end_ns),
-            mem_clock_mhz=_mean_over(_series(loaded, "mem_clock_mhz"), start_ns, end_ns),
-            power_limit_w=_mean_over(_series(near, "power_limit_w"), start_ns, end_ns),
-            temp_max_c=max(temps_c, default=None),
-            mem_used_pct=_mean_over(memory, start_ns, end_ns),
-            ecc_uncorrected=errors[-1] if errors else None,
-            util_pct=_mean_over(_series(all_near, "util_pct"), start_ns, end_ns),
-            is_open=_is_open(inside or near, own_pids),
-        )
-
-    def _within(
-        self, samples: Iterable[Sample], start_ns: int, end_ns: int
-    ) -> tuple[list[Sample], list[Sample]]:
-        """The samples in a window; and for a short one the same with those that bracket it."""
-        since_ns, until_ns = start_ns - self._beyond_ns, end_ns + self._beyond_ns
-        near = [sample for sample in samples if since_ns <= sample.t_ns <= until_ns]
-        inside = [sample for sample in near if start_ns <= sample.t_ns <= end_ns]
-        if len(inside) >= ENOUGH:
-            return inside, inside
-        before = [sample for sample in near if sample.t_ns < start_ns][-1:]
-        after = [sample for sample in near if sample.t_ns > end_ns][:1]
-        return inside, [*before, *inside, *after]
+def _within(
+    samples: Iterable[Sample], start_ns: int, end_ns: int, beyond_ns: int
+) -> tuple[list[Sample], list[Sample]]:
+    """The samples in a window; and for a short one the same with those that bracket it."""
+    since_ns, until_ns = start_ns - beyond_ns, end_ns + beyond_ns
+    near = [sample for sample in samples if since_ns <= sample.t_ns <= until_ns]
+    inside = [sample for sample in near if start_ns <= sample.t_ns <= end_ns]
+    if len(inside) >= ENOUGH:
+        return inside, inside
+    before = [sample for sample in near if sample.t_ns < start_ns][-1:]
+    after = [sample for sample in near if sample.t_ns > end_ns][:1]
+    return inside, [*before, *inside, *after]
 
 
 def _is_open(samples: Sequence[Sample], own_pids: Collection[int]) -> bool | None:
@@ -587,19 +572,6 @@ class SensorSettings:
     selftest_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A device that a new child must not access for a while.
-
-    Attributes:
-        device: Name of the device.
-        retry_after_s: How long, in s.
-    """
-
-    device: str
-    retry_after_s: float
-
-
 def encode(message: Message) -> bytes:
     """Encode one line."""
     return _ENCODER.encode(message).encode() + b"\n"
@@ -627,20 +599,21 @@ def parse_command(line: bytes) -> Message:
     return command
 
 
-def settings_message(settings: SensorSettings, quarantined: Iterable[Quarantined]) -> Message:
-    """The daemon's first line."""
-    return {**asdict(settings), "quarantined": [asdict(entry) for entry in quarantined]}
+def settings_message(settings: SensorSettings, quarantined_s: Mapping[str, float]) -> Message:
+    """The daemon's first line.
+
+    Args:
+        settings: What to read, and how often.
+        quarantined_s: The devices that the child must not access, and for how long, in s.
+    """
+    return {**asdict(settings), "quarantined_s": dict(quarantined_s)}
 
 
-def parse_settings(message: Message) -> tuple[SensorSettings, tuple[Quarantined, ...]]:
+def parse_settings(message: Message) -> tuple[SensorSettings, dict[str, float]]:
     """Parse the first line; unknown keys are ignored."""
     names = {field.name for field in fields(SensorSettings)}
     settings = SensorSettings(**{key: message[key] for key in message.keys() & names})
-    quarantined = tuple(
-        Quarantined(str(entry["device"]), float(entry["retry_after_s"]))
-        for entry in message.get("quarantined", ())
-    )
-    return settings, quarantined
+    return settings, dict(message.get("quarantined_s", {}))
 
 
 def fault_message(device: str | None, fault: SensorFault, **more: float) -> Message:

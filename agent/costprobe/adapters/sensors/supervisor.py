@@ -37,7 +37,7 @@ from costprobe.adapters.sensors.messages import (
     parse_reading,
     settings_message,
 )
-from costprobe.core.clock import Clock
+from costprobe.core.clock import Clock, stopped_s
 from costprobe.core.records import NS_PER_S, Device, Event, Reading
 
 log = logging.getLogger(__name__)
@@ -311,9 +311,8 @@ class ChildProcess:
 # A child without a message for its deadline plus this margin, in s, is killed; it sends a heartbeat
 # every 10 s.
 HEARTBEAT_MARGIN_S: Final = 12.0
-# A wait is at most this long, in s, so that one that ends later by LATE_S is noticed.
+# A wait is at most this long, in s, so that a stop of this process is noticed.
 WAIT_MAX_S: Final = 5.0
-LATE_S: Final = 2.0
 
 
 def describe_end(status: int | None) -> str:
@@ -505,8 +504,8 @@ class SensorSupervisor:
         except OSError as error:
             return f"cannot be started: {error}", ""
         self._starts += 1
-        quarantined = self._handler.registry.quarantined(self._clock.monotonic_ns())
-        process.send(settings_message(self._settings, quarantined))
+        quarantined_s = self._handler.registry.quarantined_s(self._clock.monotonic_ns())
+        process.send(settings_message(self._settings, quarantined_s))
         self._is_known, self._process = False, process
         how = ""
         try:
@@ -573,7 +572,7 @@ class SensorSupervisor:
         began_ns = self._clock.monotonic_ns()
         wait_s = min(WAIT_MAX_S, max(0.0, (self._deadline_ns - began_ns) / NS_PER_S))
         events = selector.select(wait_s)
-        if self._clock.monotonic_ns() - began_ns > (wait_s + LATE_S) * NS_PER_S:
+        if stopped_s((self._clock.monotonic_ns() - began_ns) / NS_PER_S, wait_s):
             self._deadline_ns = max(self._deadline_ns, self._after_ns(self._patience_s))
         return [key.fd for key, _ in events or selector.select(0)]
 

@@ -46,7 +46,7 @@ from costprobe.core.line_protocol import (
     written_tags,
 )
 from costprobe.core.outside import bounded_json
-from costprobe.core.periods import HOUR_NS
+from costprobe.core.periods import DAY_NS, HOUR_NS
 from costprobe.core.records import NS_PER_S, Point, natural
 from costprobe.core.schema import StoredSample
 
@@ -180,6 +180,8 @@ _NEWEST_SQL: Final = """SELECT max(time_ns) FROM (
     UNION ALL SELECT max(time_ns) FROM hours WHERE series_id = ?)"""
 _COUNT_SQL: Final = f"SELECT count(*) FROM (SELECT 1 FROM points WHERE {_WITHIN} LIMIT :limit)"  # noqa: S608 - literals
 _ENDS_SQL: Final = f"SELECT min(time_ns), max(time_ns) FROM hours WHERE {_WITHIN}"  # noqa: S608 - as above
+# A report reads rows as measured of a month: those of three take longer than it may.
+COLUMNS_RAW_NS: Final = 30 * DAY_NS
 # More hours of a series are too many to show.
 HOURS_MAX: Final = 500
 _LOADS_SQL: Final = f"""SELECT time_ns, load FROM hours WHERE {_WITHIN}
@@ -314,6 +316,12 @@ class StoreReader:
             found = connection.execute(f"{sql} LIMIT :limit", _parameters(series, span, limit))
             return list(map(FoundRow._make, found))
 
+    def _filled(self, series: StoredSeries, span: Span) -> Span:
+        """Return a span until the newest row of a series."""
+        since_ns, until_ns = _within_limits(*span)
+        ((newest_ns,),) = self._fetch(_NEWEST_SQL, series.id, series.id)
+        return since_ns, until_ns if newest_ns is None else min(until_ns, newest_ns + 1)
+
     def _finest(
         self, series: StoredSeries, span: Span, chunk_rows: int = _CHUNK_ROWS
     ) -> Iterator[list[FoundRow]]:
@@ -323,10 +331,7 @@ class StoreReader:
         nor repeats a row. Rows newer than the newest at the start are skipped: an hour that grows
         while it is read would be incomplete.
         """
-        since_ns, until_ns = _within_limits(*span)
-        ((newest_ns,),) = self._fetch(_NEWEST_SQL, series.id, series.id)
-        if newest_ns is not None:
-            until_ns = min(until_ns, newest_ns + 1)
+        since_ns, until_ns = self._filled(series, span)
         while since_ns < until_ns:
             rows = self._between(series, (since_ns, until_ns), chunk_rows)
             next_ns = until_ns
@@ -415,6 +420,8 @@ class StoreReader:
     ) -> list[RowColumns]:
         """Return some fields of the rows of a measurement as columns, of each series hour rows apart.
 
+        Rows as measured are those of the last COLUMNS_RAW_NS of each; before, hours are read.
+
         Args:
             measurement: Name of the series family.
             since_ns: UTC ns.
@@ -426,7 +433,10 @@ class StoreReader:
         read = fields_reader(fields)
         for series in self.series(measurement, tags):
             parts: dict[int, RowColumns] = {}
-            for chunk in self._finest(series, (since_ns, until_ns)):
+            first_ns, end_ns = self._filled(series, (since_ns, until_ns))
+            middle_ns = max(first_ns, hour_of(end_ns - COLUMNS_RAW_NS))
+            older = self._hourly(series, (first_ns, middle_ns)) if first_ns < middle_ns else []
+            for chunk in chain([older], self._finest(series, (middle_ns, end_ns))):
                 for is_hour, group in groupby(chunk, attrgetter("is_hour")):
                     new = RowColumns(series.tags, period_s=is_hour * _HOUR_S)
                     part = parts.setdefault(is_hour, new)

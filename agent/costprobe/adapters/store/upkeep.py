@@ -62,7 +62,7 @@ class Compacted:
 def compact(path: Path, since: KeepSince, clock: Clock) -> Compacted:
     """Aggregate, delete and release all that is due, in steps that may be killed at any time.
 
-    Requires exclusive access: a daemon caches series ids and would write to a deleted series.
+    Requires exclusive access.
 
     Args:
         path: The store.
@@ -135,7 +135,7 @@ def examine(path: Path) -> Health:
         recorded(connection, path)
         problems = _problems(connection, "integrity_check") or _damaged_texts(connection)
         if problems:
-            return Health(problems, "", _size_bytes(path), 0, 0, 0, None, None)
+            return Health(problems, "", size_bytes(path), 0, 0, 0, None, None)
         (schema,) = connection.execute(
             "SELECT name FROM migrations ORDER BY position DESC LIMIT 1"
         ).fetchone() or ("",)
@@ -154,7 +154,7 @@ def examine(path: Path) -> Health:
         return Health(
             (),
             schema,
-            _size_bytes(path),
+            size_bytes(path),
             points[0],
             rolled,
             int(series),
@@ -332,11 +332,6 @@ def _is_utf8(text: bytes | None) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _size_bytes(path: Path) -> int:
-    files = (Path(f"{path}{suffix}") for suffix in ("", "-wal"))
-    return sum(file.stat().st_size for file in files if file.exists())
 
 
 # How long rows are kept: as measured, those of less frequent measurements, and hour rows.

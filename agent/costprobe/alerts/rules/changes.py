@@ -27,7 +27,7 @@ from costprobe.alerts.rules.rule import (
 from costprobe.core.columns import number
 from costprobe.core.config.fields import Duration, Share, key
 from costprobe.core.incident import Fault, Symptom
-from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.records import NS_PER_S, Point, Severity
 from costprobe.core.schema import LOAD_CURVE
 from costprobe.core.units import format_duration
 from costprobe.drift.findings import (
@@ -62,26 +62,28 @@ class AnomalyRuleConfig(RuleConfig):
 class AnomalyRule(Rule):
     """The state of a rule of kind `anomaly`."""
 
+    measurement = "event"
+
     def __init__(self, config: AnomalyRuleConfig) -> None:
         self._config = config
         self._outliers: dict[str, dict[str, Any]] = {}
 
-    def observe_event(self, event: Event) -> None:
+    def observe(self, row: Point) -> None:
         """Add an anomaly."""
-        tags = {**event.subject, "device": event.device}
-        if event.kind != "anomaly" or event.metric not in self._config.metrics:
+        metric = row.tags.get("metric", "")
+        if row.tags.get("kind") != "anomaly" or metric not in self._config.metrics:
             return
-        labels = labels_of(tags)
-        series = f"{event.metric}{where(labels)}"
+        labels = labels_of(row.tags)
+        series = f"{metric}{where(labels)}"
         outliers = self._outliers.pop(series, {"times_at_ns": []})
         # After a restart an event may be delivered again.
-        times_ns = [at_ns for at_ns in outliers["times_at_ns"] if at_ns != event.time_ns]
+        times_ns = [at_ns for at_ns in outliers["times_at_ns"] if at_ns != row.time_ns]
         self._outliers[series] = {
             "labels": dict(labels),
-            "times_at_ns": [*times_ns, event.time_ns][-MAX_TIMES:],
-            "text": f"{event.title} ({event.detail})",
-            "cause": event.cause,
-            "change_pct": event.change_pct,
+            "times_at_ns": [*times_ns, row.time_ns][-MAX_TIMES:],
+            "text": f"{_text(row, 'title')} ({_text(row, 'detail')})",
+            "cause": _text(row, "cause"),
+            "change_pct": number(row, "change_pct"),
         }
         while len(self._outliers) > MAX_SERIES:
             del self._outliers[next(iter(self._outliers))]
@@ -161,22 +163,24 @@ class DriftRuleConfig(RuleConfig):
 class DriftRule(Rule):
     """The state of a rule of kind `drift`."""
 
+    measurement = "event"
+
     def __init__(self, config: DriftRuleConfig) -> None:
         self._config = config
         # Shifts by series; one that ended is kept for RECUR_NS.
         self._shifts: dict[str, dict[str, Any]] = {}
 
-    def observe_event(self, event: Event) -> None:
+    def observe(self, row: Point) -> None:
         """Add a drift: a new shift, a further shift, or a reversal."""
-        config = self._config
-        tags = {**event.subject, "device": event.device}
+        config, metric = self._config, row.tags.get("metric", "")
         # What runs beside a neighbour cost more is a change of the cost.
-        metric = "cost" if event.metric == CONTENTION else event.metric
-        if event.kind != "drift" or metric not in config.metrics:
+        monitored = "cost" if metric == CONTENTION else metric
+        if row.tags.get("kind") != "drift" or monitored not in config.metrics:
             return
-        labels = labels_of(tags)
-        series = f"{event.metric}{where(labels)}"
-        level_pct = event.level_pct if event.level_pct is not None else event.change_pct or 0.0
+        labels = labels_of(row.tags)
+        series = f"{metric}{where(labels)}"
+        level_pct = number(row, "level_pct")
+        level_pct = number(row, "change_pct") or 0.0 if level_pct is None else level_pct
         min_pct = config.at_least * 100
         known = self._shifts.get(series, {})
         known = known.get("next", known)
@@ -185,15 +189,15 @@ class DriftRule(Rule):
             config.direction == "both" or (config.direction == "up") == (level_pct > 0)
         )
         if before and _is_back(before, level_pct, min_pct):
-            _end(before, event, level_pct if abs(level_pct) >= min_pct else 0.0)
+            _end(before, row, level_pct if abs(level_pct) >= min_pct else 0.0)
             is_begun &= level_pct * before["level_pct"] < 0
             before = {}
         elif before:
             is_begun = True
-        if not is_begun or _is_overshoot(known, event, level_pct):
+        if not is_begun or _is_overshoot(known, row, level_pct):
             return
         ends_ns = known.get("ended_at_ns", [])
-        shift = self._shift(event, dict(labels), level_pct, ends_ns, before)
+        shift = self._shift(row, series, level_pct, ends_ns, before)
         if known.get("is_over") and not known.get("is_reported"):
             known["next"] = shift
             return
@@ -203,33 +207,30 @@ class DriftRule(Rule):
 
     def _shift(
         self,
-        event: Event,
-        labels: dict[str, str],
+        row: Point,
+        series: str,
         level_pct: float,
         ends_ns: Sequence[int],
         known: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Return the shift of an event; `known` is the same shift until then, empty for a new one."""
-        since_ns = event.since_ns if event.since_ns is not None else event.time_ns
-        ends_ns = [end_ns for end_ns in ends_ns if event.time_ns - end_ns < RECUR_NS]
-        what, is_named, _ = event.title.partition(" is ")
+        ends_ns = [end_ns for end_ns in ends_ns if row.time_ns - end_ns < RECUR_NS]
+        title, detail = _text(row, "title"), _text(row, "detail")
+        what, is_named, _ = title.partition(" is ")
         return {
-            "labels": labels,
-            "what": known.get(
-                "what", what if is_named else f"{event.metric}{where(labels_of(labels))}"
-            ),
+            "labels": dict(labels_of(row.tags)),
+            "what": known.get("what", what if is_named else series),
             "level_pct": level_pct,
             "first_pct": known.get("first_pct", known.get("level_pct", level_pct)),
             "peak_pct": max(level_pct, _peak_pct(known), key=abs),
-            "since_at_ns": known.get("since_at_ns", since_ns),
-            "reported_at_ns": event.time_ns,
-            "text": event.title,
+            "since_at_ns": known.get("since_at_ns", _since_ns(row)),
+            "reported_at_ns": row.time_ns,
+            "text": title,
             # A further shift is reported with the cause of the first.
-            "detail": event.detail or (f"At first: {known['began']}" if known else ""),
-            "began": known.get("began", event.text),
-            # An improvement is reported with severity info.
-            "severity": "info" if event.severity == "info" else self._config.severity,
-            "cause": event.cause or known.get("cause", ""),
+            "detail": detail or (f"At first: {known['began']}" if known else ""),
+            "began": known.get("began", f"{title}; {detail}" if detail else title),
+            "severity": _severity(row, self._config),
+            "cause": _text(row, "cause") or known.get("cause", ""),
             "ended_at_ns": ends_ns,
             "is_intermittent": len(ends_ns) >= RECURRENT_ENDS,
             "quiet_at_ns": None,
@@ -309,22 +310,21 @@ def _is_back(shift: Mapping[str, Any], level_pct: float, min_pct: float) -> bool
     return abs(level_pct) < least_pct or level_pct * peak_pct < 0
 
 
-def _is_overshoot(over: Mapping[str, Any], event: Event, level_pct: float) -> bool:
+def _is_overshoot(over: Mapping[str, Any], row: Point, level_pct: float) -> bool:
     """Return whether an improvement is only the inexact level after the return of a shift that is over."""
     return bool(
         over.get("is_over")
-        and event.severity == "info"
-        and (event.since_ns or event.time_ns) <= over["reported_at_ns"]
+        and _text(row, "severity") == "info"
+        and _since_ns(row) <= over["reported_at_ns"]
         and abs(level_pct) < max(OVERSHOOT_PCT, OVERSHOOT_SHARE * abs(_peak_pct(over)))
     )
 
 
-def _end(shift: dict[str, Any], event: Event, left_pct: float) -> None:
+def _end(shift: dict[str, Any], row: Point, left_pct: float) -> None:
     """Record the end of a shift; an intermittent one is quiet for now."""
-    began_ns = event.time_ns if event.since_ns is None else event.since_ns
-    shift["ended_at_ns"] = [*shift.get("ended_at_ns", []), event.time_ns][-MAX_ENDS:]
+    shift["ended_at_ns"] = [*shift.get("ended_at_ns", []), row.time_ns][-MAX_ENDS:]
     shift["is_over"] = not shift.get("is_intermittent")
-    shift["quiet_at_ns"], shift["reported_at_ns"] = began_ns, event.time_ns
+    shift["quiet_at_ns"], shift["reported_at_ns"] = _since_ns(row), row.time_ns
     shift["left_pct"] = left_pct
     shift["ending"] = "It has reverted."
 
@@ -371,18 +371,16 @@ class LoadCurveRule(Rule):
             self._shifts.pop(labels, None)
             return
         before = self._shifts.get(labels)
-        since_ns = int(number(row, "since_ns") or row.time_ns)
-        is_improvement = row.fields.get("severity") == "info"
         self._shifts.put(
             labels,
             {
                 "level_pct": level_pct,
-                "since_at_ns": since_ns if before is None else before["since_at_ns"],
+                "since_at_ns": _since_ns(row) if before is None else before["since_at_ns"],
                 "reported_at_ns": row.time_ns,
-                "text": str(row.fields.get("title", "")),
-                "detail": str(row.fields.get("detail", "")),
-                "cause": str(row.fields.get("cause", "")),
-                "severity": "info" if is_improvement else self._config.severity,
+                "text": _text(row, "title"),
+                "detail": _text(row, "detail"),
+                "cause": _text(row, "cause"),
+                "severity": _severity(row, self._config),
             },
         )
 
@@ -434,3 +432,19 @@ def _symptom(
         severity=shift["severity"],
         labels=labels,
     )
+
+
+def _text(row: Point, field: str) -> str:
+    """Return a text of an event; empty without one."""
+    return str(row.fields.get(field, ""))
+
+
+def _since_ns(row: Point) -> int:
+    """Return the start of a change, UTC in ns."""
+    since_ns = row.fields.get("since_ns")
+    return since_ns if isinstance(since_ns, int) else row.time_ns
+
+
+def _severity(row: Point, config: RuleConfig) -> Severity:
+    """Return the severity of a change: that of the rule, and info for an improvement."""
+    return "info" if _text(row, "severity") == "info" else config.severity

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field
 from costprobe.core.config.fields import Label, Match, Name, Pause, Section, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.outside import nearest
-from costprobe.core.records import NS_PER_S, Event, Point, Severity
+from costprobe.core.records import NS_PER_S, Point, Severity
 from costprobe.core.schema import SCHEMA
 
 
@@ -107,7 +107,7 @@ class RuleConfig(Section):
 
 
 class Rule(ABC):
-    """The state of one alert rule: a pure function of the rows, events and faults passed to it.
+    """The state of one alert rule: a pure function of the rows and faults passed to it.
 
     A kind of rule is a subclass with `evaluate`, a RuleConfig section in the same file, and a line
     in `costprobe.alerts.rules.kinds.RULES`. All other methods are optional. A rule
@@ -131,9 +131,6 @@ class Rule(ABC):
 
     def observe(self, row: Point) -> None:  # noqa: B027 - optional
         """Add a row of `measurement`; rows of one series arrive in order of time."""
-
-    def observe_event(self, event: Event) -> None:  # noqa: B027 - optional
-        """Add a drift or an anomaly."""
 
     def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
         """Return a symptom that is over, as a resolved incident reports it: what it was, and when.

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from statistics import median
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -38,6 +37,8 @@ from costprobe.drift.actions import action_of
 # Fewest intervals from which the usual interval of a series is known.
 MIN_INTERVALS = 2
 INTERVALS = 11
+# A series that is silent for longer is dropped.
+FORGET_NS = 7 * 86_400 * NS_PER_S
 MINUTE_S = 60
 
 
@@ -55,9 +56,8 @@ class AbsenceRuleConfig(RuleConfig):
         description="Number of a series' usual intervals that may pass without a row.",
     )
     at_least_s: Duration = key("at_least", 60.0, description="Shortest gap that counts.")
-    forget_after_s: Duration = key(
-        "forget_after", 7 * 86400.0, description="When a silent series is dropped."
-    )
+
+    removed: ClassVar = {"forget_after": "a series that is silent for a week is dropped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,10 @@ class AbsenceRule(Rule):
         config = self._config
         if self._is_resumed:
             self._is_resumed, self._resumed_ns = False, time_ns
-        forget_ns = int(config.forget_after_s * NS_PER_S)
         symptoms = []
         for labels, last_row in list(self._last_rows.items()):
             last_ns = last_row.last_at_ns
-            if time_ns - last_ns > forget_ns:
+            if time_ns - last_ns > FORGET_NS:
                 del self._last_rows[labels]
             elif len(last_row.intervals_ns) >= MIN_INTERVALS:
                 usual_ns = median(last_row.intervals_ns)
@@ -126,17 +125,11 @@ class AbsenceRule(Rule):
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last row and the intervals of each series."""
-        return self._last_rows.document(
-            lambda last_row: {
-                "last_at_ns": last_row.last_at_ns,
-                "intervals_ns": list(last_row.intervals_ns),
-                "is_silent": last_row.is_silent,
-            }
-        )
+        return self._last_rows.document(asdict)
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state; gaps are measured from the next evaluation on."""
-        self._last_rows.restore(document, partial(_LastRow, is_resumed=True))
+        self._last_rows.restore(document, lambda **row: _LastRow(**{**row, "is_resumed": True}))
         self._is_resumed = True
 
     def _symptom(self, labels: Labels, last_ns: int, usual_ns: float, time_ns: int) -> Symptom:

@@ -27,9 +27,7 @@ from costprobe.pricing.electricity import (
     CarbonBook,
     ElectricityConfig,
     Intensity,
-    metered_per_kwh,
-    tariff_in_force,
-    tariff_per_kwh,
+    tariff_at,
 )
 from costprobe.pricing.prices import catalogue_folder
 from costprobe.probing.rows import optional_text
@@ -438,10 +436,10 @@ def _priced(
         "electricity_included": rate.electricity_included,
     }
     if electricity is not None and not rate.electricity_included:
-        tariff = tariff_per_kwh(electricity, time_ns)
-        entry["tariff_per_kwh"] = str(tariff)
-        entry["pue"] = str(tariff_in_force(electricity, time_ns).pue)
-        entry["electricity_per_kwh"] = str(metered_per_kwh(electricity, time_ns))
+        tariff = tariff_at(electricity, time_ns)
+        entry["tariff_per_kwh"] = str(tariff.per_kwh)
+        entry["pue"] = str(tariff.pue)
+        entry["electricity_per_kwh"] = str(tariff.metered_per_kwh)
     return entry
 
 

@@ -532,9 +532,6 @@ def _chosen(
     name = name or BUILT_IN_MODELS[0]
     if name in configured:
         return configured[name]
-    if name in BUILT_IN_MODELS:
-        own_name = name.replace(":", "-").replace("/", "-")
-        return _validated({"name": own_name, "kind": name})
     try:
         section = section_of(name, body)
     except ValueError as error:

@@ -16,9 +16,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from costprobe.adapters.http.server import ConnectionSlots, SlotLimits
+from costprobe.adapters.http.server import ConnectionSlots, HttpLimits
 
-LIMITS: Final = SlotLimits(
+LIMITS: Final = HttpLimits(
     total=128,
     per_address=32,
     reserve=16,
@@ -173,7 +173,7 @@ def serve(
     app: ASGIApp,
     listening: socket.socket,
     on_server: Callable[[DashboardServer], None] = lambda _: None,
-    limits: SlotLimits = LIMITS,
+    limits: HttpLimits = LIMITS,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until `should_exit` of the server is set.
 

@@ -22,7 +22,7 @@ from costprobe.core.schema import PAID_FIELDS, SERVICE_FIELDS
 from costprobe.core.units import HOUR_S
 from costprobe.pricing.book import PriceBook, Terms
 from costprobe.pricing.catalogue_files import hosted_models
-from costprobe.pricing.electricity import ElectricityConfig, tariff_per_kwh
+from costprobe.pricing.electricity import ElectricityConfig, tariff_at
 from costprobe.savings.evidence import History
 from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
 from costprobe.savings.savings import savings
@@ -351,7 +351,7 @@ def _prices(
             continue
         rate, per_kwh = terms.rate, None
         if electricity is not None and not rate.electricity_included:
-            per_kwh = tariff_per_kwh(electricity, time_ns) * electricity.pue
+            per_kwh = tariff_at(electricity, time_ns).metered_per_kwh
         prices.append(
             Price(
                 device=name,

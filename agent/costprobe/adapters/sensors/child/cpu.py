@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from costprobe_probes.processor import processor_name
 
@@ -31,8 +31,7 @@ from costprobe.core.records import HOST_DEVICE, NS_PER_S, Device
 POWERCAP: Final = "sys/class/powercap"
 
 
-@dataclass(frozen=True, slots=True)
-class Zone:
+class Zone(NamedTuple):
     """One package's counter.
 
     Attributes:
@@ -44,21 +43,6 @@ class Zone:
     name: str
     path: Path
     max_energy_range_uj: int
-
-
-@dataclass(frozen=True, slots=True)
-class RaplMissing:
-    """RAPL cannot be read here.
-
-    Attributes:
-        path: The file or folder.
-        code: Name of the error: ENOENT (the machine has none), EACCES, or another.
-        fix: What an operator can do.
-    """
-
-    path: str
-    code: str
-    fix: str
 
 
 NO_RAPL: Final = (
@@ -107,8 +91,8 @@ def is_dram(directory: str, name: str) -> bool:
 
 def find_zones(
     root: Path, wanted: Callable[[str, str], bool] = is_package
-) -> tuple[Zone, ...] | RaplMissing:
-    """Find the packages of this host, or its memory zones, in order of their names.
+) -> tuple[Zone, ...] | SensorFault:
+    """Find the packages of this host, or its memory zones, in order of their names; or why none can be read.
 
     Args:
         root: Root of the file system.
@@ -116,7 +100,7 @@ def find_zones(
     """
     base = root / POWERCAP
     zones: list[Zone] = []
-    denied: RaplMissing | None = None
+    denied: SensorFault | None = None
     for directory in sorted(base.glob("intel-rapl:*")):
         counter = directory / "energy_uj"
         try:
@@ -126,18 +110,23 @@ def find_zones(
             range_uj = int((directory / "max_energy_range_uj").read_text())
             int(counter.read_text())
         except PermissionError:
-            denied = RaplMissing(str(counter), "EACCES", NO_ACCESS)
+            denied = _missing(str(counter), "EACCES", NO_ACCESS)
         except OSError as error:
             code = errno.errorcode.get(error.errno or errno.EIO, "EIO")
-            denied = RaplMissing(str(counter), code, f"it cannot be read: {error.strerror}")
+            denied = _missing(str(counter), code, f"it cannot be read: {error.strerror}")
         except ValueError:
-            denied = RaplMissing(str(counter), "EINVAL", "it does not hold a number")
+            denied = _missing(str(counter), "EINVAL", "it does not hold a number")
         else:
             zones.append(Zone(name, counter, range_uj))
     # A sum without one of the packages would be wrong.
     if denied is not None:
         return denied
-    return tuple(zones) or RaplMissing(str(base), "ENOENT", NO_RAPL)
+    return tuple(zones) or _missing(str(base), "ENOENT", NO_RAPL)
+
+
+def _missing(path: str, code: str, fix: str) -> SensorFault:
+    """The fault of a host whose RAPL cannot be read; ENOENT: the machine has none."""
+    return SensorFault(path, code, Reaction.MODELLED, fix)
 
 
 class RaplCounter:
@@ -403,16 +392,15 @@ class CpuSensor(Sensor):
         dram = find_zones(self._root, is_dram)
         self._dram = RaplCounter(dram) if isinstance(dram, tuple) else None
 
-    def _open_model(self, missing: RaplMissing) -> None:
+    def _open_model(self, missing: SensorFault) -> None:
         """Model the energy from now on, and report why."""
         idle_w = IDLE_W_PER_CPU * self._cpus if self._idle_w is None else self._idle_w
         max_w = MAX_W_PER_CPU * self._cpus if self._max_w is None else self._max_w
         self._rapl = None
         self._model = ModelledCounter(idle_w, max(idle_w, max_w))
         self.bounds.max_w = max(UNKNOWN_MAX_W, idle_w, max_w)
-        detail = f"{missing.fix}; energy is modelled as {idle_w:.1f} W idle to {max_w:.1f} W busy"
-        fault = SensorFault(missing.path, missing.code, Reaction.MODELLED, detail)
-        self._report(self.name, fault)
+        fix = f"{missing.detail}; energy is modelled as {idle_w:.1f} W idle to {max_w:.1f} W busy"
+        self._report(self.name, _missing(missing.call, missing.code, fix))
 
     def sample(self, *, quick: bool = False) -> Sample:  # noqa: ARG002 - four files are read quickly
         """Read utilization, memory and temperature, and power from the energy counter's advance.
@@ -438,14 +426,14 @@ class CpuSensor(Sensor):
         """
         t_ns = self._clock.monotonic_ns()
         if self._rapl is not None and self.bounds.counter_is_still:
-            self._open_model(RaplMissing("energy_uj", "STANDS_STILL", RAPL_IS_STILL))
+            self._open_model(_missing("energy_uj", "STANDS_STILL", RAPL_IS_STILL))
         if self._rapl is not None:
             self.call = "energy_uj"
             try:
                 return EnergyReading(t_ns, self._rapl.read_j(t_ns), "rapl")
             except (OSError, ValueError) as error:
                 zones = find_zones(self._root)
-                unread = RaplMissing("energy_uj", "EIO", str(error))
+                unread = _missing("energy_uj", "EIO", str(error))
                 self._open_model(unread if isinstance(zones, tuple) else zones)
         if self._model is None:
             return None

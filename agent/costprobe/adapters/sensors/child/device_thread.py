@@ -28,7 +28,6 @@ from costprobe.adapters.sensors.messages import (
     Emit,
     EnergyReading,
     Message,
-    Quarantined,
     Reaction,
     Sample,
     SensorFault,
@@ -66,16 +65,12 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _advance(before: float | None, after: float | None) -> float | None:
-    """The advance of a running total; None where it is absent or decreased."""
-    return None if before is None or after is None or after < before else after - before
-
-
 def _counted(total: str, base: Sample | None, last: Sample | None) -> float | None:
-    """The advance of a running total in an interval, if it was read at both ends."""
+    """The advance of a running total in an interval, if it was read at both ends and did not decrease."""
     if base is None or last is None or last is base:
         return None
-    return _advance(getattr(base, total), getattr(last, total))
+    before, after = getattr(base, total), getattr(last, total)
+    return None if before is None or after is None or after < before else after - before
 
 
 def _time_counted(total: str, base: Sample | None, last: Sample | None) -> float | None:
@@ -591,7 +586,7 @@ class WorkerPool:
 
     Args:
         settings: What the daemon asks for.
-        quarantined: Devices not to access at first.
+        quarantined_s: Devices not to access at first, and for how long, in s.
         clock: The host's clocks.
         emit: Takes the messages of the workers.
 
@@ -602,14 +597,14 @@ class WorkerPool:
     def __init__(
         self,
         settings: SensorSettings,
-        quarantined: Sequence[Quarantined],
+        quarantined_s: Mapping[str, float],
         clock: Clock,
         emit: Emit,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._emit = emit
-        self._retry_after_s = {entry.device: entry.retry_after_s for entry in quarantined}
+        self._retry_after_s = dict(quarantined_s)
         # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
         rows_ns = int(settings.aggregate_s * NS_PER_S)
         self._grid_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns

@@ -19,18 +19,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, BinaryIO, Final, NoReturn
 
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker, WorkerPool
 from costprobe.adapters.sensors.child.kinds import SENSORS
 from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor, SensorContext, SensorTable
 from costprobe.adapters.sensors.messages import (
+    LINE_BYTES_MAX,
     Backoff,
     Emit,
-    LineSplitter,
     Message,
-    Quarantined,
     Reaction,
     SensorFault,
     SensorSettings,
@@ -40,7 +39,7 @@ from costprobe.adapters.sensors.messages import (
     parse_command,
     parse_settings,
 )
-from costprobe.core.clock import Clock, SystemClock
+from costprobe.core.clock import Clock, SystemClock, stopped_s
 from costprobe.core.records import NS_PER_S
 
 # First wait after a failure in s; it doubles up to `quarantine_first_s`.
@@ -154,11 +153,6 @@ class DriverSearch:
             self._emit({"type": "restart", "device": None})
 
 
-# A check that is later than expected by this, in s, follows a stop of the process (SIGSTOP, a frozen
-# control group): the calls were stopped, too.
-LATE_S: Final = 2.0
-
-
 class HangWatch:
     """The watchdog of the driver calls.
 
@@ -169,7 +163,7 @@ class HangWatch:
 
     def __init__(self, clock: Clock, every_s: float) -> None:
         self._clock = clock
-        self._late_ns = int((every_s + LATE_S) * NS_PER_S)
+        self._every_s = every_s
         self._checked_ns = clock.monotonic_ns()
         # The last stop: its end in CLOCK_MONOTONIC ns, and its length in ns.
         self._stop_end_ns = 0
@@ -178,9 +172,10 @@ class HangWatch:
     def hung(self, workers: Iterable[DeviceWorker]) -> list[tuple[str, SensorFault]]:
         """Return the devices whose calls hang, the longest first, each with its fault."""
         now_ns = self._clock.monotonic_ns()
-        if now_ns - self._checked_ns > self._late_ns:
-            self._stop_end_ns, self._stop_ns = now_ns, now_ns - self._checked_ns
-        self._checked_ns = now_ns
+        lasted_ns, self._checked_ns = now_ns - self._checked_ns, now_ns
+        if stopped_s(lasted_ns / NS_PER_S, self._every_s):
+            # The calls were stopped, too.
+            self._stop_end_ns, self._stop_ns = now_ns, lasted_ns
         visits = [(worker.visit, worker.sensor) for worker in workers]
         hung = sorted(
             (visit.began_ns, sensor.name, sensor.call)
@@ -270,9 +265,9 @@ class SensorChild:
     Args:
         sensors: The table of sensors.
         settings: Settings from the daemon.
-        quarantined: Devices that must not be accessed at first.
+        quarantined_s: Devices that must not be accessed at first, and for how long, in s.
         clock: The host's clocks.
-        read_fd: File descriptor of the daemon's commands.
+        commands: The daemon's commands, a line each.
         write_fd: File descriptor of the pipe to the daemon.
     """
 
@@ -280,16 +275,16 @@ class SensorChild:
         self,
         sensors: SensorTable,
         settings: SensorSettings,
-        quarantined: Sequence[Quarantined],
+        quarantined_s: Mapping[str, float],
         clock: Clock,
-        read_fd: int,
+        commands: BinaryIO,
         write_fd: int,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._read_fd = read_fd
+        self._commands = commands
         self._writer = MessageWriter(write_fd)
-        self._pool = WorkerPool(settings, quarantined, clock, self._writer.put)
+        self._pool = WorkerPool(settings, quarantined_s, clock, self._writer.put)
         self._workers = self._pool.workers
         self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
         self._hang_watch = HangWatch(clock, self._watch_s + GATHER_S)
@@ -469,15 +464,13 @@ class SensorChild:
 
     def _read_commands(self) -> NoReturn:
         """Read the daemon's commands; a closed pipe means that the daemon ended."""
-        lines = LineSplitter()
-        while data := os.read(self._read_fd, 65536):
-            for line in lines.feed(data):
-                try:
-                    command = parse_command(line)
-                except ValueError:
-                    self._writer.dropped += 1
-                else:
-                    self._command(command)
+        while line := self._commands.readline(LINE_BYTES_MAX):
+            try:
+                command = parse_command(line)
+            except ValueError:
+                self._writer.dropped += 1
+            else:
+                self._command(command)
         os._exit(0)
 
 
@@ -499,15 +492,12 @@ def main(sensors: SensorTable = SENSORS) -> NoReturn:
     # Output of a driver's library must not be mixed with messages.
     write_fd = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # The first line is read byte by byte, to leave the rest to the thread that reads commands.
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            os._exit(0)
-        line += byte
-    settings, quarantined = parse_settings(decode(line))
-    SensorChild(sensors, settings, quarantined, SystemClock(), 0, write_fd).run()
+    commands = sys.stdin.buffer
+    line = commands.readline(LINE_BYTES_MAX)
+    if not line:
+        os._exit(0)
+    settings, quarantined_s = parse_settings(decode(line))
+    SensorChild(sensors, settings, quarantined_s, SystemClock(), commands, write_fd).run()
 
 
 if __name__ == "__main__":

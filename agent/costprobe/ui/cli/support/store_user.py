@@ -6,20 +6,16 @@ import os
 import pwd
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from costprobe.core.config.location import SYSTEM_STORE, config_path, default_store, store_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
 
-if TYPE_CHECKING:  # imported for root alone: most commands must start fast
-    from costprobe.adapters.host.files import Account
-
 SERVICE_USER = "costprobe"
 ROOT = 0
 
 
-def act_as_store_user(named: str | None) -> Account | None:
+def act_as_store_user(named: str | None) -> pwd.struct_passwd | None:
     """Give up root's rights if a configuration's store belongs to another user.
 
     That user can put anything in the place of the store, the locks and the socket beside it, and the
@@ -44,14 +40,14 @@ def act_as_store_user(named: str | None) -> Account | None:
     account = act_as_owner_of(store)
     if account is not None and not _can_run_this_program():
         raise bad_input(
-            f"the store {store} belongs to user {account.name or account.uid}, who cannot read this"
+            f"the store {store} belongs to user {account.pw_name or account.pw_uid}, who cannot read this"
             f" installation ({sys.prefix}): use one that all users can read, such as that of"
             " `costprobe install` in /opt/costprobe"
         )
     return account
 
 
-def act_as_owner_of(path: Path) -> Account | None:
+def act_as_owner_of(path: Path) -> pwd.struct_passwd | None:
     """Give up root's rights if another user decides what a path leads to.
 
     Returns:
@@ -62,7 +58,7 @@ def act_as_owner_of(path: Path) -> Account | None:
     """
     if os.geteuid() != ROOT:
         return None
-    from costprobe.adapters.host.files import PrivilegeError, become, controller_of  # noqa: PLC0415 - see above
+    from costprobe.adapters.host.files import PrivilegeError, become, controller_of  # noqa: PLC0415 - for root alone: most commands must start fast
 
     try:
         account = controller_of(path) or _service_account(path)
@@ -73,10 +69,10 @@ def act_as_owner_of(path: Path) -> Account | None:
     return account
 
 
-def explain(message: str, account: Account | None) -> None:
+def explain(message: str, account: pwd.struct_passwd | None) -> None:
     """Print the reason of an error beside it if root's rights are what is missing."""
     if account is not None and "ermission denied" in message:
-        name = account.name or f"user {account.uid}"
+        name = account.pw_name or f"user {account.pw_uid}"
         echo(
             f"note: root's commands run as {name}, to whom the store belongs: use files and folders of"
             f" {name}, or redirect standard output",
@@ -84,17 +80,14 @@ def explain(message: str, account: Account | None) -> None:
         )
 
 
-def _service_account(path: Path) -> Account | None:
+def _service_account(path: Path) -> pwd.struct_passwd | None:
     """Return the service's account for a store that its first start has not yet created."""
     if path != SYSTEM_STORE or path.exists():
         return None
-    from costprobe.adapters.host.files import account_of  # noqa: PLC0415 - as above
-
     try:
-        entry = pwd.getpwnam(SERVICE_USER)
+        return pwd.getpwnam(SERVICE_USER)
     except KeyError:
         return None
-    return account_of(entry.pw_uid, entry.pw_gid)
 
 
 def _can_run_this_program() -> bool:
