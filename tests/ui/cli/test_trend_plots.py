@@ -159,3 +159,30 @@ def test_single_outlier_does_not_flatten_the_curve():
     times_ns = [number * S for number in range(len(many))]
     lines = trend_plots("power_w", [SeriesValues({"device": "gpu0"}, times_ns, many)])
     assert "1e+09" not in "".join(lines)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_plot_names_its_first_and_last_time_without_trailing_blanks(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    times = [index * HOUR_NS for index in range(24)]
+    lines = trend_plots("temp_c", [SeriesValues({"device": "gpu0"}, times, [60.0] * 24)])
+    named = re.findall(r"\d\d-\d\d \d\d:\d\d", "\n".join(lines))
+    assert (named[0], named[-1]) == ("01-01 00:00", "01-01 23:00")
+    assert lines == [line.rstrip() for line in lines]
+
+
+def test_plot_of_a_temperature_has_no_currency(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
+    now_ns = time.time_ns()
+    tags = {"device": "gpu0", "currency": "USD"}
+    store = Store.open(tmp_path / "costprobe.db", FakeClock())
+    store.append(
+        Point("device", tags, {"temp_c": 60.0 + hour, "cost": 1.0}, now_ns - hour * HOUR_NS)
+        for hour in range(1, 9)
+    )
+    store.close()
+    for field, title in (("device.temp_c", "temp_c"), ("device.cost", "cost USD")):
+        text = called(config, "trend", "--field", field, "--plot", env=PLAIN).stdout
+        assert title in [line.strip() for line in text.splitlines()]

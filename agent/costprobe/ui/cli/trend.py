@@ -144,7 +144,8 @@ def command(  # noqa: PLR0913 - an option each
             )
         for words, group in comparable(shown).items() if plot else ():
             scale = series_scale(measurement, field, group)
-            title = f"{field} {words}".rstrip() + per_scale(scale)
+            unit = words if is_amount(measurement, field) else group[0].tags.get("basis", "")
+            title = f"{field} {unit}".rstrip() + per_scale(scale)
             echo_coloured(trend_plots(title, as_read(group, scale)))
 
 

@@ -79,6 +79,8 @@ PLOT_COLUMNS_MAX: Final = 120
 # Lines of a title, a frame and the times.
 FRAME_ROWS: Final = 4
 TICKS: Final = 4
+# Columns of a plot for each time below it; plotext drops times that would touch.
+TIME_COLUMNS: Final = 20
 LABEL_WIDTH: Final = 11  # "-1.234e+308"
 # Columns of dots: at most two in a character.
 DOTS: Final = 2 * (PLOT_COLUMNS_MAX - LABEL_WIDTH - 2)
@@ -175,10 +177,13 @@ def _drawn(
     shares = [tick / (TICKS - 1) for tick in range(TICKS)]
     marks = [f"{low * (1 - share) + high * share:.4g}".rjust(LABEL_WIDTH) for share in shares]
     plotext.yticks(shares, marks)
-    times = [local(start_ns + int(length_ns * share))[5:16] for share in shares]
-    plotext.xticks(shares, times)
+    columns = min(shutil.get_terminal_size().columns, PLOT_COLUMNS_MAX)
+    steps = max(1, min(TICKS, columns // TIME_COLUMNS) - 1)
+    places = [step / steps for step in range(steps + 1)]
+    times = [local(start_ns + int(length_ns * place))[5:16] for place in places]
+    plotext.xticks(places, times)
     plotext.title(one_line(title))
-    lines = drawn(plotext.build()).splitlines()
+    lines = [line.rstrip() for line in drawn(plotext.build()).splitlines()]
     return lines if has_times else lines[:-1]
 
 
