@@ -47,6 +47,8 @@ def service_row(hour):
     own = {"service": "chat", "basis": "serving", "device": "gpu0", "currency": "EUR"}
     fields = {
         "window_s": HOUR_S,
+        "device_s": HOUR_S,
+        "device_busy_s": HOUR_S * tokens / 2e6,
         "cost_total": 3.6,
         "cost_total_hardware": 3.6,
         "cost_total_energy": 0.0,
