@@ -50,7 +50,7 @@ class Host:
         handshake, *self.messages = (INPUTS / "hour_messages.jsonl").read_bytes().splitlines()
         self.tell(handshake)
         listeners = Listeners(lambda *_: None, lambda *_: None, lambda *_: None)
-        sensor = SimpleNamespace(restarts=0, has_looked=lambda: True)
+        sensor = SimpleNamespace(restarts=0, has_looked=lambda: True, stream_to=lambda _: None)
         parts = SharedParts(
             self.store,
             self.ledger,

@@ -225,8 +225,8 @@ def test_minutes_of_the_curve_itself_are_not_production():
         evidence(curve=measured),
         lambda minute: 60 * (1900 if end - 10 <= minute < end else 100),
     )
-    assert found.week.at(1.0) == pytest.approx(100.0)
-    assert found.week.known_h == pytest.approx(7 * 24 - 21 / 60)
+    assert found.cost.load_per_s == pytest.approx(100.0 / 2)
+    assert found.load_h == pytest.approx(7 * 24 - 21 / 60)
 
 
 def test_electricity_counts_where_it_is_billed():

@@ -97,6 +97,13 @@ class Detectors:
             )
         return found
 
+    def noisy_services(self) -> list[dict[str, Any]]:
+        """Return the services of which no change is found, because they vary by themselves, as JSON."""
+        return [
+            {"service": service, "noise_pct": noise_pct}
+            for service, noise_pct in sorted(self._monitor.noisy_services().items())
+        ]
+
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
         self._monitor.clock_was_stepped(step)

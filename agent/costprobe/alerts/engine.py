@@ -508,84 +508,6 @@ logger = logging.getLogger(__name__)
 RESUMED_NS = 120 * NS_PER_S
 
 
-class RuleSet:
-    """The state of all rules.
-
-    Args:
-        configs: The rules in force, by name.
-        tags: Host and static labels.
-        labels_of: Returns the operator's labels of a series by its tags.
-    """
-
-    def __init__(
-        self,
-        configs: Mapping[str, RuleConfig],
-        tags: Mapping[str, str],
-        labels_of: Callable[[Mapping[str, str]], Mapping[str, str]],
-    ) -> None:
-        self._configs = configs
-        self._tags = tags
-        self._labels_of = labels_of
-        self._rules: dict[str, Rule] = {name: rule_of(config) for name, config in configs.items()}
-        self._by_measurement: dict[str, list[str]] = {}
-        for name, rule in self._rules.items():
-            self._by_measurement.setdefault(rule.measurement, []).append(name)
-
-    def observe(self, point: Point) -> None:
-        """Add a stored row of any series."""
-        for name in self._by_measurement.get(point.measurement, ()):
-            pattern = self._configs[name].match
-            tags = {**self._tags, **self._labels_of(point.tags), **point.tags} if pattern else {}
-            if matches(pattern, tags):
-                self._rules[name].observe(point)
-        if point.measurement == "event" and point.fields.get("cause") == REMOVED:
-            for rule in self._rules.values():
-                rule.forget_device(point.tags["device"])
-
-    def symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
-        """Evaluate every rule.
-
-        Args:
-            time_ns: Current UTC in ns.
-            faults: All current faults.
-        """
-        symptoms = []
-        for name, rule in self._rules.items():
-            pattern = self._configs[name].match
-            selected = [
-                fault
-                for fault in faults
-                if matches(pattern, {**self._tags, **fault.labels, **self._labels_of(fault.labels)})
-            ]
-            symptoms += rule.evaluate(time_ns, selected)
-        return symptoms
-
-    def ended(self, symptom: Symptom, time_ns: int) -> Symptom:
-        """Return a symptom that is over since an evaluation at a UTC ns."""
-        rule = self._rules.get(symptom.rule)
-        return (over_until if rule is None else rule.ended)(symptom, time_ns)
-
-    def document(self) -> dict[str, Any]:
-        """Return kind and state of each rule as JSON, by its name."""
-        return {
-            name: [self._configs[name].kind, rule.document()] for name, rule in self._rules.items()
-        }
-
-    def restore(self, document: Mapping[str, Any]) -> None:
-        """Restore the states of the rules that still exist; a damaged one is discarded."""
-        for name, (kind, stored) in document.items():
-            if name in self._rules and self._configs[name].kind == kind:
-                try:
-                    self._rules[name].restore(stored)
-                except (AttributeError, KeyError, TypeError, ValueError) as error:
-                    logger.warning("rule %s: discarded a damaged state: %s", name, error)
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for rule in self._rules.values():
-            rule.restore(step.of_document(rule.document()))
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Result of an evaluation of all rules.
@@ -636,7 +558,7 @@ class AlertEngine:
         self._labels_of = labels_of
         self.silencing = Silencing(maintenance)
         self._notice_rules = NoticeRules(self._configs, notifiers, self.silencing)
-        self._rules = RuleSet(self._configs, self._tags, labels_of)
+        self._rules: dict[str, Rule] = {config.name: rule_of(config) for config in rules}
         self._incidents: dict[str, Incident] = {}
         self._histories: dict[str, IncidentHistory] = {}
         self._listed: tuple[Alert, ...] = ()
@@ -647,7 +569,17 @@ class AlertEngine:
 
     def observe(self, point: Point) -> None:
         """Add a stored row of any series."""
-        self._rules.observe(point)
+        for name, rule in self._rules.items():
+            if rule.measurement == point.measurement:
+                pattern = self._configs[name].match
+                tags = (
+                    {**self._tags, **self._labels_of(point.tags), **point.tags} if pattern else {}
+                )
+                if matches(pattern, tags):
+                    rule.observe(point)
+        if point.measurement == "event" and point.fields.get("cause") == REMOVED:
+            for rule in self._rules.values():
+                rule.forget_device(point.tags["device"])
 
     def tick(self, time_ns: int, faults: Collection[Fault]) -> Outcome:
         """Evaluate every rule.
@@ -658,7 +590,7 @@ class AlertEngine:
         """
         self._points, self._notices = [], []
         by_rule: dict[str, list[Symptom]] = {}
-        for symptom in self._rules.symptoms(time_ns, faults):
+        for symptom in self._symptoms(time_ns, faults):
             if not self._is_current(symptom.labels):
                 continue
             by_rule.setdefault(self._key(symptom), []).append(symptom)
@@ -702,11 +634,16 @@ class AlertEngine:
             },
             "silences": self.silencing.document(),
             "last_row_ns": self._last_row_ns,
-            "rules": self._rules.document(),
+            "rules": {
+                name: [self._configs[name].kind, rule.document()]
+                for name, rule in self._rules.items()
+            },
         }
 
     def restore(self, document: Mapping[str, Any], resumed_ns: int = 0) -> None:
         """Restore a state, also one saved under other rules: incidents without a rule are resolved.
+
+        The damaged state of a rule is discarded.
 
         Args:
             document: The state.
@@ -720,7 +657,12 @@ class AlertEngine:
         }
         self.silencing.restore(document["silences"])
         self._last_row_ns = document["last_row_ns"]
-        self._rules.restore(document["rules"])
+        for name, (kind, stored) in document["rules"].items():
+            if name in self._rules and self._configs[name].kind == kind:
+                try:
+                    self._rules[name].restore(stored)
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    logger.warning("rule %s: discarded a damaged state: %s", name, error)
         self._resumed_ns = resumed_ns
 
     def clock_was_stepped(self, step: ClockStep) -> None:
@@ -735,7 +677,31 @@ class AlertEngine:
         for history in self._histories.values():
             history.shift(step_ns)
         self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
-        self._rules.clock_was_stepped(step)
+        for rule in self._rules.values():
+            rule.restore(step.of_document(rule.document()))
+
+    def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
+        """Evaluate every rule.
+
+        Args:
+            time_ns: Current UTC in ns.
+            faults: All current faults.
+        """
+        symptoms = []
+        for name, rule in self._rules.items():
+            pattern = self._configs[name].match
+            selected = [
+                fault
+                for fault in faults
+                if matches(pattern, {**self._tags, **fault.labels, **self._labels_of(fault.labels)})
+            ]
+            symptoms += rule.evaluate(time_ns, selected)
+        return symptoms
+
+    def _ended(self, symptom: Symptom, time_ns: int) -> Symptom:
+        """Return a symptom that is over since an evaluation at a UTC ns."""
+        rule = self._rules.get(symptom.rule)
+        return (over_until if rule is None else rule.ended)(symptom, time_ns)
 
     def _key(self, symptom: Symptom) -> str:
         """Return what is the same for all symptoms of an incident."""
@@ -776,9 +742,7 @@ class AlertEngine:
             return
         if not symptoms and self._is_held(incident, time_ns):
             return
-        incident.record(
-            symptoms, self._configs, lambda symptom: self._rules.ended(symptom, time_ns)
-        )
+        incident.record(symptoms, self._configs, lambda symptom: self._ended(symptom, time_ns))
         if not symptoms:
             self._resolve(key, incident, history, time_ns)
             return

@@ -225,6 +225,7 @@ class Watching:
             rule for rule in sections.rules if isinstance(rule, DriftRuleConfig) and rule.enabled
         ]
         self._detectable: Sequence[dict[str, Any]] = ()
+        self._noisy: Sequence[dict[str, Any]] = ()
         self._detectable_ns = 0
         self._incidents = incidents or IncidentStore(store)
         self._resume()
@@ -393,9 +394,11 @@ class Watching:
             self._detectable = self._detectors.detectable(
                 self._drift_rules, lambda of: {**self._tags, **of, **self._labels.of(of)}
             )
+            self._noisy = self._detectors.noisy_services()
             self._detectable_ns = now_ns
         return {
             "detectable": self._detectable,
+            "noisy_services": self._noisy,
             "alerts": [alert.to_document() for alert in self._engine.alerts()],
             "silenced": [alert.id for alert in self._engine.silenced(now_ns)],
             "silences": [

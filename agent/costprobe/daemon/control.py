@@ -215,20 +215,9 @@ _Parts = TypeVar("_Parts")
 class AlertingParts(Protocol):
     """The parts that silences, incidents and test alerts concern."""
 
-    @property
-    def watching(self) -> Watching:
-        """The rules, incidents and silences."""
-        ...
-
-    @property
-    def notifying(self) -> Notifying:
-        """The notifiers."""
-        ...
-
-    @property
-    def store_path(self) -> Path:
-        """Path of the store."""
-        ...
+    watching: Watching
+    notifying: Notifying
+    store_path: Path
 
 
 class AlertingRequests:

@@ -42,37 +42,6 @@ from costprobe.pricing.book import Terms
 from costprobe.probing.run import Listeners
 
 
-class ReloadError(Exception):
-    """The configuration file cannot replace the configuration in force; the text gives the reason."""
-
-
-def reloaded(path: Path, current: Config, problem_of: Callable[[Config], str]) -> Config:
-    """Return the current configuration of the file.
-
-    Args:
-        path: The configuration file.
-        current: The configuration in force.
-        problem_of: Returns what a valid configuration lacks for this process; empty for nothing.
-
-    Raises:
-        ReloadError: The file is not valid, lacks something, or changes a key that needs a restart.
-    """
-    try:
-        config = load(path)
-    except ConfigError as error:
-        raise ReloadError(str(error)) from error
-    if config.store.path != current.store.path:
-        raise ReloadError(f"{path}: store.path: needs a restart of the service")
-    if problem := problem_of(config):
-        raise ReloadError(f"{path}: {problem}")
-    return config
-
-
-def needs_new_sensor(before: Config, after: Config) -> bool:
-    """Return whether the sensor child has to be restarted for another configuration."""
-    return before.sensor_settings != after.sensor_settings
-
-
 def refusal_event(reason: str, time_ns: int) -> Event:
     """Return the event of a rejected configuration.
 
@@ -105,30 +74,27 @@ def open_store(path: Path, clock: Clock) -> tuple[Store, Event | None]:
     """
     with translated("open", path):
         prepare(path)
-    lock = StoreLock(path)
+    lock, event = StoreLock(path), None
     try:
-        event = _replaced_if_damaged(path, clock)
+        if is_damaged(path):
+            event = _replaced(path, clock.time_ns())
     except BaseException:
         lock.release()
         raise
     return Store.open(path, clock, lock=lock), event
 
 
-def _replaced_if_damaged(path: Path, clock: Clock) -> Event | None:
-    event = None
-    if is_damaged(path):
-        now_ns = clock.time_ns()
-        renamed = quarantine(path, now_ns)
-        logger.error("%s is damaged: it is kept as %s, and a new store is created", path, renamed)
-        event = Event(
-            kind="fault",
-            severity="critical",
-            title="the store was damaged: a new one was created",
-            time_ns=now_ns,
-            detail=f"the old one is kept as {renamed}; `sqlite3 FILE .recover` saves what it can",
-            cause="damaged store",
-        )
-    return event
+def _replaced(path: Path, now_ns: int) -> Event:
+    renamed = quarantine(path, now_ns)
+    logger.error("%s is damaged: it is kept as %s, and a new store is created", path, renamed)
+    return Event(
+        kind="fault",
+        severity="critical",
+        title="the store was damaged: a new one was created",
+        time_ns=now_ns,
+        detail=f"the old one is kept as {renamed}; `sqlite3 FILE .recover` saves what it can",
+        cause="damaged store",
+    )
 
 
 # If no run of a ten-second job has ended for this time, in s, the thread pool or the store hangs.
@@ -268,20 +234,30 @@ class Service(ABC):
 
     def _reload_config(self) -> None:
         """Reload the configuration file, or report why it is rejected."""
-        if self._config_path is None:
+        path = self._config_path
+        if path is None:
             logger.warning("there is no configuration file to reload")
             return
         try:
-            config = reloaded(self._config_path, self._config, self._problem)
-        except ReloadError as error:
+            config = load(path)
+        except ConfigError as error:
             self._config_fault = str(error)
-            for line in self._config_fault.splitlines():
-                logger.error("not reloaded, the old configuration stays in force: %s", line)  # noqa: TRY400 - the text is the operator's
-            self._refused(self._config_fault)
-            return
-        self._config_fault = None
-        self._replace(config)
-        logger.info("%s: reloaded", self._config_path)
+        else:
+            self._config_fault = self._refusal(path, config)
+            if self._config_fault is None:
+                self._replace(config)
+                logger.info("%s: reloaded", path)
+                return
+        for line in self._config_fault.splitlines():
+            logger.error("not reloaded, the old configuration stays in force: %s", line)
+        self._refused(self._config_fault)
+
+    def _refusal(self, path: Path, config: Config) -> str | None:
+        """Return what a valid configuration of the file lacks, or what needs a restart; None for nothing."""
+        if config.store.path != self._config.store.path:
+            return f"{path}: store.path: needs a restart of the service"
+        problem = self._problem(config)
+        return f"{path}: {problem}" if problem else None
 
     def _refused(self, reason: str) -> None:  # noqa: B027 - a fault of `status` in every process
         """Store that a configuration was rejected, for the reason in `reason`."""
@@ -446,7 +422,7 @@ class Daemon(Service):
 
     def _replace(self, config: Config) -> None:
         before, self._config = self._config, config
-        if needs_new_sensor(before, config):
+        if before.sensor_settings != config.sensor_settings:
             self._watch.replace(self._sensor_settings(config))
         self._http.serve(config.http)
         self._current.rebuild(config, self._watch)

@@ -46,7 +46,7 @@ from costprobe.drift.annotations import Annotations
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
 from costprobe.pricing.prices import RETRY_S, Feeds, HostPricing, RememberedPrices, TimedFeed
-from costprobe.probing.jobs import StoredHistory
+from costprobe.probing.jobs import HostProbes, ProbeAccounts, StoredHistory
 from costprobe.probing.rows import terms_document
 from costprobe.probing.run import Listeners
 from costprobe.serving.device_costs import (
@@ -57,7 +57,6 @@ from costprobe.serving.device_costs import (
 )
 
 if TYPE_CHECKING:
-    from costprobe.probing.jobs import HostProbes
     from costprobe.serving.service import Serving
     from costprobe.spend.evaluate import BudgetTracker
 
@@ -145,7 +144,6 @@ class Runtime:
         config: The configuration.
         devices: The discovered devices.
         parts: The parts that are kept across reloads.
-        lock_folder: Folder of the devices' lock files.
         boards: The boards of the host.
         missing: Returns why devices are not measured, by name.
     """
@@ -155,13 +153,12 @@ class Runtime:
         config: Config,
         devices: Sequence[Device],
         parts: SharedParts,
-        lock_folder: Path,
         boards: HostBoards,
         missing: Callable[[], Mapping[str, str]],
     ) -> None:
         learn_secrets(config)
         self._parts = parts
-        self._history = StoredHistory(parts.store.path, parts.clock)
+        self.ledger, self.store_path = parts.ledger, parts.store.path
         self._stop = Flag()
         self.tags = host_tags(config.host)
         self.feeds = Feeds(config.price, config.carbon, parts.ledger, parts.clock, self._take_event)
@@ -211,7 +208,21 @@ class Runtime:
         self.accounts = Accounts(self.prices, parts.ledger, parts.clock, self.tags, charges=charges)
         self._budgets = self._budget_tracker(config)
         runs = ProbeRuns()
-        self._probes = self._host_probes(config, devices, runs, missing, lock_folder)
+        history = StoredHistory(parts.store.path, parts.clock)
+        self._probes = HostProbes(
+            config.probing,
+            config.probe,
+            devices,
+            DeviceWindows(parts.sensor, parts.clock),
+            ProbeAccounts(self.prices, parts.ledger, parts.clock, self.tags, history.costs),
+            parts.ledger,
+            clock=parts.clock,
+            listeners=parts.listeners,
+            runs=runs,
+            missing=missing,
+            lock_folder=parts.store.path.parent,
+            stop=self._stop,
+        )
         around = Surroundings(
             charges=charges,
             runs=runs,
@@ -225,9 +236,8 @@ class Runtime:
         )
         self._serving = serving_part(config, devices, around)
         self._price_files = price_file_jobs(config, parts.store.path, parts.clock)
-        probe_jobs = len(self._probes.jobs) if self._probes is not None else 0
         # A service's scrape and the end of its window may be due together.
-        workers = probe_jobs + 2 * len(config.service) + SPARE_WORKERS
+        workers = len(self._probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
         workers += POD_WORKERS if config.kubernetes is not None else 0
         self.schedule = Schedule(workers, parts.clock, parts.steps.is_stepped)
         self.delivery = SinkDelivery(
@@ -241,7 +251,7 @@ class Runtime:
             self.watching.firing_for,
             self.tags,
         )
-        self._add_jobs()
+        self._add_jobs(history)
 
     def _budget_tracker(self, config: Config) -> BudgetTracker | None:
         """Return the tracker of the budgets; None without a budget."""
@@ -259,65 +269,20 @@ class Runtime:
             on_event=self._take_event,
         )
 
-    def _host_probes(
-        self,
-        config: Config,
-        devices: Sequence[Device],
-        runs: ProbeRuns,
-        missing: Callable[[], Mapping[str, str]],
-        lock_folder: Path,
-    ) -> HostProbes | None:
-        """Return the probes, which add to `runs` when they used the devices; None without a probe."""
-        if not config.probe:
-            return None
-        from costprobe.probing.jobs import HostProbes, ProbeAccounts  # noqa: PLC0415 - only a daemon with probes
-
-        parts = self._parts
-        accounts = ProbeAccounts(
-            self.prices, parts.ledger, parts.clock, self.tags, self._history.costs
-        )
-        return HostProbes(
-            config.probing,
-            config.probe,
-            devices,
-            DeviceWindows(parts.sensor, parts.clock),
-            accounts,
-            parts.ledger,
-            clock=parts.clock,
-            listeners=parts.listeners,
-            runs=runs,
-            missing=missing,
-            lock_folder=lock_folder,
-            stop=self._stop,
-        )
-
-    def _add_jobs(self) -> None:
+    def _add_jobs(self, history: StoredHistory) -> None:
         """Schedule the configuration's probes, budgets, services and feeds."""
-        if self._probes is not None:
-            self._probes.schedule_on(self.schedule, self._history)
+        self._probes.schedule_on(self.schedule, history)
         if self._budgets is not None:
             self.schedule.add(
                 "budgets", BUDGETS_EVERY_S, self._budgets.refresh_if_due, at_once=True
             )
         if self._serving is not None:
             self._serving.schedule_on(self.schedule)
-        for name, every_s, run in self._price_files:
-            self.schedule.add(name, every_s, run, at_once=True)
-        for name, every_s, run in self._pricing.jobs():
+        for name, every_s, run in (*self._price_files, *self._pricing.jobs()):
             self.schedule.add(name, every_s, run, at_once=True)
         for feed in (*self.feeds.prices.values(), self.feeds.carbon):
             if feed is not None:
                 self._watch_source(feed)
-
-    @property
-    def ledger(self) -> StoreLedger:
-        """The ledger, which stores rows."""
-        return self._parts.ledger
-
-    @property
-    def store_path(self) -> Path:
-        """Path of the store."""
-        return self._parts.store.path
 
     def _watch_source(self, feed: TimedFeed) -> None:
         name, source = feed.kind.title, feed.source
@@ -356,8 +321,7 @@ class Runtime:
         self._stop.set()
         self._parts.steps.unsubscribe(self._clock_was_stepped)
         self.schedule.stop()
-        if self._probes is not None:
-            self._probes.close()
+        self._probes.close()
         self.watching.close()
         self._parts.ledger.observe(None)
         self.notifying.stop()
@@ -394,7 +358,7 @@ class Runtime:
             "prices": [
                 {"device": name, **terms_document(known)} for name, known in terms.items() if known
             ],
-            "probes": self._probes.status(self.schedule) if self._probes is not None else [],
+            "probes": self._probes.status(self.schedule),
             "services": self._serving.status() if self._serving else [],
             "kubernetes": self._serving.pods_status() if self._serving else {},
             "jobs": {name: record.document() for name, record in self.schedule.records.items()},
@@ -450,27 +414,6 @@ def instance_of(ledger: Ledger) -> str:
         instance = secrets.token_hex(4)
         ledger.put_state(INSTANCE_STATE, instance)
     return instance
-
-
-def agent_point(runtime: Runtime, store: Store, child_restarts: int, time_ns: int) -> Point:
-    """Return a row of `agent`.
-
-    Args:
-        runtime: The parts of the configuration in force.
-        store: The store that this process writes.
-        child_restarts: Restarts of the sensor child.
-        time_ns: UTC in ns.
-    """
-    fields: dict[str, FieldValue | None] = {
-        "rss_bytes": rss_bytes(),
-        "cpu_s": cpu_s(),
-        **runtime.delivery.totals(),
-        "dropped_points": store.dropped_points(),
-        "late_jobs": runtime.schedule.late_jobs,
-        "child_restarts": child_restarts,
-        "instance": instance_of(runtime.ledger),
-    }
-    return make_point("agent", {**runtime.tags, "version": __version__}, fields, time_ns)
 
 
 def gap_event(gap: Gap) -> Event:
@@ -548,21 +491,18 @@ class CurrentRuntime:
         self._watch = watch
         absent = {board.uuid: board.name for board in self._boards.absent()}
         config = config.named(absent | {device.uuid: device.name for device in watch.found})
-        folder = self._parts.store.path.parent
-        runtime = Runtime(
-            config,
-            watch.devices,
-            self._parts,
-            folder,
-            self._boards,
-            self._missing,
+        runtime = self.runtime = Runtime(
+            config, watch.devices, self._parts, self._boards, self._missing
         )
-        self.runtime = runtime
         if runtime.allocates:
             begin_allocation(self._parts.ledger, self._parts.store.path)
         schedule = runtime.schedule
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
-        schedule.add("retention", RETENTION_EVERY_S, lambda: self._retain(config))
+        schedule.add(
+            "retention",
+            RETENTION_EVERY_S,
+            lambda: self._retention.apply(config.store.outbox_retention_s),
+        )
         every_s = config.alerting.evaluate_every_s
         schedule.add(
             "alerting",
@@ -667,15 +607,24 @@ class CurrentRuntime:
         return None if self.runtime is None else self.runtime.annotations.add(request)
 
     def agent_point(self) -> Point | None:
-        """Return what the daemon measures of itself now; None while there are no parts."""
-        if self.runtime is None:
+        """Return a row of what the daemon measures of itself now; None while there are no parts."""
+        runtime, parts = self.runtime, self._parts
+        if runtime is None:
             return None
-        parts = self._parts
-        return agent_point(self.runtime, parts.store, parts.sensor.restarts, parts.clock.time_ns())
+        fields: dict[str, FieldValue | None] = {
+            "rss_bytes": rss_bytes(),
+            "cpu_s": cpu_s(),
+            **runtime.delivery.totals(),
+            "dropped_points": parts.store.dropped_points(),
+            "late_jobs": runtime.schedule.late_jobs,
+            "child_restarts": parts.sensor.restarts,
+            "instance": instance_of(parts.ledger),
+        }
+        tags = {**runtime.tags, "version": __version__}
+        return make_point("agent", tags, fields, parts.clock.time_ns())
 
     def _write_agent_point(self) -> None:
-        point = self.agent_point()
-        if point is not None:
+        if point := self.agent_point():
             self._parts.ledger.append([point])
 
     def _evaluate(self) -> None:
@@ -692,6 +641,3 @@ class CurrentRuntime:
             runtime.evaluate(present_faults(self.status(), disk))
         finally:
             self.store_status()
-
-    def _retain(self, config: Config) -> None:
-        self._retention.apply(config.store.outbox_retention_s)

@@ -366,6 +366,11 @@ class EffortSeries:
         self.since_found += 1
         self.lasts += 1
 
+    @property
+    def is_noisy(self) -> bool:
+        """Whether it varies too much by itself for a change to be found."""
+        return self.model is not None and self.model.noise > MOST_NOISE
+
     def _unknown(self, features: Features) -> float:
         """Return what the model may be wrong by beyond the noise at a load and mix, in log units.
 
@@ -430,8 +435,7 @@ class EffortSeries:
         recent = list(self.known)[-LENGTHS[-1] :]
         levels = [known.level - self.level for known in recent]
         best, size, self._is_suspected = 0, 0.0, False
-        is_noisy = self.model is not None and self.model.noise > MOST_NOISE
-        for length in () if is_noisy else LENGTHS:
+        for length in () if self.is_noisy else LENGTHS:
             if length > min(self.since_found, len(recent)):
                 break
             if recent[-length].variance == math.inf:

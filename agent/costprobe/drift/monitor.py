@@ -174,6 +174,16 @@ class DriftMonitor:
         shared = {key for key in self._shared if self._runs[key[:2]].is_shared}
         return found | {key: self._shared[key].detector.min_detectable_pct for key in shared}
 
+    def noisy_services(self) -> dict[str, float]:
+        """Return the services whose work varies too much by itself for a change to be found, in percent."""
+        return {
+            service: 100 * series.model.noise
+            for (service, model), found in self._production.services.items()
+            if not model
+            and (series := found.detector.efforts["serving_time"]).is_noisy
+            and series.model is not None
+        }
+
     def services(self) -> set[str]:
         """Return the names of the services whose detectors are trained."""
         of_services = self._production.services.items()

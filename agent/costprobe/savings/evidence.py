@@ -5,25 +5,16 @@ A load curve of a service's server comes with what is known of the service's loa
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Literal
 
-from costprobe.core.hours import MINUTE_NS, MINUTES, DeviceHistory
-from costprobe.core.periods import HOUR_NS, HOURS_A_WEEK, WEEK_NS
-from costprobe.core.records import NS_PER_S
-from costprobe.core.statistics import quantile
-from costprobe.core.units import HOUR_S
-from costprobe.probing.load_curve import LoadCurve, LoadPoint
-from costprobe.savings.history import WHOLE_MINUTE_S, ColdStart, ProbeHistory, ServiceHistory
+from costprobe.core.hours import DeviceHistory
+from costprobe.probing.load_curve import LoadCurve
+from costprobe.savings.history import ColdStart, ProbeHistory, ServiceHistory
 from costprobe.savings.supply import DevicePrice
 from costprobe.serving.tokens import LengthMix
-
-_MINUTE_S = 60.0
-# Warm-ups and waits between the windows of a curve take at most as long as the windows, as a rule.
-_CURVE_LASTS_WINDOWS = 2
 
 # Plans in which an unused hour is not billed.
 BY_THE_HOUR = ("on_demand", "spot", "list", "assumed")
@@ -80,36 +71,6 @@ class LoadEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class WeekOfLoad:
-    """The work of a service in the minutes of the last seven days, in units per second.
-
-    Attributes:
-        per_s: Of each known minute, ascending.
-    """
-
-    per_s: tuple[float, ...] = field(repr=False)
-
-    @property
-    def mean_per_s(self) -> float:
-        """The mean."""
-        return math.fsum(self.per_s) / len(self.per_s) if self.per_s else 0.0
-
-    @property
-    def known_h(self) -> float:
-        """Hours of known minutes."""
-        return len(self.per_s) * _MINUTE_S / HOUR_S
-
-    @property
-    def coverage(self) -> float:
-        """Share of the seven days that is known."""
-        return self.known_h / HOURS_A_WEEK
-
-    def at(self, share: float) -> float:
-        """Return a quantile; that of 0.99 is exceeded in 1 % of the minutes."""
-        return quantile(self.per_s, share)
-
-
-@dataclass(frozen=True, slots=True)
 class ExpectedLoad:
     """The configured load of a probe's model, instead of a measured one.
 
@@ -162,59 +123,3 @@ class History:
         expected = {load.probe for load in self.expected}
         names = (probe.probe for probe in self.probes if probe.device == device)
         return [name for name in names if name not in expected]
-
-
-def week_of_load(service: ServiceHistory, evidence: LoadEvidence, now_ns: int) -> WeekOfLoad:
-    """Return the work of a service in the last seven days, without the minutes of its load curve.
-
-    Args:
-        service: Its history.
-        evidence: Its curve.
-        now_ns: UTC ns.
-    """
-    curve = evidence.curve
-    windows_s = math.fsum(point["window_s"] or 0.0 for point in curve.points)
-    began_ns = curve.time_ns - int(_CURVE_LASTS_WINDOWS * windows_s * NS_PER_S)
-    row_ns = int(service.row_s * NS_PER_S)
-    loaded = (began_ns - row_ns, curve.time_ns + row_ns)
-    found = (
-        per_s
-        for start_ns, per_s in _minutes(service, evidence.unit, now_ns - WEEK_NS)
-        if not loaded[0] < start_ns < loaded[1]
-    )
-    return WeekOfLoad(tuple(sorted(found)))
-
-
-def _minutes(service: ServiceHistory, unit: str, since_ns: int) -> Iterator[tuple[int, float]]:
-    for number, hour in service.hours.items():
-        if (number + 1) * HOUR_NS <= since_ns:
-            continue
-        counts = hour.counts[unit]
-        for minute in range(MINUTES):
-            start_ns = number * HOUR_NS + minute * MINUTE_NS
-            if start_ns >= since_ns and hour.covered_s[minute] >= WHOLE_MINUTE_S:
-                yield start_ns, counts[minute] / _MINUTE_S
-
-
-def capacity_points(curve: LoadCurve) -> list[LoadPoint]:
-    """Return the points up to the highest load that a server carries, in the order of their load.
-
-    Requests of independent users arrive at random, so that the open loop is used where the curve has
-    one. The points end before the first one that does not meet the service level, or whose queue grew.
-    """
-    for loop in ("open", "closed"):
-        points: list[LoadPoint] = []
-        of_loop = sorted(
-            (point for point in curve.points if point.loop == loop),
-            key=lambda point: (point.concurrency or 0, point["offered_per_s"] or 0.0),
-        )
-        for point in of_loop:
-            met = point.meets(curve.bounds_ms)
-            end = curve.ends.get(point.loop) if point is of_loop[-1] else None
-            if met is False or end == "errors" or (loop == "open" and end == "saturated"):
-                break
-            if met:
-                points.append(point)
-        if points:
-            return sorted(points, key=lambda point: point.work_per_s)
-    return []

@@ -14,18 +14,15 @@ from itertools import pairwise
 from typing import Final
 
 from costprobe.adapters.engines.tables import KV_FULL
+from costprobe.core.hours import MINUTE_NS, MINUTES
 from costprobe.core.money import exact
-from costprobe.core.records import TOGETHER
+from costprobe.core.periods import HOUR_NS, HOURS_A_WEEK, WEEK_NS
+from costprobe.core.records import NS_PER_S, TOGETHER
 from costprobe.core.statistics import quantile
 from costprobe.core.units import HOUR_S, MONTH_H, counted, percent, significant
-from costprobe.probing.load_curve import LoadPoint
-from costprobe.savings.evidence import (
-    History,
-    LoadEvidence,
-    WeekOfLoad,
-    capacity_points,
-    week_of_load,
-)
+from costprobe.probing.load_curve import LoadCurve, LoadPoint
+from costprobe.savings.evidence import History, LoadEvidence
+from costprobe.savings.history import WHOLE_MINUTE_S, ServiceHistory
 from costprobe.savings.supply import DevicePrice
 from costprobe.savings.workload import WorkloadHistory
 
@@ -38,6 +35,9 @@ COVERAGE_MIN: Final = 0.7
 WAITING: Final = 1.0
 _ROUNDING: Final = 1e-9
 _CENT: Final = Decimal("0.01")
+_MINUTE_S: Final = 60.0
+# Warm-ups and waits between the windows of a curve take at most as long as the windows, as a rule.
+_CURVE_LASTS_WINDOWS: Final = 2
 
 # Requests that are longer or shorter by more are another workload than the curve's.
 MIX_TOLERANCE: Final = 0.25
@@ -71,24 +71,6 @@ class Merge:
     at_peak_ms: Mapping[str, float | None]
     times_floor: float
     assumptions: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class ReleasedReplica:
-    """What a month without a replica saves.
-
-    Attributes:
-        saving: Currency for 730 h, with the electricity of its idle power where that is billed.
-        low, high: Range of an assumed price; `saving` for any other.
-        assumptions: What it rests on.
-        kept_because: Why none can be released; empty if they can.
-    """
-
-    saving: Decimal
-    low: Decimal
-    high: Decimal
-    assumptions: Sequence[str]
-    kept_because: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +124,7 @@ class LoadPosition:
     Attributes:
         service: Its name.
         evidence: Curve and requests.
-        week: Its work of the last seven days.
+        load_h: Hours of its known minutes in the last seven days.
         age_s: Age of the curve in s.
         problem: Why the cost is not stated; empty if it is.
         cost: The cost; None with a problem.
@@ -150,10 +132,15 @@ class LoadPosition:
 
     service: str
     evidence: LoadEvidence
-    week: WeekOfLoad
+    load_h: float
     age_s: float
     problem: str
     cost: LoadCost | None
+
+    @property
+    def coverage(self) -> float:
+        """Share of the seven days that is known."""
+        return self.load_h / HOURS_A_WEEK
 
 
 class _UnknownError(Exception):
@@ -170,17 +157,41 @@ def load_position(history: History, workload: WorkloadHistory) -> LoadPosition |
     if evidence is None or not workload.devices:
         return None
     now_ns = max(history.devices[device].now_ns for device in workload.devices)
-    week = week_of_load(history.services[name], evidence, now_ns)
-    age_s = max(0, now_ns - evidence.curve.time_ns) / 1e9
+    week = _week_per_s(history.services[name], evidence, now_ns)
+    cost, problem = None, ""
     try:
         _check(history, name, evidence, week)
-        cost = _load_cost(history, workload, evidence, week)
+        cost = _load_cost(history, name, evidence, week)
     except _UnknownError as unknown:
-        return LoadPosition(name, evidence, week, age_s, str(unknown), None)
-    return LoadPosition(name, evidence, week, age_s, "", cost)
+        problem = str(unknown)
+    age_s = max(0, now_ns - evidence.curve.time_ns) / 1e9
+    return LoadPosition(name, evidence, _hours(week), age_s, problem, cost)
 
 
-def _check(history: History, name: str, evidence: LoadEvidence, week: WeekOfLoad) -> None:
+def _week_per_s(service: ServiceHistory, evidence: LoadEvidence, now_ns: int) -> list[float]:
+    """Return the units per second in the known minutes of the last seven days, ascending.
+
+    The minutes of the load curve are left out.
+    """
+    curve = evidence.curve
+    windows_s = math.fsum(point["window_s"] or 0.0 for point in curve.points)
+    began_ns = curve.time_ns - int(_CURVE_LASTS_WINDOWS * windows_s * NS_PER_S)
+    row_ns = int(service.row_s * NS_PER_S)
+    return sorted(
+        hour.counts[evidence.unit][minute] / _MINUTE_S
+        for number, hour in service.hours.items()
+        for minute in range(MINUTES)
+        if (start_ns := number * HOUR_NS + minute * MINUTE_NS) >= now_ns - WEEK_NS
+        and hour.covered_s[minute] >= WHOLE_MINUTE_S
+        and not began_ns - row_ns < start_ns < curve.time_ns + row_ns
+    )
+
+
+def _hours(week: Sequence[float]) -> float:
+    return len(week) * _MINUTE_S / HOUR_S
+
+
+def _check(history: History, name: str, evidence: LoadEvidence, week: Sequence[float]) -> None:
     """Check that the curve describes the service's servers and requests.
 
     Raises:
@@ -194,9 +205,9 @@ def _check(history: History, name: str, evidence: LoadEvidence, week: WeekOfLoad
     if evidence.unit in history.services[name].missing:
         words = "generated tokens" if evidence.unit == "tokens_out" else "requests"
         raise _UnknownError(f"the server does not count {words}")
-    if week.known_h < LEAST_H:
+    if _hours(week) < LEAST_H:
         raise _UnknownError(
-            f"{LEAST_H:g} h of its work in the last seven days must be known; {week.known_h:.1f} are"
+            f"{LEAST_H:g} h of its work in the last seven days must be known; {_hours(week):.1f} are"
         )
     if evidence.unit == "requests":
         return
@@ -214,7 +225,7 @@ def _check(history: History, name: str, evidence: LoadEvidence, week: WeekOfLoad
 
 
 def _load_cost(
-    history: History, workload: WorkloadHistory, evidence: LoadEvidence, week: WeekOfLoad
+    history: History, service: str, evidence: LoadEvidence, week: Sequence[float]
 ) -> LoadCost:
     """Return the cost of a load.
 
@@ -222,10 +233,11 @@ def _load_cost(
         _UnknownError: A price, a power or a point is missing, or the load is beyond the points.
     """
     curve, replicas = evidence.curve, evidence.replicas
-    devices = list(history.services[workload.services[0]].devices)
+    devices = list(history.services[service].devices)
     per_replica = _devices_of_a_replica(history, evidence, devices)
     price = _price(history, devices)
-    load_per_s = week.mean_per_s / replicas
+    mean_per_s = math.fsum(week) / len(week)
+    load_per_s = mean_per_s / replicas
     if not load_per_s:
         raise _UnknownError("it had no requests in the last seven days")
     highest = curve.fastest.work_per_s
@@ -246,22 +258,36 @@ def _load_cost(
         raise _UnknownError("no measured load is known to meet the service level")
     cheapest = min(each_of, key=lambda index: each_of[index])
     floor, each_floor = curve.points[cheapest], each_of[cheapest]
-    each = paid_per_s / week.mean_per_s
+    each = paid_per_s / mean_per_s
     month = paid_per_s * MONTH_H * HOUR_S
-    change = max(map(abs, evidence.mix_change or (0.0,)))
-    doubt = floor.rel_err + change
+    doubt = floor.rel_err + max(map(abs, evidence.mix_change or (0.0,)))
 
     def unused(factor: float) -> Decimal:
         return cents(month * max(0.0, 1 - factor * each_floor / each))
 
     points = capacity_points(curve)
-    merge, reason = _merged(
-        _MergeQuestion(evidence, week, points, doubt, month, each / each_floor),
-        _released_devices(history, devices, per_replica, price),
-    )
+    merge, (count, most, fewest), reason = None, *_replicas(evidence, week, points, doubt)
+    rented = next((names for names in history.rented_together if {*names} & {*devices}), ())
+    if not reason and rented:
+        reason = f"{' and '.join(rented)} are one host: none is released alone"
+    if not reason:
+        saved, low, high, assumptions = _saved(history, devices, per_replica, price)
+        saving, at_peak = (replicas - count) * saved, quantile(week, PEAK) / count
+        merge = Merge(
+            replicas=count,
+            saving_per_month=cents(saving),
+            saving_low=cents((replicas - most) * low),
+            saving_high=cents((replicas - fewest) * high),
+            peak_share=at_peak / points[-1].work_per_s,
+            at_peak_ms={
+                name: _interpolated(points, f"{name}_ms", at_peak) for name in curve.bounds_ms
+            },
+            times_floor=each / each_floor * (1 - float(saving) / month),
+            assumptions=[*_assumptions(evidence, points[-1], count), *assumptions],
+        )
     return LoadCost(
         load_per_s=load_per_s,
-        peak_per_s=week.at(PEAK) / replicas,
+        peak_per_s=quantile(week, PEAK) / replicas,
         saturation_per_s=highest,
         limit_per_s=points[-1].work_per_s if points else None,
         each=each,
@@ -343,10 +369,13 @@ def _each_at(point: LoadPoint, paid_per_s: float, price: DevicePrice) -> float:
     return each + energy_j * price.electricity_per_j
 
 
-def _released_devices(
+def _saved(
     history: History, devices: Sequence[str], per_replica: int, price: DevicePrice
-) -> ReleasedReplica:
-    """Return what a month without the devices of a replica saves.
+) -> tuple[Decimal, Decimal, Decimal, list[str]]:
+    """Return what a month without a replica saves, its range, and what that rests on.
+
+    It is currency for 730 h, with the electricity of the idle power where that is billed. The range is
+    that of an assumed price.
 
     Args:
         history: The history of the host.
@@ -367,26 +396,24 @@ def _released_devices(
             assumptions.append("the electricity of released devices is not included")
     if price.is_always_paid:
         assumptions.append("released devices are given back or sold: until then they are paid too")
-    rented = next((names for names in history.rented_together if {*names} & {*devices}), ())
-    low = rate.per_hour if rate.low_per_hour is None else rate.low_per_hour
-    high = rate.per_hour if rate.high_per_hour is None else rate.high_per_hour
-    return ReleasedReplica(
-        rate.per_hour * hours + electricity,
-        low * hours + electricity,
-        high * hours + electricity,
-        assumptions,
-        f"{' and '.join(rented)} are one host: none is released alone" if rented else "",
+    low, high = (
+        rate.per_hour if one is None else one for one in (rate.low_per_hour, rate.high_per_hour)
     )
+    saved, low, high = (one * hours + electricity for one in (rate.per_hour, low, high))
+    return saved, low, high, assumptions
 
 
-def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge | None, str]:
-    """Return fewer replicas that carry the load, or None and the reason.
+def _replicas(
+    evidence: LoadEvidence, week: Sequence[float], points: Sequence[LoadPoint], doubt: float
+) -> tuple[tuple[int, int, int], str]:
+    """Return how many replicas carry the load, the most and the fewest; and why none is released.
 
     Args:
-        question: What is known of the load.
-        replica: What a replica less saves.
+        evidence: Curve and requests.
+        week: Work of the last seven days.
+        points: Points within the service level by their load; none if no load meets it.
+        doubt: Relative uncertainty of what a server does: of the point, and by other lengths.
     """
-    evidence, week, points = question.evidence, question.week, question.points
     held = evidence.replicas
     limit_per_s = points[-1].work_per_s if points else 0.0
     # The few windows of the load curve itself are beyond this quantile.
@@ -394,46 +421,54 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
         quantile(values, PEAK) if values else 0.0
         for values in (evidence.kv_cache_shares, evidence.requests_waiting)
     )
-
-    def needed(peak: float, factor: float) -> int:
-        # What the KV cache of all replicas holds must fit into those of fewer.
-        replicas = max(week.at(peak) / (limit_per_s * factor), held * cache / KV_FULL)
-        return min(held, max(1, math.ceil(replicas - _ROUNDING)))
-
     reasons = {
         "it is one replica": held == 1,
         "no measured load is known to meet the service level": not limit_per_s,
-        f"{percent(COVERAGE_MIN)} of a week of its work must be known": week.coverage
-        < COVERAGE_MIN,
+        f"{percent(COVERAGE_MIN)} of a week of its work must be known": (
+            _hours(week) / HOURS_A_WEEK < COVERAGE_MIN
+        ),
         "its peak is above the highest load that meets the service level": (
-            week.at(PEAK) > held * limit_per_s * (1 + _ROUNDING)
+            quantile(week, PEAK) > held * limit_per_s * (1 + _ROUNDING)
         ),
         "requests wait for a server at its peak": waiting >= held * WAITING,
     }
-    reason = next((words for words, applies in reasons.items() if applies), "")
-    count = held if reason else needed(PEAK, 1.0)
-    if count == held:
-        full = f" (KV cache: {percent(cache)} in use)" if cache else ""
-        return None, reason or f"each is needed at the peak{full}"
-    if replica.kept_because:
-        return None, replica.kept_because
-    most = needed(1.0, 1 / (1 + question.doubt))
-    fewest = needed(_PEAK_LOW, 1 + question.doubt)
-    saving = (held - count) * replica.saving
-    load_per_s = week.at(PEAK) / count
-    return Merge(
-        replicas=count,
-        saving_per_month=cents(saving),
-        saving_low=cents((held - most) * replica.low),
-        saving_high=cents((held - fewest) * replica.high),
-        peak_share=load_per_s / limit_per_s,
-        at_peak_ms={
-            name: _interpolated(points, f"{name}_ms", load_per_s)
-            for name in evidence.curve.bounds_ms
-        },
-        times_floor=question.times_floor * (1 - float(saving) / question.cost_per_month),
-        assumptions=[*_assumptions(evidence, points[-1], count), *replica.assumptions],
-    ), ""
+    for words, applies in reasons.items():
+        if applies:
+            return (held, held, held), words
+
+    def needed(peak: float, factor: float) -> int:
+        # What the KV cache of all replicas holds must fit into those of fewer.
+        replicas = max(quantile(week, peak) / (limit_per_s * factor), held * cache / KV_FULL)
+        return min(held, max(1, math.ceil(replicas - _ROUNDING)))
+
+    count = needed(PEAK, 1.0)
+    full = f" (KV cache: {percent(cache)} in use)" if cache else ""
+    reason = f"each is needed at the peak{full}" if count == held else ""
+    return (count, needed(1.0, 1 / (1 + doubt)), needed(_PEAK_LOW, 1 + doubt)), reason
+
+
+def capacity_points(curve: LoadCurve) -> list[LoadPoint]:
+    """Return the points up to the highest load that a server carries, in the order of their load.
+
+    Requests of independent users arrive at random, so that the open loop is used where the curve has
+    one. The points end before the first one that does not meet the service level, or whose queue grew.
+    """
+    for loop in ("open", "closed"):
+        points: list[LoadPoint] = []
+        of_loop = sorted(
+            (point for point in curve.points if point.loop == loop),
+            key=lambda point: (point.concurrency or 0, point["offered_per_s"] or 0.0),
+        )
+        for point in of_loop:
+            met = point.meets(curve.bounds_ms)
+            end = curve.ends.get(point.loop) if point is of_loop[-1] else None
+            if met is False or end == "errors" or (loop == "open" and end == "saturated"):
+                break
+            if met:
+                points.append(point)
+        if points:
+            return sorted(points, key=lambda point: point.work_per_s)
+    return []
 
 
 def _interpolated(points: Sequence[LoadPoint], name: str, load_per_s: float) -> float | None:
@@ -475,24 +510,3 @@ def _assumptions(evidence: LoadEvidence, limit: LoadPoint, count: int) -> Iterat
 def cents(amount: float | Decimal) -> Decimal:
     """Round to cents: more digits would exceed the precision of the measurements."""
     return exact(amount).quantize(_CENT, ROUND_HALF_EVEN)
-
-
-@dataclass(frozen=True, slots=True)
-class _MergeQuestion:
-    """What is known of a load.
-
-    Attributes:
-        evidence: Curve and requests.
-        week: Work of the last seven days.
-        points: Points within the service level by their load; none if no load meets it.
-        doubt: Relative uncertainty of what a server does: of the point, and by other lengths.
-        cost_per_month: Currency for 730 h of all replicas.
-        times_floor: Cost relative to the cheapest point.
-    """
-
-    evidence: LoadEvidence
-    week: WeekOfLoad
-    points: Sequence[LoadPoint]
-    doubt: float
-    cost_per_month: float
-    times_floor: float

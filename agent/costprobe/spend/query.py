@@ -11,20 +11,22 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
 from operator import add
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from costprobe.adapters.databases.question import Question
-from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import UNATTRIBUTED
 from costprobe.core.units import HOUR_S
 from costprobe.spend.settings import HISTORY_HOURS
+
+if TYPE_CHECKING:  # a command about a fleet has no store
+    from costprobe.adapters.store.read import SeriesValues, StoreReader
 
 # A span with a lower coverage is not compared with another.
 COMPARED_SHARE = 0.5
@@ -358,7 +360,7 @@ def ended_values(
     for name, listed in sums.items():
         found[name] = []
         for series in listed:
-            own = SeriesValues(series.tags, [], [])
+            own = replace(series, times_ns=[], values=[], ends=[])
             for time_ns, value, end in zip(
                 series.times_ns, series.values, series.ends, strict=True
             ):

@@ -77,3 +77,19 @@ def hidden_changes(
         f" the noise; rule {series['rule']} asks for {series['at_least_pct']:g} %"
         for (of_device, of_probe), series in worst.items()
     ]
+
+
+def noisy_services(found: Iterable[Mapping[str, Any]], service: str = "") -> list[str]:
+    """Return a line for each service of which no change is found.
+
+    Args:
+        found: The services, with their noise.
+        service: Only this one, without its name; empty for all.
+    """
+    return [
+        ("" if service else f"{one['service']}: ")
+        + f"its work takes {one['noise_pct']:.0f} % more or less by itself at the same load: no drift of"
+        " it is found"
+        for one in found
+        if service in ("", one["service"])
+    ]

@@ -214,7 +214,7 @@ def advice_words(position: LoadPosition, cost: LoadCost, currency: str) -> str:
 
 def basis_lines(position: LoadPosition) -> Iterator[str]:
     """Yield curve and requests that the figures are from."""
-    evidence, week = position.evidence, position.week
+    evidence = position.evidence
     curve = evidence.curve
     software = {
         "unchanged": "software unchanged since",
@@ -232,7 +232,7 @@ def basis_lines(position: LoadPosition) -> Iterator[str]:
             f"; prompts of {significant(mix.tokens_in)} tokens ({_signed(change[0])} to the curve's),"
             f" answers of {significant(mix.tokens_out)} ({_signed(change[1])})"
         )
-    yield f"production: last 7 days, coverage {percent(week.coverage)}{lengths}"
+    yield f"production: last 7 days, coverage {percent(position.coverage)}{lengths}"
 
 
 def position_document(position: LoadPosition) -> dict[str, Any]:
@@ -250,8 +250,8 @@ def position_document(position: LoadPosition) -> dict[str, Any]:
         "slo_ms": dict(curve.bounds_ms),
         "replicas": evidence.replicas,
         "unit": evidence.unit,
-        "load_h": position.week.known_h,
-        "coverage": position.week.coverage,
+        "load_h": position.load_h,
+        "coverage": position.coverage,
         "tokens_in": None if mix is None else mix.tokens_in,
         "tokens_out": None if mix is None else mix.tokens_out,
         "tokens_in_change_share": None if change is None else change[0],

@@ -566,30 +566,20 @@ def production_change(
     if min(work) <= 0:
         raise ValueError("nothing was counted in one of the periods")
     knows_busy = bool(before.busy_s and after.busy_s)
-    knows_idle = knows_busy and None not in (before.idle_cost, after.idle_cost)
-    knows_energy = bool(before.energy_j and after.energy_j)
+    known = _Known(
+        busy=knows_busy,
+        idle=knows_busy and None not in (before.idle_cost, after.idle_cost),
+        energy=bool(before.energy_j and after.energy_j),
+    )
+    speeds, loads = (1.0, 1.0 if control is None else control), (1.0, math.exp(log_load))
     sides = [
-        _terms(
-            sums,
-            _Side(
-                work=done,
-                count=count,
-                speed=speed,
-                load=load,
-                knows_busy=knows_busy,
-                knows_idle=knows_idle,
-                knows_energy=knows_energy,
-            ),
-            weights,
-            is_by_token=is_by_token,
-        )
+        [
+            {**bearing, **mix}
+            for mix in _mixes(sums, count, weights, is_by_token=is_by_token)
+            for bearing in _bearings(sums, done, speed, load, known)
+        ]
         for sums, done, count, speed, load in zip(
-            (before, after),
-            work,
-            counts,
-            (1.0, 1.0 if control is None else control),
-            (1.0, math.exp(log_load)),
-            strict=True,
+            (before, after), work, counts, speeds, loads, strict=True
         )
     ]
     parts = log_mean_parts(*sides)
@@ -633,45 +623,40 @@ def spend_change(before: ProductionSums, after: ProductionSums) -> float | None:
     return after.cost / after.window_s - before.cost / before.window_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One period's sums; `speed` and `load` are relative to the earlier period."""
+class _Known(NamedTuple):
+    """What is known of both periods."""
 
-    work: float
-    count: float
-    speed: float
-    load: float
-    knows_busy: bool
-    knows_idle: bool
-    knows_energy: bool
+    busy: bool
+    idle: bool
+    energy: bool
 
 
-def _terms(
-    sums: ProductionSums, side: _Side, weights: Weights, *, is_by_token: bool
-) -> list[dict[Part, float]]:
-    """Return the products that add up to the cost per unit."""
-    terms: list[dict[Part, float]] = []
-    for mix in _mixes(sums, side.count, weights, is_by_token=is_by_token):
-        terms += [{**bearing, **mix} for bearing in _bearings(sums, side)]
-    return terms
+def _bearings(
+    sums: ProductionSums, work: float, speed_ratio: float, load: float, known: _Known
+) -> Iterator[dict[Part, float]]:
+    """Yield the products that add up to the cost of one unit of work.
 
-
-def _bearings(sums: ProductionSums, side: _Side) -> Iterator[dict[Part, float]]:
-    """Yield the products that add up to the cost of one unit of work."""
+    Args:
+        sums: The sums of a period.
+        work: Its work.
+        speed_ratio: Time per inference, relative to the earlier period.
+        load: Effect of the load, likewise.
+        known: What is known of both periods.
+    """
     price = sums.hardware / sums.device_s
-    if side.knows_busy and sums.busy_s:
+    if known.busy and sums.busy_s:
         speed: dict[Part, float] = {
-            "load": side.load,
-            "speed": sums.busy_s / side.work / side.load,
+            "load": load,
+            "speed": sums.busy_s / work / load,
         }
         held_per_busy = sums.device_s / sums.busy_s
     else:
-        speed = {"speed": side.speed}
-        held_per_busy = sums.device_s / side.work / side.speed
+        speed = {"speed": speed_ratio}
+        held_per_busy = sums.device_s / work / speed_ratio
     yield {"hardware price": price, "idle time": held_per_busy, **speed}
-    power_s = sums.energy_j or 1.0 if side.knows_energy else 1.0
+    power_s = sums.energy_j or 1.0 if known.energy else 1.0
     electricity_price = sums.electricity / power_s
-    if side.knows_idle and sums.busy_s:
+    if known.idle and sums.busy_s:
         idle_s = max(0.0, sums.device_s - sums.busy_s)
         # Of one sign, as both are of the same tariffs.
         idle = (sums.idle_cost or 0.0) - price * idle_s

@@ -1,9 +1,7 @@
 """Old rows are deleted once every sink acknowledged them, or past the outbox retention."""
 
 from costprobe.adapters.store.retention import KeepSince, Retained
-from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
-from fakes.clock import FakeClock
 from fakes.store_access import advance, cursor, rows_after
 from store_samples import DAY_NS, T0_NS, S, happened, lines_of, query
 
@@ -91,18 +89,3 @@ def test_series_is_deleted_with_its_last_row_and_can_be_recreated(store, path):
     store.append([happened(21)])
     assert lines_of(store) == [render(happened(20, "gpu1")), render(happened(21))]
     assert query(path, "PRAGMA foreign_key_check") == []
-
-
-def test_free_pages_are_returned_to_the_file_system(path):
-    store = Store.open(path, FakeClock())
-    store.append([happened(second, title="x" * 3000) for second in range(3000)])
-    store.close()
-    full_bytes = path.stat().st_size
-    store = Store.open(path, FakeClock())
-    while not store.retain(since(T0_NS + 2999 * S)).is_done:
-        pass
-    while store.release_pages():
-        pass
-    store.close()
-    assert path.stat().st_size < full_bytes / 2
-    assert query(path, "PRAGMA integrity_check") == [("ok",)]

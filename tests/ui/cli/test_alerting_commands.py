@@ -71,7 +71,7 @@ def test_firing_alerts_are_listed_with_their_series(costprobe, store):
     costprobe("alerts", "--exit-code", code=1)
 
 
-def test_probe_whose_noise_hides_what_a_rule_asks_for_has_one_line(costprobe, store):
+def test_noise_that_hides_changes_has_one_line(costprobe, store):
     names = ("device", "probe", "metric", "min_detectable_pct", "rule", "at_least_pct")
     rows = (
         ("gpu0", "encoder", "cost", 16.2, "cost-up", 10.0),
@@ -81,13 +81,22 @@ def test_probe_whose_noise_hides_what_a_rule_asks_for_has_one_line(costprobe, st
         ("gpu3", "encoder", "cost", None, "cost-up", 10.0),
     )
     detectable = [dict(zip(names, row, strict=True)) for row in rows]
+    noisy = [{"service": "chat", "noise_pct": 6.2}]
     store.put_state(
-        "alerts", {"alerts": [], "silenced": [], "silences": [], "detectable": detectable}
+        "alerts",
+        {
+            "alerts": [],
+            "silenced": [],
+            "silences": [],
+            "detectable": detectable,
+            "noisy_services": noisy,
+        },
     )
     words = "changes of the cost below 17 % are within the noise; rule cost-up asks for 10 %"
     assert costprobe("alerts").splitlines()[1:] == [
         "no alert is firing",
         f"encoder on gpu0: {words}",
+        "chat: its work takes 6 % more or less by itself at the same load: no drift of it is found",
     ]
     assert json.loads(costprobe("alerts", "--json").splitlines()[-1])["detectable"] == detectable
     assert hidden_changes(detectable, "gpu0", "encoder") == [words]

@@ -299,7 +299,13 @@ def test_status_document_has_all_sections(host):
     status = checked("status", host.look("status", "--json"))
     empty = {key for key, value in status.items() if value in ({}, [], None)}
     # The host is no Kubernetes node.
-    assert empty <= {"absent_boards", "billed_elsewhere", "config_fault", "kubernetes"}
+    assert empty <= {
+        "absent_boards",
+        "billed_elsewhere",
+        "config_fault",
+        "kubernetes",
+        "noisy_services",
+    }
     assert status["sinks"]["influxdb2"]["last_error"]
 
 

@@ -22,7 +22,6 @@ from costprobe.core.records import Point
 from costprobe.core.schema import StoredSample, increments
 
 TIME_NS_MAX = 2**63 - 2  # the maximum of InfluxDB
-CACHED_SERIES_MAX = 10_000
 _EVENT = "event,"  # the start of its series keys
 
 
@@ -60,36 +59,22 @@ def rendered(points: Iterable[Point]) -> list[StoredRow]:
     return rows
 
 
-class SeriesIds:
-    """Cache of series ids."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-
-    def clear(self) -> None:
-        """Empty the cache, after a rollback or after series were deleted."""
-        self._ids.clear()
-
-    def of(self, connection: sqlite3.Connection, key: str) -> int:
-        """Return the id of a series; create it if it is new."""
-        cached = self._ids.get(key)
-        if cached is not None:
-            return cached
-        if len(self._ids) >= CACHED_SERIES_MAX:
-            self._ids.clear()
-        measurement, tags = parse_series_key(key)
-        connection.execute(
-            "INSERT OR IGNORE INTO series (measurement, key, tags) VALUES (?, ?, ?)",
-            (measurement, key, json.dumps(tags, ensure_ascii=False)),
-        )
-        (series_id,) = connection.execute("SELECT id FROM series WHERE key = ?", (key,)).fetchone()
-        self._ids[key] = int(series_id)
-        return int(series_id)
+def _series_id(connection: sqlite3.Connection, key: str) -> int:
+    """Return the id of a series; create it if it is new."""
+    select = "SELECT id FROM series WHERE key = ?"
+    found = connection.execute(select, (key,)).fetchone()
+    if found is not None:
+        return int(found[0])
+    measurement, tags = parse_series_key(key)
+    connection.execute(
+        "INSERT INTO series (measurement, key, tags) VALUES (?, ?, ?)",
+        (measurement, key, json.dumps(tags, ensure_ascii=False)),
+    )
+    return int(connection.execute(select, (key,)).fetchone()[0])
 
 
 def insert(
     connection: sqlite3.Connection,
-    ids: SeriesIds,
     rows: Sequence[StoredRow],
     *,
     repeated: bool = False,
@@ -100,7 +85,6 @@ def insert(
 
     Args:
         connection: In a transaction.
-        ids: Ids of the series.
         rows: The rows.
         repeated: Whether the commit of an earlier attempt may have succeeded, although it was reported
             as failed: then a row that is stored unchanged is the same row.
@@ -108,7 +92,7 @@ def insert(
     placed: dict[tuple[int, int], str] = {}
     new = []
     for row in rows:
-        series_id, time_ns = ids.of(connection, row.key), row.time_ns
+        series_id, time_ns = _series_id(connection, row.key), row.time_ns
         is_event = row.key.startswith(_EVENT)
         while (
             not is_event

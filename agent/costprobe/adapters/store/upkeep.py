@@ -62,7 +62,7 @@ class Compacted:
 def compact(path: Path, since: KeepSince, clock: Clock) -> Compacted:
     """Aggregate, delete and release all that is due, in steps that may be killed at any time.
 
-    Requires exclusive access: a daemon caches series ids and would write to a deleted series.
+    Requires exclusive access.
 
     Args:
         path: The store.

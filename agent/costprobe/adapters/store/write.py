@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -46,7 +44,6 @@ from costprobe.adapters.store.retention import (
     settle,
 )
 from costprobe.adapters.store.rows import (
-    SeriesIds,
     StoredRow,
     insert,
     put_states,
@@ -78,8 +75,6 @@ class Store:
         self._lock = lock
         self._database = database
         self._clock = clock
-        self._ids = SeriesIds()
-        self._series_lock = Lock()
         self._outbox_reader: Database | None = None
         self._outbox_lock = Lock()
 
@@ -148,24 +143,13 @@ class Store:
         """
         if not rows and not states and not dropped_before:
             return
-        with self._inserting("write to") as connection:
+        with self._database.transaction("write to") as connection:
             if rename is not None:
                 rename_devices(connection, rename)
-                self._ids.clear()
-            insert(connection, self._ids, rows, repeated=repeated)
+            insert(connection, rows, repeated=repeated)
             put_states(connection, states or {}, self._clock.time_ns())
             if dropped_before:
                 add_dropped(connection, dropped_before)
-
-    @contextmanager
-    def _inserting(self, operation: str) -> Iterator[sqlite3.Connection]:
-        with self._series_lock:
-            try:
-                with self._database.transaction(operation) as connection:
-                    yield connection
-            except BaseException:
-                self._ids.clear()  # ids created in the transaction were rolled back
-                raise
 
     def outbox_of(self, sink: str) -> SinkOutbox:
         """Return the outbox of a registered sink."""
@@ -229,8 +213,8 @@ class Store:
         rows = rendered(points)
         texts = {name: state_text(document) for name, document in states.items()}
         time_ns = self._clock.time_ns()
-        with self._inserting("store incidents in") as connection:
-            insert(connection, self._ids, rows)
+        with self._database.transaction("store incidents in") as connection:
+            insert(connection, rows)
             put_states(connection, texts, time_ns)
             enqueue_notices(connection, notices, time_ns)
 
@@ -287,12 +271,8 @@ class Store:
             since: Retention limits.
             limit: Approximate number of rows of a step; an hour is not divided.
         """
-        with self._series_lock:
-            with self._database.transaction("roll up") as connection:
-                retained = retain(connection, since, limit)
-            if retained.removed:
-                self._ids.clear()  # a series without rows was deleted
-        return retained
+        with self._database.transaction("roll up") as connection:
+            return retain(connection, since, limit)
 
     def settle(self, until_ns: int, limit: int = HOURS_A_STEP) -> bool:
         """Write the rows of at most `limit` settled hours, as of a UTC ns; True if all are written."""

@@ -21,7 +21,7 @@ from costprobe.ui.cli.support.known_names import NOTIFIERS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.support.output import SEVERITIES, echo, echo_coloured, echo_json, paint
-from costprobe.ui.incidents import hidden_changes, incidents_of
+from costprobe.ui.incidents import hidden_changes, incidents_of, noisy_services
 from costprobe.ui.text import ago, local
 
 STALE_S = 150.0
@@ -92,7 +92,7 @@ def _current(settings: LoadedConfig) -> dict[str, Any]:
     stored, written_ns = states["alerts"]
     age_s = max(0.0, (time.time_ns() - written_ns) / NS_PER_S)
     echo(f"from the store, as of {ago(age_s)} ago: {reason}", err=True)
-    return {"detectable": [], **stored, "age_s": age_s, "source": "store"}
+    return {"detectable": [], "noisy_services": [], **stored, "age_s": age_s, "source": "store"}
 
 
 def _exit_code(document: Mapping[str, Any]) -> int:
@@ -183,7 +183,9 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         lines += [one_line(f"         {text}") for text in texts if text]
         if len(alert["symptoms"]) > 1:
             lines += [one_line(f"         - {symptom['text']}") for symptom in alert["symptoms"]]
-    lines += [one_line(text) for text in hidden_changes(document.get("detectable", ()))]
+    hidden = hidden_changes(document.get("detectable", ()))
+    hidden += noisy_services(document.get("noisy_services", ()))
+    lines += [one_line(text) for text in hidden]
     if document["silences"]:
         lines += [
             "",

@@ -46,7 +46,10 @@ def command(config: str | None, *, as_json: bool) -> None:
         stored, current = _stored(place), current_status(place)
         # If the store cannot be written, the stored status is old; the daemon returns the current one.
         status = (
-            {**(stored or {"alerts": [], "detectable": [], "outbox": {}}), **current}
+            {
+                **(stored or {"alerts": [], "detectable": [], "noisy_services": [], "outbox": {}}),
+                **current,
+            }
             if current
             else stored
         )
@@ -81,5 +84,6 @@ def _stored(place: Place) -> dict[str, Any] | None:
     alerts, _ = states.get("alerts", ({"alerts": []}, 0))
     status["alerts"] = alerts["alerts"]
     status["detectable"] = alerts.get("detectable", [])
+    status["noisy_services"] = alerts.get("noisy_services", [])
     status["outbox"] = {sink.sink: outbox_document(sink) for sink in sinks}
     return status

@@ -42,7 +42,6 @@ from dataclasses import replace
 from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import significant
-from costprobe.drift.message import explanation
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.unit_costs.change import (
     COMPARED_SHARE,
@@ -384,6 +383,8 @@ def production_reasons(
             change = production_change(before, after, unit=unit)
         except ValueError:
             continue
+        from costprobe.drift.message import explanation  # noqa: PLC0415 - only a service that changed
+
         lines.append(f"{service}: {change.change_pct:+z.1f} % per {unit}; {explanation(change)}")
     return lines
 

@@ -19,7 +19,7 @@ from costprobe.ui.host_overview import (
     host_faults,
     newest_rows,
 )
-from costprobe.ui.incidents import hidden_changes, is_running
+from costprobe.ui.incidents import hidden_changes, is_running, noisy_services
 from costprobe.unit_costs.now import UnitCost, UnitGroup
 
 NS_PER_MS = 1_000_000
@@ -50,7 +50,10 @@ def now_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
         of_documents = {
             "daemon": _daemon(status, status_ns, now_ns),
             "alerts": [_alert(alert, alerts) for alert in alerts.get("alerts", [])[:ENTRIES_MAX]],
-            "hidden_changes": hidden_changes(alerts.get("detectable", ()))[:ENTRIES_MAX],
+            "hidden_changes": [
+                *hidden_changes(alerts.get("detectable", ())),
+                *noisy_services(alerts.get("noisy_services", ())),
+            ][:ENTRIES_MAX],
             "alerts_time_ms": alerts_ns // NS_PER_MS if alerts_ns else None,
             "faults": host_faults(status, reader)[:ENTRIES_MAX]
             if status is not None and _runs(status, status_ns, now_ns)

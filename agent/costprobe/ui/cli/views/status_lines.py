@@ -12,7 +12,7 @@ from costprobe.core.money import PER_THOUSAND, money, price_scale, price_text, u
 from costprobe.core.schema import ASSUMED, UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
-from costprobe.ui.incidents import hidden_changes
+from costprobe.ui.incidents import hidden_changes, noisy_services
 from costprobe.ui.text import CHUNKS, ago, cache_words, joules, kind_prices, local
 
 if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
@@ -54,7 +54,10 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
         detectable = status.get("detectable", ())
         hidden = hidden_changes(detectable, probe["device"], probe["probe"])
         lines += [f"         {text}" for text in hidden]
-    lines += [line for served in status.get("services", ()) for line in service_lines(served)]
+    for served in status.get("services", ()):
+        lines += service_lines(served)
+        noisy = noisy_services(status.get("noisy_services", ()), served["service"])
+        lines += [f"         {text}" for text in noisy]
     lines += _pod_lines(status.get("kubernetes") or {})
     for name, sink in status["sinks"].items():
         lines += _sink_lines(name, sink, status["outbox"].get(name, {}))
