@@ -10,6 +10,7 @@ from costprobe.core.line_protocol import (
     NAME_CHARS_MAX,
     STRING_CHARS_MAX,
     field_set,
+    fields_reader,
     number_reader,
     parse_field_set,
     parse_series_key,
@@ -17,6 +18,7 @@ from costprobe.core.line_protocol import (
     series_key,
     written_tags,
 )
+from costprobe.core.outside import UnusableInputError
 from costprobe.core.records import Point
 from costprobe.core.schema import SCHEMA, make_point
 from hypothesis import given
@@ -189,3 +191,13 @@ def test_invalid_field_set_is_rejected(text):
 def test_invalid_series_key_is_rejected(key):
     with pytest.raises(ValueError, match=r"no series key|no tag"):
         parse_series_key(key)
+
+
+@pytest.mark.parametrize(
+    "read", [parse_field_set, number_reader("a"), fields_reader(frozenset({"a"}))]
+)
+def test_readers_of_fields_report_what_is_not_text(read):
+    """SQLite stores any type in any column."""
+    for damaged in (b"a=1", 7, None):
+        with pytest.raises(UnusableInputError, match="not text"):
+            read(damaged)

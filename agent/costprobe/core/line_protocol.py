@@ -183,10 +183,7 @@ def parse_field_set(text: str) -> dict[str, FieldValue]:
     Raises:
         UnusableInputError: The text is not a field set.
     """
-    if not isinstance(text, str):
-        # SQLite stores any type in any column.
-        raise UnusableInputError("no field set: not text")
-    return dict(_parsed(text))
+    return dict(_parsed(_checked(text)))
 
 
 def fields_reader(wanted: frozenset[str]) -> Callable[[str], dict[str, FieldValue]]:
@@ -262,7 +259,7 @@ def number_reader(field: str) -> Callable[[str], float | None]:
 
     def read(text: str) -> float | None:
         start, begin = 0, len(first)
-        if not text.startswith(first):
+        if not _checked(text).startswith(first):
             start = text.find(later)
             if start < 0:
                 return None
@@ -274,6 +271,13 @@ def number_reader(field: str) -> Callable[[str], float | None]:
         return None if isinstance(value, bool | str | None) else float(value)
 
     return read
+
+
+def _checked(text: str) -> str:
+    if not isinstance(text, str):
+        # SQLite stores any type in any column.
+        raise UnusableInputError("no field set: not text")
+    return text
 
 
 def _number(text: str) -> float | None:

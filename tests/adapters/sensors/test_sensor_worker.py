@@ -246,6 +246,22 @@ def test_samples_are_sent_while_the_device_is_watched_with_the_last_before():
     assert [m["is_first"] for m in bench.of("samples")] == [True, False, False, False]
 
 
+@pytest.mark.parametrize("has_counter", [True, False])
+def test_window_of_a_rarely_sampled_device_needs_no_sample_on_its_grid(has_counter):
+    bench = Bench(has_counter=has_counter, every_s=30.0)
+    bench.run(31)
+    start_ns = bench.clock.now_ns
+    bench.mark_edge()
+    bench.run(6)
+    end_ns = bench.clock.now_ns
+    bench.mark_edge()
+    bench.run(0.1)
+    energy = bench.energy(start_ns, end_ns, lead_ns=S // 2)
+    assert energy.energy_j == pytest.approx(600)
+    known = Activity(sm_clock_mhz=1900.0, util_pct=50.0, contended=False, is_open=False)
+    assert bench.windows.activity("gpu0", start_ns, end_ns, [7]) == known
+
+
 def test_energy_has_the_idle_power():
     bench = Bench(has_counter=False)
     bench.sensor.util_pct, bench.sensor.power_w = 0.0, 47.0

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from costprobe.adapters.store import read
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import RowEnd
 from costprobe.core.line_protocol import field_set, fields_reader, parse_field_set
@@ -105,3 +106,13 @@ def test_wanted_fields_equal_those_of_the_whole_row():
         text = field_set(fields)
         whole = parse_field_set(text)
         assert read(text) == {name: whole[name] for name in wanted & whole.keys()}, text
+
+
+def test_many_series_share_the_rows_that_one_answer_reads(long_reader, monkeypatch):
+    def hourly(most):
+        found = long_reader.values("device", "power_w", NOW_NS - DAY_NS, NOW_NS, most=most)
+        return {series.is_hourly for series in found}
+
+    assert hourly(10_000) == {False}
+    monkeypatch.setattr(read, "ROWS_READ_MAX", 100)
+    assert (hourly(10_000), hourly(None)) == ({True}, {False})

@@ -114,6 +114,32 @@ def test_rows_of_minutes_and_hours_become_hour_rows(path, connection, caplog):
     ]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE layouts SET names = '[1'",
+        "UPDATE rollups_1h SET cells = '[[[1], 2]]'",
+        "UPDATE rollups_1h SET cells = '[[1.0, \"x\"]]'",
+        "UPDATE summaries SET document = '[1'",
+        "UPDATE summaries SET document = '[1, 2]'",
+        "UPDATE summaries SET document = '[1, [2], null]'",
+    ],
+)
+def test_damaged_document_of_an_older_version_does_not_prevent_a_start(path, connection, damage):
+    migrate(connection, path, 1, MIGRATIONS[:6])
+    connection.execute("INSERT INTO series VALUES (1, 'device', 'device,device=gpu0', '{}')")
+    connection.execute("INSERT INTO layouts VALUES (1, '[\"cost\"]')")
+    connection.execute("INSERT INTO rollups_1h VALUES (1, 0, 0, 2, 1, '[0.5]')")
+    connection.execute("INSERT INTO summaries VALUES ('load', 1, 0, '[]')")
+    connection.execute(damage)
+    Store.open(path, FakeClock()).close()
+    with closing(StoreReader.open(path)) as reader:
+        costs = [point.fields for point in reader.points("device", 0, 2**62)]
+    aside = query(path, "SELECT line FROM set_aside")
+    assert costs == ([{"cost": 0.5}] if "summaries" in damage else [])
+    assert len(aside) + len(costs) == 1
+
+
 def test_unknown_order_of_migrations_is_rejected(path, connection):
     migrate(connection, path, 1, [Migration("0001 other", MIGRATIONS[0].statements)])
     with pytest.raises(StoreError, match="0001 other"):

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from heapq import merge
-from itertools import groupby
+from itertools import chain, groupby, starmap
 from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -255,10 +258,7 @@ _OldRow = tuple[int, int, int, int, int, str]
 
 def convert_rollups(connection: sqlite3.Connection) -> None:
     """Turn the rows of a minute and of an hour that older versions stored into hour rows."""
-    layouts = {
-        layout_id: bounded_json(names)
-        for layout_id, names in connection.execute("SELECT id, names FROM layouts").fetchall()
-    }
+    layouts = dict(connection.execute("SELECT id, names FROM layouts").fetchall())
     measurements = dict(connection.execute("SELECT id, measurement FROM series").fetchall())
     tables = [
         connection.execute(
@@ -273,33 +273,55 @@ def convert_rollups(connection: sqlite3.Connection) -> None:
 
     for (series_id, hour_ns), rows in groupby(merge(*tables, key=hour), key=hour):
         parts = sorted(_old_parts(connection, rows, layouts), key=itemgetter(0))
-        load = connection.execute(
-            "SELECT document FROM summaries WHERE kind = 'load' AND series_id = ? AND time_ns = ?",
-            (series_id, hour_ns),
-        ).fetchone()
-        packed = load and packed_document(bounded_json(*load))
         if parts:
             where = (series_id, hour_ns)
-            insert_hour(connection, where, measurements[series_id], parts, load=packed)
+            load = _old_load(connection, where)
+            insert_hour(connection, where, measurements[series_id], parts, load=load)
+
+
+def _old_load(connection: sqlite3.Connection, where: tuple[int, int]) -> bytes | None:
+    found = connection.execute(
+        "SELECT document FROM summaries WHERE kind = 'load' AND series_id = ? AND time_ns = ?",
+        where,
+    ).fetchone()
+    with suppress(*SHAPE_ERRORS, UnusableInputError, struct.error):  # the hour has its means
+        return packed_document(bounded_json(*found)) if found else None
+    return None
 
 
 def _old_parts(
-    connection: sqlite3.Connection, rows: Iterable[_OldRow], layouts: Mapping[int, Sequence[str]]
+    connection: sqlite3.Connection, rows: Iterable[_OldRow], layouts: Mapping[int, str]
 ) -> Iterator[Part]:
-    """Yield rows whose cells are a value or a list: value, low and high if it has them, rows."""
     for series_id, time_ns, newest_ns, count, layout_id, text in rows:
-        fields: dict[str, FieldValue] = {}
         try:
-            for name, cell in zip(layouts[layout_id], bounded_json(text), strict=True):
-                fields[name], *more = cell if isinstance(cell, list) else [cell]
-                if len(more) > 1:
-                    fields[name + LOW], fields[name + HIGH], *more = more
-                if more:
-                    (fields[name + ROWS],) = more
+            cells = zip(_names(layouts[layout_id]), bounded_json(text), strict=True)
+            fields = dict(chain.from_iterable(starmap(_old_fields, cells)))
         except (*SHAPE_ERRORS, UnusableInputError):
             set_aside(connection, series_id, time_ns, text)
         else:
             yield Part(newest_ns, count, fields)
+
+
+@cache
+def _names(layout: str) -> Sequence[str]:
+    return [str(name) for name in bounded_json(layout)]
+
+
+def _old_fields(name: str, cell: Any) -> Iterator[tuple[str, FieldValue]]:  # noqa: ANN401 - any JSON value
+    """Yield the fields of a cell: a value, or a list of value, low and high if it has them, rows."""
+    value, *more = cell if isinstance(cell, list) else [cell]
+    if not isinstance(value, str | int | float) or not all(
+        isinstance(number, int | float) for number in more
+    ):
+        raise TypeError(name)
+    yield name, value
+    if len(more) > 1:
+        low, high, *more = more
+        yield name + LOW, low
+        yield name + HIGH, high
+    if more:
+        (rows,) = more
+        yield name + ROWS, rows
 
 
 def insert_hour(

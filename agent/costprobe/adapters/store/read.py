@@ -184,6 +184,8 @@ _ENDS_SQL: Final = f"SELECT min(time_ns), max(time_ns) FROM hours WHERE {_WITHIN
 COLUMNS_RAW_NS: Final = 30 * DAY_NS
 # More hours of a series are too many to show.
 HOURS_MAX: Final = 500
+# Rows as measured of all series that one answer reads at most; more are shared out equally.
+ROWS_READ_MAX: Final = 200_000
 _LOADS_SQL: Final = f"""SELECT time_ns, load FROM hours WHERE {_WITHIN}
     AND time_ns <= :until - {HOUR_NS} AND length(load) = {PACKED_BYTES} ORDER BY time_ns"""  # noqa: S608 - literals
 # Time, end and load of a row.
@@ -479,13 +481,16 @@ class StoreReader:
             since_ns: UTC ns.
             until_ns: UTC ns.
             tags: Tags that a series must have.
-            most: A series with more rows as measured is read by the hour, of more than
-                HOURS_MAX hours some, evenly spaced, and SeriesValues.is_hourly is True. None for
+            most: A series with more rows as measured, or with more than its part of ROWS_READ_MAX,
+                is read by the hour, of more than HOURS_MAX hours some, evenly spaced, and SeriesValues.is_hourly is True. None for
                 every row.
         """
         number, counted = number_reader(field), number_reader(field + ROWS)
         results = []
-        for series in self.series(measurement, tags):
+        found = self.series(measurement, tags)
+        if most is not None:
+            most = min(most, ROWS_READ_MAX // max(1, len(found)))
+        for series in found:
             rows, is_hourly = self._rows(series, (since_ns, until_ns), most)
             values = SeriesValues(series.tags, [], [], is_hourly=is_hourly)
             for time_ns, text, newest_ns, count, step_ns, is_hour in rows:

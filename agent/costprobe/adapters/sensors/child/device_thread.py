@@ -285,6 +285,8 @@ SLICES_EVERY_NS: Final = 60 * NS_PER_S
 
 
 INBOX_MAX: Final = 64
+# A question about a watched device waits this long for a sample; if none is due, one is taken.
+SAMPLE_WAIT_NS: Final = NS_PER_S
 # A shorter difference of the clocks is none.
 SUSPENSION_NS: Final = NS_PER_S // 2
 
@@ -423,11 +425,12 @@ class DeviceWorker:
                 self._ended = self._is_gone = True
 
     def _watch(self, until_ns: int) -> None:
-        """Read every metric at every sample until an instant, and once now."""
-        metering = self._metering
-        is_new = metering.watched_until_ns <= self._clock.monotonic_ns() < until_ns
+        """Read every metric at every sample until an instant, and now if that is not soon."""
+        metering, now_ns = self._metering, self._clock.monotonic_ns()
+        is_new = metering.watched_until_ns <= now_ns
+        is_rare = self._grid.sample_ns > now_ns + SAMPLE_WAIT_NS
         metering.watched_until_ns = until_ns
-        if is_new and self.opened:
+        if self.opened and now_ns < until_ns and (is_new or is_rare):
             self._guard(self._sample_between)
 
     def _sample_between(self) -> None:
