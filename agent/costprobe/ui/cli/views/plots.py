@@ -166,15 +166,17 @@ def _drawn(
     values = [value for line in dots for value in line.values()]
     low, high = min(values), max(values)
     # From 0 to 1, by halves: neither a huge nor a tiny range overflows.
-    half_range = (high / 2 - low / 2) or 1.0
+    half_range = high / 2 - low / 2
     for (label, _), line in zip(panel.curves, dots, strict=True):
         marker, colour = looks[label]
-        heights = [(value / 2 - low / 2) / half_range for value in line.values()]
+        heights = [
+            (value / 2 - low / 2) / half_range if half_range else 0.5 for value in line.values()
+        ]
         look = {} if colour is None else {"color": colour}
         plotext.plot([column / DOTS for column in line], heights, marker=marker, **look)
     plotext.xlim(0, 1)
     plotext.ylim(0, 1)
-    shares = [tick / (TICKS - 1) for tick in range(TICKS)]
+    shares = [tick / (TICKS - 1) for tick in range(TICKS)] if half_range else [0.5]
     marks = [f"{low * (1 - share) + high * share:.4g}".rjust(LABEL_WIDTH) for share in shares]
     plotext.yticks(shares, marks)
     columns = min(shutil.get_terminal_size().columns, PLOT_COLUMNS_MAX)
