@@ -62,7 +62,7 @@ def row_ns(clock: Clock, monotonic_ns: int) -> int:
 
     The intervals are not measured more precisely, VictoriaMetrics stores milliseconds, and InfluxDB
     compresses the times of each field: whole milliseconds halve the disk space of a row of
-    `device` (bench/fleet.py).
+    `device` (measured for docs/sizing.md).
     """
     return whole_ms(utc_ns(clock, monotonic_ns))
 

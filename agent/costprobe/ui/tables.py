@@ -1,4 +1,4 @@
-"""A table of an answer: heads and cells as text, for a terminal, Markdown and HTML."""
+"""A table of a report: heads and cells as text, for Markdown and for the template of the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from costprobe.ui.text import escaped
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; texts from outside are printable and escaped when it is rendered.
+    """A table; texts from outside are escaped when it is rendered.
 
     Attributes:
         heads: Head of each column.

@@ -111,7 +111,9 @@ def markdown(document: Document) -> str:
 
 
 def _lines(document: Document) -> Iterator[str]:
-    yield from (f"# {escaped(document.title)}", "", escaped(document.subtitle), "")
+    yield from (f"# {escaped(document.title)}", "", escaped(document.subtitle))
+    if document.figures:
+        yield ""
     for one in document.figures:
         remark = f" ({escaped(one.remark)})" if one.remark else ""
         yield f"- {escaped(one.name)}: **{escaped(one.value)}**{remark}"
