@@ -558,7 +558,7 @@ class AlertEngine:
         self._labels_of = labels_of
         self.silencing = Silencing(maintenance)
         self._notice_rules = NoticeRules(self._configs, notifiers, self.silencing)
-        self._rules: dict[str, Rule] = {config.name: rule_of(config) for config in rules}
+        self._rules: dict[str, Rule[Any, Any]] = {config.name: rule_of(config) for config in rules}
         self._incidents: dict[str, Incident] = {}
         self._histories: dict[str, IncidentHistory] = {}
         self._listed: tuple[Alert, ...] = ()
