@@ -41,6 +41,7 @@ from costprobe.adapters.store.retention import (
     Retained,
     release_free_pages,
     retain,
+    set_damaged_aside,
     settle,
 )
 from costprobe.adapters.store.rows import (
@@ -273,6 +274,11 @@ class Store:
         """
         with self._database.transaction("roll up") as connection:
             return retain(connection, since, limit)
+
+    def set_damaged_aside(self) -> int:
+        """Set all rows aside that cannot be decoded; return their number."""
+        with self._database.transaction("repair") as connection:
+            return set_damaged_aside(connection)
 
     def settle(self, until_ns: int, limit: int = HOURS_A_STEP) -> bool:
         """Write the rows of at most `limit` settled hours, as of a UTC ns; True if all are written."""
