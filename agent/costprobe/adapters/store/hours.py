@@ -341,10 +341,13 @@ def stored_part(connection: sqlite3.Connection, where: tuple[int, int]) -> Part 
     stored = connection.execute(
         "SELECT newest_ns, rows, fields FROM hours WHERE series_id = ? AND time_ns = ?", where
     ).fetchone()
+    if stored is None:
+        return None
+    newest_ns, rows, text = stored
     try:
-        return Part(*stored[:2], parse_field_set(stored[2])) if stored else None
+        return Part(newest_ns, rows, parse_field_set(text))
     except UnusableInputError:
-        set_aside(connection, *where, stored[2])
+        set_aside(connection, *where, text)
         return None
 
 

@@ -8,25 +8,14 @@ from threading import Lock
 from typing import Any
 
 from costprobe.adapters.store.cursors import (
-    Backlog,
-    NotifierStatus,
+    Deliveries,
     QueuedNotice,
-    Rejections,
     SinkOutbox,
-    SinkStatus,
     add_dropped,
-    delete_notifier,
+    count_notice,
     delete_progress,
     drop_notice,
-    dropped_points,
     enqueue_notices,
-    mark_notices_sent,
-    notifier_statuses,
-    register_sink,
-    sink_backlog,
-    sink_rejections,
-    sink_statuses,
-    waiting_notices,
 )
 from costprobe.adapters.store.database import (
     BUSY_TIMEOUT_MS,
@@ -34,7 +23,6 @@ from costprobe.adapters.store.database import (
     StoreLock,
     open_reader,
     open_writer,
-    size_bytes,
 )
 from costprobe.adapters.store.retention import (
     KeepSince,
@@ -62,7 +50,7 @@ HOURS_A_STEP = 4
 OUTBOX_CACHE_KB = 512
 
 
-class Store:
+class Store(Deliveries):
     """All measured points, and the delivery progress of each sink.
 
     Methods are thread-safe. Each change is one transaction, durable when the method returns; if it
@@ -72,9 +60,9 @@ class Store:
     def __init__(
         self, path: Path, database: Database, clock: Clock, lock: StoreLock | None = None
     ) -> None:
+        super().__init__(database)
         self.path = path
         self._lock = lock
-        self._database = database
         self._clock = clock
         self._outbox_reader: Database | None = None
         self._outbox_lock = Lock()
@@ -163,37 +151,15 @@ class Store:
     def register_sink(self, sink: str) -> None:
         """Create the cursor of a sink, before the first stored row; an existing cursor is kept."""
         with self._database.transaction("register a sink in") as connection:
-            register_sink(connection, sink)
+            connection.execute(
+                "INSERT OR IGNORE INTO cursors (sink, acked_seq) VALUES (?, 0)", (sink,)
+            )
 
     def forget_sink(self, sink: str) -> None:
         """Delete the state of a sink that is no longer configured."""
         with self._database.transaction("delete a sink in") as connection:
             connection.execute("DELETE FROM cursors WHERE sink = ?", (sink,))
             delete_progress(connection, sink)
-
-    def backlog(self, sink: str) -> Backlog:
-        """Return the backlog of a sink.
-
-        Raises:
-            KeyError: The sink is not registered.
-        """
-        with self._database.reading("read") as connection:
-            return sink_backlog(connection, sink)
-
-    def sinks(self) -> list[SinkStatus]:
-        """Return the status of every registered sink, by name."""
-        with self._database.reading("read") as connection:
-            return sink_statuses(connection)
-
-    def rejections(self, sink: str) -> Rejections | None:
-        """Return the points that a sink permanently rejected; None if there are none."""
-        with self._database.reading("read") as connection:
-            return sink_rejections(connection, sink)
-
-    def dropped_points(self) -> int:
-        """Return the points lost since the store was created: past retention unsent, or never stored."""
-        with self._database.reading("read") as connection:
-            return dropped_points(connection)
 
     def commit_alerts(
         self,
@@ -221,13 +187,19 @@ class Store:
 
     def notices(self, notifier: str, limit: int) -> list[QueuedNotice]:
         """Return up to `limit` queued notices of a notifier, oldest first."""
-        with self._database.reading("read") as connection:
-            return waiting_notices(connection, notifier, limit)
+        rows = self._fetch(
+            "SELECT id, alert, queued_ns FROM notices WHERE notifier = ? ORDER BY id LIMIT ?",
+            notifier,
+            limit,
+        )
+        return [QueuedNotice(number, bounded_json(text), time_ns) for number, text, time_ns in rows]
 
     def notices_sent(self, notices: Sequence[int]) -> None:
         """Record that notices were delivered."""
         with self._database.transaction("record notices in") as connection:
-            mark_notices_sent(connection, notices, self._clock.time_ns())
+            for notice in notices:
+                change = "SET sent = sent + 1, last_sent_ns = ?"
+                count_notice(connection, notice, change, self._clock.time_ns())
 
     def notice_dropped(self, notice: int, reason: str) -> None:
         """Record that a notice was discarded."""
@@ -237,12 +209,8 @@ class Store:
     def forget_notifier(self, notifier: str) -> None:
         """Delete a notifier that is no longer configured, with its queue."""
         with self._database.transaction("delete a notifier in") as connection:
-            delete_notifier(connection, notifier)
-
-    def notifiers(self) -> list[NotifierStatus]:
-        """Return the status of every notifier, by name."""
-        with self._database.reading("read") as connection:
-            return notifier_statuses(connection)
+            connection.execute("DELETE FROM notices WHERE notifier = ?", (notifier,))
+            connection.execute("DELETE FROM notifiers WHERE name = ?", (notifier,))
 
     def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Store a small named document; it replaces the previous one.
@@ -252,14 +220,6 @@ class Store:
             TypeError: It is not a JSON value.
         """
         self.write((), {name: state_text(document)})
-
-    def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
-        """Return a named document; None if there is none."""
-        with self._database.reading("read") as connection:
-            row = connection.execute(
-                "SELECT document FROM states WHERE name = ?", (name,)
-            ).fetchone()
-        return bounded_json(row[0]) if row else None
 
     def retain(self, since: KeepSince, limit: int = RETAIN_ROWS) -> Retained:
         """Run one bounded step of retention: aggregate old rows, delete the oldest.
@@ -293,10 +253,6 @@ class Store:
         """
         with self._database.reading("shrink") as connection:
             return release_free_pages(connection, keep=keep)
-
-    def size_bytes(self) -> int:
-        """Return the size of the store on disk in bytes, log included."""
-        return size_bytes(self.path)
 
     def close(self) -> None:
         """Close the file."""
