@@ -43,7 +43,7 @@ def test_long_backlog_is_estimated_from_seqs(store):
 
 
 def test_refused_rows_are_stored_with_reason_and_counted(store, path, clock):
-    store.append([point(1)])
+    store.append([point(1), point(2)])
     store.register_sink("a")
     store.register_sink("b")
     total = REJECTED_KEPT_PER_SINK + 7
@@ -52,8 +52,8 @@ def test_refused_rows_are_stored_with_reason_and_counted(store, path, clock):
             RejectedLine(f"line {n}", "\udce9" + "x" * 9999)
             for n in range(first, total if first else 60)
         ]
-        advance(store, "a", 1, 0, batch)
-    advance(store, "b", 1, 1, [RejectedLine("other", "field type conflict")])
+        advance(store, "a", 2 if first else 1, 0, batch)
+    advance(store, "b", 2, 1, [RejectedLine("other", "field type conflict")])
     reader = StoreReader.open(path)
     kept = reader.rejected("a")
     assert [refused.line for _, refused in kept] == [f"line {n}" for n in range(7, total)]
@@ -63,8 +63,8 @@ def test_refused_rows_are_stored_with_reason_and_counted(store, path, clock):
     ]
     assert reader.sinks() == store.sinks()
     assert store.sinks() == [
-        SinkStatus("a", 1, Backlog(0, None), 0, total, 0, clock.time_ns()),
-        SinkStatus("b", 1, Backlog(0, None), 1, 1, 0, clock.time_ns()),
+        SinkStatus("a", 2, Backlog(0, None), 0, total, 0, clock.time_ns()),
+        SinkStatus("b", 2, Backlog(0, None), 1, 1, 0, clock.time_ns()),
     ]
     reader.close()
 

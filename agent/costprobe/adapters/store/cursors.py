@@ -124,36 +124,6 @@ def sink_cursor(connection: sqlite3.Connection, sink: str) -> int:
     return int(row[0])
 
 
-def advance_cursor(
-    connection: sqlite3.Connection,
-    sink: str,
-    acked_seq: int,
-    sent: int,
-    rejected: Sequence[RejectedLine],
-    time_ns: int,
-) -> None:
-    """Advance a cursor, never backwards, and store rejected rows."""
-    connection.execute(
-        "UPDATE cursors SET acked_seq = max(?, ?), sent_points = sent_points + ?,"
-        " rejected_points = rejected_points + ?, acked_ns = ? WHERE sink = ?",
-        (sink_cursor(connection, sink), acked_seq, sent, len(rejected), time_ns, sink),
-    )
-    if not rejected:
-        return
-    connection.executemany(
-        "INSERT INTO rejected (sink, line, reason, time_ns) VALUES (?, ?, ?, ?)",
-        [
-            (sink, refused.line, storable(refused.reason), time_ns)
-            for refused in rejected[-REJECTED_KEPT_PER_SINK:]
-        ],
-    )
-    connection.execute(
-        "DELETE FROM rejected WHERE sink = ? AND id NOT IN"
-        " (SELECT id FROM rejected WHERE sink = ? ORDER BY id DESC LIMIT ?)",
-        (sink, sink, REJECTED_KEPT_PER_SINK),
-    )
-
-
 def storable(reason: str) -> str:
     """Return a server's reason truncated and as valid UTF-8."""
     return reason[:REASON_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
@@ -188,6 +158,21 @@ def _keep_ranges(connection: sqlite3.Connection, sink: str, ranges: Ranges, time
     connection.execute(
         "INSERT OR REPLACE INTO states (name, document, time_ns) VALUES (?, ?, ?)",
         (_STATE + sink, json.dumps(document), time_ns),
+    )
+
+
+def _keep_rejected(
+    connection: sqlite3.Connection, sink: str, rejected: Sequence[RejectedLine], time_ns: int
+) -> None:
+    """Store rejected rows, and of all of a sink the newest."""
+    connection.executemany(
+        "INSERT INTO rejected (sink, line, reason, time_ns) VALUES (?, ?, ?, ?)",
+        [(sink, refused.line, storable(refused.reason), time_ns) for refused in rejected],
+    )
+    connection.execute(
+        "DELETE FROM rejected WHERE sink = ? AND id NOT IN"
+        " (SELECT id FROM rejected WHERE sink = ? ORDER BY id DESC LIMIT ?)",
+        (sink, sink, REJECTED_KEPT_PER_SINK),
     )
 
 
@@ -406,9 +391,12 @@ class SinkOutbox:
                 for first, last in before
             )
             time_ns = self._clock.time_ns()
-            advance_cursor(
-                connection, self._sink, ranges[0][0], min(sent, present), rejected, time_ns
+            connection.execute(
+                "UPDATE cursors SET acked_seq = max(acked_seq, ?), sent_points = sent_points + ?,"
+                " rejected_points = rejected_points + ?, acked_ns = ? WHERE sink = ?",
+                (ranges[0][0], min(sent, present), len(rejected), time_ns, self._sink),
             )
+            _keep_rejected(connection, self._sink, rejected, time_ns)
             _keep_ranges(connection, self._sink, ranges, time_ns)
 
     def move_to_backlog(self, over_points: int) -> None:
