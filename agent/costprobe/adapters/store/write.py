@@ -117,8 +117,9 @@ class Store(Deliveries):
         rename: Callable[[str], str] | None = None,
         *,
         repeated: bool = False,
+        notices: Sequence[tuple[str, Mapping[str, Any]]] = (),
     ) -> None:
-        """Commit rendered rows and the texts of named documents, and count dropped points, in one transaction.
+        """Commit rendered rows, texts of named documents and notices, and count dropped points, in one transaction.
 
         Args:
             rows: The rows.
@@ -126,19 +127,22 @@ class Store(Deliveries):
             dropped_before: Points that were lost before.
             rename: Returns the present name of a device, for all earlier rows; None if none moved.
             repeated: Whether an earlier attempt to store these rows failed.
+            notices: Notifier and alert of each notice, in order.
 
         Raises:
             StoreError: Nothing was stored.
         """
-        if not rows and not states and not dropped_before:
+        if not (rows or states or dropped_before or rename or notices):
             return
+        time_ns = self._clock.time_ns()
         with self._database.transaction("write to") as connection:
             if rename is not None:
                 rename_devices(connection, rename)
             insert(connection, rows, repeated=repeated)
-            put_states(connection, states or {}, self._clock.time_ns())
+            put_states(connection, states or {}, time_ns)
             if dropped_before:
                 add_dropped(connection, dropped_before)
+            enqueue_notices(connection, notices, time_ns)
 
     def outbox_of(self, sink: str) -> SinkOutbox:
         """Return the outbox of a registered sink."""
@@ -177,13 +181,8 @@ class Store(Deliveries):
         Raises:
             StoreError: Nothing was stored.
         """
-        rows = rendered(points)
         texts = {name: state_text(document) for name, document in states.items()}
-        time_ns = self._clock.time_ns()
-        with self._database.transaction("store incidents in") as connection:
-            insert(connection, rows)
-            put_states(connection, texts, time_ns)
-            enqueue_notices(connection, notices, time_ns)
+        self.write(rendered(points), texts, notices=notices)
 
     def notices(self, notifier: str, limit: int) -> list[QueuedNotice]:
         """Return up to `limit` queued notices of a notifier, oldest first."""
