@@ -163,9 +163,8 @@ def readable_folder(path):
         store.append([point(second) for second in range(50)])
         if kind == "clean":
             store.close()
-        shutil.copytree(
-            path.parent, folder, dirs_exist_ok=True
-        )  # with its log, as after a kill, unless closed
+        # With its log, as after a kill, unless closed.
+        shutil.copytree(path.parent, folder, dirs_exist_ok=True)
         if kind != "clean":
             store.close()
         if kind == "log_without_index":
@@ -181,19 +180,15 @@ def readable_folder(path):
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("kind", ["clean", "killed"])
-def test_reader_without_write_permission_reads_all(readable_folder, kind):
-    done = run_python("read_as_another_user.py", readable_folder(kind))
-    assert done.stdout.strip() == "50", done.stderr
-
-
-def test_error_of_an_unreadable_log_names_its_fix(readable_folder):
-    done = run_python("read_as_another_user.py", readable_folder("log_without_index"))
-    assert "run as the user that the daemon runs as, or as root" in done.stdout, done.stderr
-
-
-def test_error_of_an_unreadable_file_names_its_fix(readable_folder):
-    path = readable_folder("clean")
-    path.chmod(0o000)
-    done = run_python("read_as_another_user.py", path)
-    assert "run as the user that the daemon runs as, or as root" in done.stdout, done.stderr
+def test_reader_without_write_permission_reads_all_or_names_the_fix(readable_folder):
+    fix = "run as the user that the daemon runs as, or as root"
+    for kind, mode, shown in (
+        ("clean", 0o444, "50\n"),
+        ("killed", 0o444, "100\n"),  # the rows of both
+        ("log_without_index", 0o444, fix),
+        ("clean", 0o000, fix),
+    ):
+        path = readable_folder(kind)
+        path.chmod(mode)
+        done = run_python("read_as_another_user.py", path)
+        assert shown in done.stdout, (kind, done.stderr)

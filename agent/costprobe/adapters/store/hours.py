@@ -39,7 +39,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     "device": {
         # Totals of the interval of each row.
         "sum": frozenset(
-            {
+            [
                 "energy_j",
                 "dram_energy_j",
                 "cost",
@@ -47,7 +47,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
                 "carbon_energy_j",
                 "throttle_power_s",
                 "throttle_thermal_s",
-            }
+            ]
         ),
         "max": frozenset({"power_max_w", "processes"}),
         # Counters since boot, and settings.
@@ -76,7 +76,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     "budget": {
         # Status of a budget period.
         "last": frozenset(
-            {
+            [
                 "amount",
                 "spent",
                 "forecast",
@@ -86,7 +86,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
                 "elapsed_share",
                 "period_start_ns",
                 "period_end_ns",
-            }
+            ]
         ),
     },
     "software": {"sum": frozenset({"probe_runs"})},
@@ -94,7 +94,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     "tenant": {"sum": frozenset(SCHEMA["tenant"].fields)},
     "agent": {
         "last": frozenset(
-            {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
+            ["cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"]
         ),
     },
 }
