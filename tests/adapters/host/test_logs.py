@@ -18,7 +18,6 @@ from costprobe.adapters.host.log import (
     MESSAGE_CHARS_MAX,
     Log,
     encoded,
-    is_journal,
     line_head,
     log_ended_threads,
 )
@@ -107,12 +106,6 @@ def test_numbers_do_not_distinguish_messages_and_names_do(logger, kept):
     complain(logger, "influxdb", "14 s late, run 9876ffff-0002")
     complain(logger, "victoria", "3.5 s late, run 0123abcd-0001")
     assert len(kept.texts) == 2
-
-
-def test_info_messages_are_not_limited(logger, kept):
-    for _ in range(3):
-        logger.info("reloaded")
-    assert kept.texts == ["reloaded"] * 3
 
 
 def test_statement_with_ever_new_texts_is_limited(logger, kept, seconds):
@@ -367,15 +360,6 @@ def test_closed_stream_is_ignored():
     log.handle(record_of())
     log.close()
     assert stream.closed
-
-
-def test_journal_is_recognized_by_device_and_inode(tmp_path):
-    with (tmp_path / "stderr").open("w") as file:
-        found = os.fstat(file.fileno())
-        assert is_journal(f"{found.st_dev}:{found.st_ino}", file)
-        assert not is_journal(f"{found.st_dev}:{found.st_ino + 1}", file)
-        assert not is_journal("", file)
-    assert not is_journal("1:1", io.StringIO())
 
 
 def test_line_of_a_command_has_a_time_only_where_the_journal_adds_none(tmp_path, monkeypatch):
