@@ -7,7 +7,7 @@ from costprobe.adapters.sensors.child.device_thread import (
     busy_by_pid_s,
 )
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.adapters.sensors.messages import (
     Shares,
     decode,
@@ -45,9 +45,8 @@ def test_worker_reads_process_time_only_if_configured(tmp_path, is_configured):
     fake = FakeNvml(tmp_path, simulated_utc_ns=START_NS)
     messages = []
     with fake.in_this_process():
-        library = Library()
-        library.open()
-        sensor = NvidiaSensor(0, library, fake.clock, lambda *_: None)
+        open_driver()
+        sensor = NvidiaSensor(0, fake.clock, lambda *_: None)
         settings = sensor_settings(aggregate_s=5.0, selftest_s=0.0, processes=is_configured)
         now_ns = fake.clock.monotonic_ns()
         worker = DeviceWorker(sensor, settings, fake.clock, messages.append, now_ns)

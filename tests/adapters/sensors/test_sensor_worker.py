@@ -352,16 +352,6 @@ def test_quarantined_gpu_is_not_accessed_at_first():
     assert bench.sensor.opens == 1
 
 
-def test_library_is_initialized_again_three_times_at_most():
-    bench = Bench()
-    bench.run(5)
-    bench.sensor.fault = SensorFault("nvmlX", "UNINITIALIZED", Reaction.REINIT)
-    bench.run(100)
-    assert bench.sensor.opens == 4
-    assert [fault["reaction"] for fault in bench.of("fault")] == ["restart"]
-    assert bench.of("restart") == [{"type": "restart", "device": "gpu0"}]
-
-
 def test_library_mismatch_requests_a_new_process():
     bench = Bench()
     bench.run(5)

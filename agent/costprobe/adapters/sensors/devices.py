@@ -165,7 +165,6 @@ REPORTED_MAX: Final = 256
 SEVERITIES: Final[dict[str, Severity]] = {
     "absent": "warning",
     "transient": "warning",
-    "reinit": "warning",
     "restart": "warning",
     "quarantine": "critical",
     "modelled": "info",
@@ -174,7 +173,6 @@ SEVERITIES: Final[dict[str, Severity]] = {
 CONSEQUENCES: Final[dict[str, str]] = {
     "absent": "This value is not read until the sensor process is restarted.",
     "transient": "This value is missing until it can be read again.",
-    "reinit": "The driver's library is initialized again.",
     "restart": "The sensor process is restarted; other devices lose a few seconds.",
     "quarantine": "The device is quarantined; the other devices are not affected.",
     "modelled": "Energy of the processors has the method `modelled` and an uncertainty of 50 %.",

@@ -473,9 +473,6 @@ class Reaction(enum.Enum):
     TRANSIENT = "transient"
     """Temporary: omit this value and read it again with the next sample."""
 
-    REINIT = "reinit"
-    """The library lost its state: initialize it again and discover the device again."""
-
     QUARANTINE = "quarantine"
     """The device is gone or unusable: do not access it for some time, then try again."""
 

@@ -230,7 +230,6 @@ def busy_by_pid_s(shares: Iterable[Shares]) -> dict[int, float] | None:
     return busy_s if len(busy_s) <= MAX_PROCESSES else None
 
 
-REINITS_MAX: Final = 3
 # A slice that cannot be read may be about to be destroyed: its board lists its slices again, and the
 # slice is tried this often, after this time, before it counts as failed.
 SLICE_RETRIES_MAX: Final = 3
@@ -344,7 +343,7 @@ class DeviceWorker:
         first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
         self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
         # Tries in a row without a sample.
-        self._reinits = self._slice_retries = 0
+        self._slice_retries = 0
         self._suspended_ns = suspended_ns(clock)
         # The device is not discovered again.
         self._ended = False
@@ -508,7 +507,7 @@ class DeviceWorker:
             self._emit(self._metering.message())
         if due_ns - self._slices_ns >= SLICES_EVERY_NS:
             self._find_slices()
-        self._reinits = self._slice_retries = 0
+        self._slice_retries = 0
         self.sampled_ns = now_ns = self._clock.monotonic_ns()
         self._grid.advance(now_ns)
 
@@ -556,15 +555,12 @@ class DeviceWorker:
         """Try again, wait, or end after a fault; one that recurs is waited for longer."""
         self._retire()
         name, now_ns = self.sensor.name, self._clock.monotonic_ns()
-        if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
-            self._reinits += 1
-            self._retry_ns = now_ns
-        elif fault.reaction is Reaction.GONE:
+        if fault.reaction is Reaction.GONE:
             self._ended = self._is_gone = True
             self._emit({"type": "gone", "sensor": self.sensor})
-        elif fault.reaction in (Reaction.REINIT, Reaction.RESTART):
+        elif fault.reaction is Reaction.RESTART:
             self._ended = True
-            self._emit(fault_message(name, fault.with_reaction(Reaction.RESTART)))
+            self._emit(fault_message(name, fault))
             self._emit({"type": "restart", "device": name})
         elif self.sensor.parent and self._slice_retries < SLICE_RETRIES_MAX:
             self._slice_retries += 1
