@@ -111,18 +111,18 @@ def assert_for_every_code(tmp_path, request):
     return run
 
 
-def reaction_of(function, code, number, *, runs):
+def reaction_of(function, code, number):
     """The reaction that a code requires; a MIG device that cannot be found any more is gone."""
     name, reaction = CODES[code]
     if number is None or function not in FINDS_A_PART or reaction is not Reaction.ABSENT:
         return reaction
-    is_gone = (runs or function == MIG_BY_NUMBER) and name in NO_MIG_DEVICE
+    is_gone = function == MIG_BY_NUMBER and name in NO_MIG_DEVICE
     return Reaction.GONE if is_gone else Reaction.QUARANTINE
 
 
 def fails_and_passes(fake, function, code, number=None):
     """An error of a running device, which ends after a while."""
-    name, reaction = CODES[code][0], reaction_of(function, code, number, runs=True)
+    name, reaction = CODES[code][0], reaction_of(function, code, number)
     bench = Bench(fake, number)
     assert is_reading(bench.run(20))
     called = fake.calls(function)
@@ -134,9 +134,9 @@ def fails_and_passes(fake, function, code, number=None):
     assert {fault["code"] for fault in faults} <= {name}
     requested_restart = bool(of(during, "restart"))
     if reaction is Reaction.GONE:
-        # Its board starts another worker for what takes its place.
+        # Its board ends its worker, if nothing takes its place.
         assert (faults, requested_restart) == ([], False)
-        assert of(during, "gone")
+        assert bench.reads_again()
         return
     if reaction in PASSING or not was_called:
         assert (faults, requested_restart) == ([], False)
@@ -153,15 +153,16 @@ def fails_and_passes(fake, function, code, number=None):
 
 def fails_from_the_start(fake, function, code, number=None):
     """An error during the discovery of a device, which ends after a while."""
-    name, reaction = CODES[code][0], reaction_of(function, code, number, runs=False)
+    name, reaction = CODES[code][0], reaction_of(function, code, number)
     bench = Bench(fake, number)
     rule = fake.fail(function, code)
     during = bench.run(30)
     rule.clear()
     assert {fault["code"] for fault in of(during, "fault")} <= {name}
     requested_restart = bool(of(during, "restart"))
-    assert bool(of(during, "gone")) == (reaction is Reaction.GONE)
     if reaction is Reaction.GONE:
+        assert (of(during, "fault"), requested_restart) == ([], False)
+        assert bench.reads_again()
         return
     assert not (requested_restart and reaction in {*PASSING, Reaction.QUARANTINE})
     quarantined = not bench.worker.opened and not requested_restart

@@ -1,4 +1,3 @@
-import json
 from dataclasses import asdict
 
 import pytest
@@ -13,7 +12,6 @@ from costprobe.adapters.sensors.messages import (
     WatchedReadings,
     decode,
     encode,
-    parse_command,
     parse_settings,
     settings_message,
 )
@@ -82,22 +80,6 @@ def test_longest_message_of_a_watched_device_is_no_overlong_line():
 def test_line_that_is_not_an_object_is_an_error(line):
     with pytest.raises(ValueError):  # noqa: PT011 - json's own words differ by version
         decode(line)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        {"cmd": "stop"},
-        {"cmd": "mark", "device": "gpu0"},
-        {"cmd": "watch", "device": "gpu0", "until_ns": 1},
-    ],
-)
-def test_commands_are_read_only_when_complete(command):
-    assert parse_command(json.dumps(command).encode()) == command
-    for key in command:
-        rest = {name: value for name, value in command.items() if name != key}
-        with pytest.raises(ValueError, match="with its keys"):
-            parse_command(json.dumps(rest).encode())
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), st.data())

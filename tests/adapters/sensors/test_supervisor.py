@@ -210,7 +210,7 @@ def test_driver_that_hangs_in_its_initialization_is_reported_and_tried_again(wat
     fake = fake_nvml()
     hang = fake.hang("nvmlInitWithFlags")
     # The processors are read meanwhile, if they are a device.
-    watched = watch(fake, startup_s=60.0, report_s=0.5, cpu=True, **HANGING)
+    watched = watch(fake, quarantine_first_s=60.0, report_s=0.5, cpu=True, **HANGING)
     event = watched.wait_for_event("DEADLINE from initialization of the nvidia driver")
     assert event.severity == "warning"
     watched.wait_for_reading("cpu")

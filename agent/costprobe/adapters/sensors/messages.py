@@ -520,13 +520,6 @@ Emit = Callable[[Message], None]
 # `json.dumps` constructs an encoder for each message.
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
-# The keys of each command.
-COMMAND_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    "stop": (),
-    "watch": ("device", "until_ns"),
-    "mark": ("device",),
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorSettings:
@@ -581,19 +574,6 @@ def decode(line: bytes) -> dict[str, Any]:
         ValueError: It is not a JSON object.
     """
     return bounded_object(line)
-
-
-def parse_command(line: bytes) -> Message:
-    """Parse a command of the daemon.
-
-    Raises:
-        ValueError: The line is not a command.
-    """
-    command = decode(line)
-    keys = COMMAND_KEYS.get(str(command.get("cmd")))
-    if keys is None or not command.keys() >= set(keys):
-        raise ValueError("a command is one of " + ", ".join(COMMAND_KEYS) + ", with its keys")
-    return command
 
 
 def settings_message(settings: SensorSettings, quarantined_s: Mapping[str, float]) -> Message:

@@ -692,15 +692,6 @@ class MigSensor(NvidiaSensor):
     def _describe(self, uuid: str) -> Device:  # noqa: ARG002 - that is the board's
         self._mig_handle = self._mig_device()
         self._mig_uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", self._mig_handle)
-        try:
-            return self._described()
-        except SensorFault as fault:
-            if fault.code in NO_MIG_DEVICE:
-                # Destroyed since its handle was read, or a call that the driver does not support.
-                self._check()
-            raise
-
-    def _described(self) -> Device:
         attributes = self._nvml("nvmlDeviceGetAttributes_v2", self._mig_handle)
         return Device(
             self.name,
@@ -739,8 +730,6 @@ class MigSensor(NvidiaSensor):
         except SensorFault as fault:
             if fault.reaction is Reaction.TRANSIENT:
                 return
-            if fault.code in NO_MIG_DEVICE:
-                raise _gone(fault.call, fault.code) from fault
             raise quarantining(fault) from fault
         if uuid != self._mig_uuid:
             raise _gone(self.call, "NOT_FOUND")
