@@ -1,5 +1,7 @@
 """Seconds by process, from the driver's shares to the reading on the wire."""
 
+from dataclasses import asdict
+
 import pytest
 from costprobe.adapters.sensors.child.device_thread import (
     MAX_PROCESSES,
@@ -13,7 +15,6 @@ from costprobe.adapters.sensors.messages import (
     decode,
     encode,
     parse_reading,
-    reading_message,
 )
 from costprobe.core.records import NS_PER_S, Reading
 from fakes.nvml import FakeNvml, require_gcc
@@ -36,7 +37,8 @@ def test_shares_of_time_are_summed_to_seconds():
 @pytest.mark.parametrize("busy", [None, {}, {7: 1.5, 4_000_000: 0.25}])
 def test_busy_time_round_trips(busy):
     reading = Reading("gpu0", 1, 2, {"util_pct": 5.0}, busy)
-    assert parse_reading(decode(encode(reading_message(reading)))) == reading
+    message = {"type": "reading", **asdict(reading)}
+    assert parse_reading(decode(encode(message))) == reading
 
 
 @pytest.mark.parametrize("is_configured", [True, False])

@@ -34,7 +34,6 @@ from costprobe.adapters.sensors.messages import (
     SensorSettings,
     Shares,
     fault_message,
-    reading_message,
 )
 from costprobe.core.clock import Clock, suspended_ns
 from costprobe.core.records import (
@@ -495,7 +494,7 @@ class DeviceWorker:
             reading = replace(reading, busy_by_pid_s=busy_by_pid_s(self._shares))
             self._shares.clear()
         if reading is not None:
-            self._emit(reading_message(reading))
+            self._emit({"type": "reading", **asdict(reading)})
 
     def _react(self, fault: SensorFault) -> None:
         """Try again after a fault; one that recurs is waited for longer."""

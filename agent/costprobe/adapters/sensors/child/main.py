@@ -36,7 +36,6 @@ from costprobe.adapters.sensors.messages import (
     decode,
     encode,
     fault_message,
-    parse_settings,
 )
 from costprobe.core.clock import Clock, SystemClock, stopped_s
 from costprobe.core.records import NS_PER_S
@@ -490,7 +489,8 @@ def main(sensors: SensorTable = SENSORS) -> NoReturn:
     line = commands.readline(LINE_BYTES_MAX)
     if not line:
         os._exit(0)
-    settings, quarantined_s = parse_settings(decode(line))
+    first = decode(line)
+    settings, quarantined_s = SensorSettings(**first["settings"]), first["quarantined_s"]
     SensorChild(sensors, settings, quarantined_s, SystemClock(), commands, write_fd).run()
 
 
