@@ -74,7 +74,7 @@ def test_figures_of_a_closed_loop_are_those_of_the_server():
     assert {name: found[f"{name}_ms"]["p90"] for name in ("latency", "ttft", "tpot", "itl")} == {
         "latency": 360, "ttft": 40, "tpot": 10, "itl": 10,
     }  # fmt: skip
-    assert (members.errors, members.unfinished, found["goodput_per_s"]) == (0, 0, 0.0)
+    assert (members.ended.failed, members.unfinished, found["goodput_per_s"]) == ([], 0, 0.0)
     assert in_flight(outcomes, WINDOW) == pytest.approx(8)
     rate = tokens_within(outcomes.replies, WINDOW, tokens_of) / 10
     assert rate == pytest.approx(8 * 33 / 0.36, rel=0.02)
@@ -109,7 +109,11 @@ def test_requests_without_an_answer_are_errors():
     failed = [Failed(12 * S, 13 * S, "http_503", ""), Failed(1, 2, "http_503", "")]
     members = cohort(Outcomes(replies, failed), WINDOW, 15)
     found = load_figures(members, WINDOW, {}, tokens_of)
-    assert (members.requests, members.errors, members.unfinished) == (15, 5, 4)
+    assert (len(members.ended.replies), members.ended.failed, members.unfinished) == (
+        10,
+        failed[:1],
+        4,
+    )
     assert found["goodput_per_s"] is None
     # Ten requests support neither percentile.
     assert found["ttft_ms"].keys() == {"p50", "mean", "cv"}

@@ -12,7 +12,6 @@ from costprobe.adapters.load_child.connection import (
     parse_target,
 )
 from costprobe.adapters.load_child.load import (
-    MAX_KINDS,
     LoadGenerator,
     Outcomes,
     PoissonArrivals,
@@ -82,20 +81,14 @@ def test_request_that_fills_the_socket_is_sent_to_its_end():
     assert json.loads(content) == {"received": len(body)}
 
 
-@pytest.mark.parametrize(
-    ("url", "name", "header"),
-    [
-        ("http://host", "host:80", "host"),
-        ("http://host:8000/a/", "host:8000", "host:8000"),
-        ("http://[::1]:80", "[::1]:80", "[::1]"),
-        ("http://[::1]:8000", "[::1]:8000", "[::1]:8000"),
-        ("https://host", "host:443", "host"),
-        ("https://host:80", "host:80", "host:80"),
-    ],
-)
-def test_server_name_and_host_header(url, name, header):
-    found = parse_target(url, None, None)
-    assert (found.name, found.host_header) == (name, header)
+def test_url_names_a_server_and_its_base_path():
+    for url, name, path in (
+        ("http://host", "host:80", ""),
+        ("http://[::1]:8000/a/", "[::1]:8000", "/a"),
+        ("https://host", "host:443", ""),
+    ):
+        found = parse_target(url, None, None)
+        assert (found.name, found.path) == (name, path)
 
 
 def test_excerpt_is_one_short_line_without_the_token(tmp_path):
@@ -190,12 +183,3 @@ def test_outcomes_are_selected_by_time_in_flight():
     assert outcomes.sent_before(10) == (replies[:1], failed[:1])
     assert outcomes.within(10, 20) == (replies[1:2], failed[:1])
     assert outcomes.span_ns() == (0, 40)
-
-
-def test_failure_kinds_are_bounded():
-    failed = [Failed(0, 1, f"kind{i}", "") for i in range(40) for _ in range(41 - i)]
-    table = count_by_kind(failed)
-    assert len(table) == MAX_KINDS + 1
-    assert next(iter(table)) == "kind0"
-    assert sum(table.values()) == len(failed)
-    assert table["other"] == sum(41 - i for i in range(MAX_KINDS, 40))
