@@ -415,7 +415,7 @@ def test_invalid_probes_are_rejected():
             ('kind = "openai"\nurl = "http://h"\nmodel = "m"\nbatch = 3', "unknown key"),
             (
                 'kind = "openai"\nurl = "http://h"\nmodel = "m"\npython = "/p"',
-                "probe[0]: remove python: a probe of a server runs under costprobe's own interpreter",
+                "is no longer an option: a probe of a server runs under costprobe's own interpreter",
             ),
             (
                 (
