@@ -151,20 +151,17 @@ def test_poisson_arrivals_do_not_depend_on_answers():
     assert other.count(0, taken[-1]) == 1999
 
 
-@pytest.mark.parametrize(
-    ("spec", "low", "high", "mean"),
-    [
+def test_lengths_have_their_distribution():
+    for spec, low, high, mean in (
         ({"kind": "fixed", "value": 7}, 7, 7, 7),
         ({"kind": "uniform", "low": 10, "high": 30}, 10, 30, 20),
         ({"kind": "normal", "mean": 100, "sd": 10}, 1, 200, 100),
         ({"kind": "lognormal", "median": 100, "sigma": 0.5}, 1, 10_000, 113.3),
-    ],
-)
-def test_lengths_have_their_distribution(spec, low, high, mean):
-    rng = Random(5)
-    drawn = [draw_length(spec, rng) for _ in range(4000)]
-    assert low <= min(drawn) <= max(drawn) <= high
-    assert sum(drawn) / len(drawn) == pytest.approx(mean, rel=0.05)
+    ):
+        rng = Random(5)
+        drawn = [draw_length(spec, rng) for _ in range(4000)]
+        assert low <= min(drawn) <= max(drawn) <= high, spec
+        assert sum(drawn) / len(drawn) == pytest.approx(mean, rel=0.05), spec
 
 
 def prompts(**load):
