@@ -303,7 +303,7 @@ class ModelProbeRun:
             flop_per_pass=work.flop,
             bytes_per_pass=work.moved_bytes,
             flop_precision=work.precision,
-            naive=[timing._asdict() for timing in self._naive.found] if self._naive else [],
+            naive=self._naive.found if self._naive else [],
         )
 
 
