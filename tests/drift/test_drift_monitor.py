@@ -504,7 +504,7 @@ def test_contended_runs_survive_a_restart():
     documents = json.loads(json.dumps(other.monitor.documents()))
     of_old = [d for d in documents.values() if d["kind"] == "series"]
     damaged = [
-        {**d, "state": {**d["state"], "recent": 3}}
+        {**d, "state": {**d["state"], "flags": 3}}
         for d in documents.values()
         if d["kind"] == "runs"
     ]
