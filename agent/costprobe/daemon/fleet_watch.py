@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
@@ -205,10 +204,7 @@ class FleetWatcher(Service):
             "store": {**self._store_status(), "fault": self.watching.status()["fault"]},
             "config_fault": self._config_fault,
         }
-        disk = None
-        with suppress(OSError):
-            disk = disk_of(self.store_path)
-        return present_faults(status, disk)
+        return present_faults(status, disk_of(self.store_path))
 
     def _summary(self) -> str:
         role = "active" if self._is_active() else "passive: another watcher notifies"
