@@ -30,7 +30,7 @@ from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
-from costprobe.daemon.control import ControlRequests, ControlServer
+from costprobe.daemon.control import ControlServer, control_requests
 from costprobe.daemon.control_protocol import control_path
 from costprobe.daemon.device_watch import DeviceWatch, kept_boards
 from costprobe.daemon.pages import HttpPages
@@ -302,10 +302,8 @@ class Daemon(Service):
             self._announcement,
         )
         self._unstored_points = 0
-        requests = ControlRequests(lambda: self._parts.runtime, self._parts.status)
-        self._control = ControlServer(
-            control_path(store_path, os.environ), requests.handlers(), self._stop
-        )
+        requests = control_requests(lambda: self._parts.runtime, self._parts.status)
+        self._control = ControlServer(control_path(store_path, os.environ), requests, self._stop)
         self._http = HttpPages(self._parts, self._liveness)
 
     @property

@@ -427,6 +427,7 @@ class HostParts:
         steps: ClockMonitor,
         listeners: Listeners,
         process_status: Callable[[], dict[str, Any]],
+        *,
         early: Iterable[Event] = (),
     ) -> None:
         self.runtime: Runtime | None = None
