@@ -70,14 +70,12 @@ def test_host_without_proc_is_a_fault(start_child, tmp_path):
     assert child.wait_for("handshake")["devices"] == []
 
 
-def test_malformed_commands_are_ignored_and_counted(start_child):
+def test_malformed_commands_are_ignored(start_child):
     child = start_child(cpu=True, gpus=False)
     child.wait_for("handshake")
     child.process.stdin.write(b"nonsense\n" + b"x" * 100_000 + b'\n{"cmd":"energy"}\n')
     child.send({"cmd": "dance"})
     child.send({"cmd": "mark", "device": "gpu9"})
-    # The overlong line counts as two.
-    child.wait_for("heartbeat", dropped=5)
     child.send({"cmd": "stop"})
     assert child.wait_for("exit")["reason"] == "stop"
 
