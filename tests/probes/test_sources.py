@@ -224,13 +224,6 @@ def test_invalid_program_file_is_named_with_the_fix(bare, tmp_path, programs):
         refused(run(bare, kind, str(half), inputs=inputs), str(half))
 
 
-def test_missing_package_is_named_with_the_interpreter(bare, bare_python, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    for kind in ("torchvision", "timm", "transformers"):
-        model = str(tmp_path) if kind == "transformers" else "resnet18"
-        refused(run(bare, kind, model), kind, str(bare_python), "set python")
-
-
 def test_torchvision_model_with_random_weights_is_tagged(models):
     result = good(run(models, "torchvision", "squeezenet1_1", batch=1))
     assert result.tags == {"weights": "random"}

@@ -14,7 +14,6 @@ from fakes.lazy import LazyModule
 torch = LazyModule("torch")
 files = LazyModule("costprobe_probes.sources.files")
 inputs = LazyModule("costprobe_probes.sources.model_source")
-registry = LazyModule("costprobe_probes.sources.kinds")
 workloads = LazyModule("costprobe_probes.model")
 
 
@@ -229,11 +228,3 @@ def test_pickle_in_an_exported_program_is_not_executed(tmp_path, monkeypatch):
         load(Spec("pt2", model=bad))
     assert not place.exists()
     assert files.TENSORS_ONLY not in os.environ
-
-
-def test_sources_of_files_reject_a_missing_model():
-    for kind, source in registry.SOURCES.items():
-        if source.is_built_in or not source.example:
-            continue  # it has no file
-        with pytest.raises(ProbeConfigError):
-            load(Spec(kind, model="/no/such/thing"))

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -186,23 +185,15 @@ def test_stderr_tail_is_bounded():
     assert max(len(words) for words in fault.stderr_tail) <= 300
 
 
-def test_hung_child_is_killed_at_its_deadline_with_its_children():
+def test_hung_child_writes_its_stack_and_is_killed_at_its_deadline():
     failure = (
         "import faulthandler; faulthandler.register(signal.SIGUSR1);"
-        " send(type='progress', phase='load', done=0.0, note='');"
-        " pid = os.fork(); print('child', pid, file=sys.stderr) if pid else None; time.sleep(600)"
+        " send(type='progress', phase='load', done=0.0, note=''); time.sleep(600)"
     )
     fault = run(runner_of(failure, deadline_s=1.5))
     assert fault.kind == "deadline"
     assert "last phase load:" in fault.title
-    # The child was made to write its stack before it was killed.
     assert any(line.endswith("in <module>") for line in fault.stderr_tail), fault
-    (grandchild,) = [int(line.split()[1]) for line in fault.stderr_tail if "child " in line]
-    for _ in range(100):
-        if not _alive(grandchild):
-            break
-        time.sleep(0.05)
-    assert not _alive(grandchild)
 
 
 def _alive(pid):
