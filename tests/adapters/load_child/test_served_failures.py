@@ -90,7 +90,7 @@ BROKEN = {
         lambda call: call.json({"choices": [{"message": {"content": "all at once"}}]}),
         "truncated",
     ),
-    "garbage": (streams(bytes(range(256)) * 64, b"\n\n: x\n\ndata\n\n"), "bad_json"),
+    "garbage": (streams(bytes(range(256)) * 64, b"\n\n: x\n\ndata\n\n"), "truncated"),
     "odd chunk size": (writes(CHUNKED + b"-5\r\nabc\r\n"), "truncated"),
     "no HTTP": (writes(b"220 mail.example.com ESMTP\r\n\r\n"), "bad_http"),
     "endless line": (endless(b"x" * MIB), "too_large"),
