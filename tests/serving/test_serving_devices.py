@@ -230,13 +230,6 @@ def test_reused_pid_no_longer_belongs_to_the_service(tmp_path):
     assert owners.pids_of(["one"], [1]) == {"one": frozenset()}
 
 
-def test_without_busy_times_configured_shares_leave_a_remainder():
-    bill = Bench([service("a", "gpu0", share=0.5), service("b", "gpu0", share=0.3)]).bill()
-    assert bill["gpu0"].energy_shares == pytest.approx({"a": 0.5, "b": 0.3, "": 0.2})
-    assert cost_of(bill, device="gpu0", service="a") == pytest.approx(0.5 * (HELD + DRAWN))
-    assert cost_of(bill, device="gpu0", part="unallocated") == pytest.approx(0.2 * (HELD + DRAWN))
-
-
 def test_missing_device_and_divided_board_are_problems():
     devices = [*BOARDS, mig(0, 1), mig(1, 2)]
     bill = Bench([service("a", "gpu9", "gpu0")], devices).bill()
