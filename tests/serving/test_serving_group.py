@@ -19,10 +19,10 @@ from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import PriceBook
 from costprobe.serving.device_costs import Claimant, Surroundings
 from costprobe.serving.service import Serving
-from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.views.status_lines import service_lines
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
+from fakes.services import service, service_table
 from fakes.serving_engine import ServingEngine
 
 S = NS_PER_S
@@ -36,13 +36,6 @@ electricity_included = false
 [electricity]
 tariff_per_kwh = 0.36
 """
-
-
-def table(name, server, *devices, **more):
-    keys = {"name": name, "url": server.url, "engine": "vllm", **more}
-    lines = [f'{key} = "{value}"' for key, value in keys.items()]
-    held = ", ".join(f'"{device}"' for device in devices)
-    return "\n".join(["[[service]]", *lines, f"devices = [{held}]\n"])
 
 
 class Bench:
@@ -148,7 +141,7 @@ def bench(tmp_path):
 
 def test_window_is_allocated_at_its_end_when_readings_cover_it(bench, engine, server):
     """Whatever the wall clock does after its end."""
-    at_work = bench(table("chat", server, "gpu0"))
+    at_work = bench(service_table("chat", server.url, "gpu0"))
     at_work.move(300, read=False)
     engine.serve(requests=100)
     ended_ns = at_work.clock.time_ns()
@@ -167,7 +160,7 @@ def test_window_is_allocated_at_its_end_when_readings_cover_it(bench, engine, se
 def test_price_files_are_jobs_of_a_daemon_with_services(bench, server, tmp_path):
     file = tmp_path / "prices.json"
     section = f'[[price_file]]\nprogram = "litellm"\nfile = "{file}"\n'
-    at_work = bench(table("chat", server, "gpu0"), section)
+    at_work = bench(service_table("chat", server.url, "gpu0"), section)
     ((name, every_s, write),) = price_file_jobs(at_work.config, at_work.store.path, at_work.clock)
     assert (name, every_s) == (f"price file {file}", 86_400)
     write()
@@ -175,7 +168,7 @@ def test_price_files_are_jobs_of_a_daemon_with_services(bench, server, tmp_path)
 
 
 def test_clock_step_does_not_change_a_windows_length(bench, engine, server):
-    at_work = bench(table("chat", server, "gpu0"))
+    at_work = bench(service_table("chat", server.url, "gpu0"))
     at_work.move(100)
     at_work.clock.step(7200)
     engine.serve(requests=100)
@@ -188,7 +181,7 @@ def test_clock_step_does_not_change_a_windows_length(bench, engine, server):
 
 
 def test_wait_for_a_silent_device_is_bounded(bench, server):
-    at_work = bench(table("chat", server, "gpu0"))
+    at_work = bench(service_table("chat", server.url, "gpu0"))
     at_work.move(300, read=False)
     at_work.close()
     at_work.move(24, read=False)
@@ -204,7 +197,7 @@ def test_wait_for_a_silent_device_is_bounded(bench, server):
 
 
 def test_window_waits_for_a_probe_that_runs_at_its_end(bench, server):
-    at_work = bench(table("chat", server, "gpu0"))
+    at_work = bench(service_table("chat", server.url, "gpu0"))
     at_work.move(290)
     at_work.runs.begin("gpu0", at_work.clock.monotonic_ns())
     at_work.move(10)
@@ -218,8 +211,8 @@ def test_window_waits_for_a_probe_that_runs_at_its_end(bench, server):
 
 def test_services_that_share_a_device_end_windows_together(bench, engine, server):
     at_work = bench(
-        table("a", server, "gpu0", share="75%"),
-        table("b", server, "gpu0", "gpu1", share="25%"),
+        service_table("a", server.url, "gpu0", share="75%"),
+        service_table("b", server.url, "gpu0", "gpu1", share="25%"),
     )
     assert [name for name in at_work.jobs if name.startswith("window ")] == ["window a+b"]
     at_work.move(300)
@@ -240,7 +233,7 @@ def test_services_that_share_a_device_end_windows_together(bench, engine, server
 
 
 def test_short_first_window_is_merged_into_the_next(bench, engine, server):
-    at_work = bench(table("chat", server, "gpu0"))
+    at_work = bench(service_table("chat", server.url, "gpu0"))
     at_work.move(20)
     at_work.close()
     assert at_work.rows("serving") == []
@@ -253,7 +246,7 @@ def test_short_first_window_is_merged_into_the_next(bench, engine, server):
 
 def test_stop_allocates_cost_until_the_last_reading(bench, engine, server):
     """Of a window that has begun, and of one that waits for its readings."""
-    at_work = bench(table("chat", server, "gpu0"))
+    at_work = bench(service_table("chat", server.url, "gpu0"))
     at_work.move(300)
     at_work.close()
     at_work.move(395)
@@ -267,7 +260,7 @@ def test_stop_allocates_cost_until_the_last_reading(bench, engine, server):
 
 
 def test_rolling_cost_starts_with_stored_windows_of_its_currency(bench, engine, server):
-    at_work = bench(table("chat", server, "gpu0"))
+    at_work = bench(service_table("chat", server.url, "gpu0"))
     for requests in (30, 0):
         engine.serve(requests=requests)
         at_work.move(300)
@@ -291,7 +284,7 @@ def test_rolling_cost_starts_with_stored_windows_of_its_currency(bench, engine, 
 
 
 def test_failing_endpoint_and_its_recovery_have_one_event_each(bench, engine, server):
-    at_work = bench(table("chat", server, "gpu0"))
+    at_work = bench(service_table("chat", server.url, "gpu0"))
     engine.is_away = True
     at_work.scrape()
     at_work.scrape()
@@ -357,7 +350,7 @@ def test_containers_that_come_and_go_bear_the_cost_of_their_time_exactly(bench):
 
 
 def test_change_of_one_device_leaves_the_windows_and_counts_of_others_alone(bench, engine, server):
-    at_work = bench(table("chat", server, "gpu0"))
+    at_work = bench(service_table("chat", server.url, "gpu0"))
     at_work.move(100)
     engine.serve(requests=10)
     at_work.serving.replace([container("train", "gpu1")])
@@ -368,14 +361,7 @@ def test_change_of_one_device_leaves_the_windows_and_counts_of_others_alone(benc
 
 
 def test_scraped_container_counts_across_a_change_of_its_group(bench, engine, server):
-    pod = ServiceConfig.model_validate(
-        {
-            "name": "prod:chat:main",
-            "url": server.url,
-            "engine": "vllm",
-            "devices": ["gpu0"],
-        }
-    )
+    pod = service("prod:chat:main", url=server.url)
     chat = container("chat", "gpu0", service=pod)
     at_work = bench()
     at_work.serving.replace([chat])
@@ -451,7 +437,7 @@ def test_a_team_pays_for_its_cached_tokens_what_they_weigh(bench, engine, server
     gateway.serve("ours", 10, 10, cached=5)  # before the first window
     gateway.serve("theirs", 10, 10)
     with InferenceServer(gateway.answer) as proxy:
-        own = table("chat", server, "gpu0", weight_out=4, weight_cached=0.1)
+        own = service_table("chat", server.url, "gpu0", weight_out=4, weight_cached=0.1)
         at_work = bench(own + tenants_table(proxy))
         engine.serve(requests=1, tokens_in=11_000, tokens_out=1100)
         engine.extra = hits.format(6300)
@@ -485,7 +471,7 @@ def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine
     gateway.serve("search", 9_000_000, 9_000_000)  # before the first window
     with InferenceServer(gateway.answer) as proxy:
         tenants = tenants_table(proxy, models=["llama"], names=2, token=f"file:{secret}")
-        at_work = bench(table("chat", server, "gpu0", weight_out=4) + tenants)
+        at_work = bench(service_table("chat", server.url, "gpu0", weight_out=4) + tenants)
         # A token out weighs as much as four tokens in: 10,000 + 4 x 2,500 = 20,000 of 0.309.
         engine.serve(requests=10, tokens_in=1000, tokens_out=250)
         gateway.serve("search", 4000, 1000)  # 8,000
@@ -525,7 +511,7 @@ def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine
 
 def test_tenants_of_the_service_s_own_page_keep_their_names_after_a_restart(bench, engine, server):
     own = '[service.tenants]\nlabel = "model_name"\nrequests = "vllm:request_success_total"\nnames = 1'
-    at_work = bench(table("chat", server, "gpu0") + own)
+    at_work = bench(service_table("chat", server.url, "gpu0") + own)
     for name in ("a", "b"):
         engine.serve(name, requests=1, tokens_in=0, tokens_out=0)
         at_work.move(300)
