@@ -75,14 +75,13 @@ COMMANDS = [
     ["export"],
     ["export", "--format", "csv"],
     ["price"],
-    ["sink", "status", "--json"],
     ["sink", "rejected", "--json"],
     ["sink", "retry"],
     ["store", "check"],
     ["budget"],
     ["forecast"],
     ["trend", "--json"],
-    ["fleet", "spend"],
+    ["spend", "--fleet"],
     ["probe", "chat", "--json"],
 ]
 

@@ -1,4 +1,4 @@
-"""`costprobe allocation` on stored rows whose sums are known."""
+"""`costprobe spend` on stored rows whose sums are known."""
 
 import csv
 import json
@@ -68,7 +68,7 @@ def costprobe(tmp_path):
     config.write_text(f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n')
 
     def call(*arguments, code=0):
-        result = CliRunner().invoke(main, ["--config", str(config), "allocation", *arguments])
+        result = CliRunner().invoke(main, ["--config", str(config), "spend", *arguments])
         assert result.exit_code == code, result.output
         return result.output
 

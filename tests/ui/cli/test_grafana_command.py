@@ -165,7 +165,7 @@ def test_database_without_influxql_is_refused_with_what_to_do(costprobe, tmp_pat
     assert "without InfluxQL" in provision
     assert "grafana export FOLDER --source prometheus" in " ".join(provision.split())
     assert not (tmp_path / "out").exists()
-    for words in (("setup",), ("setup", "--apply"), ("tasks", str(tmp_path / "out"))):
+    for words in (("setup",), ("setup", "--apply"), ("setup", "--tasks", str(tmp_path / "out"))):
         done = called(tmp_path / "costprobe.toml", "influx", *words, code=2)
         assert "nothing has to be created" in " ".join(done.output.split())
 

@@ -239,8 +239,11 @@ def values(text):
 
 def test_trend_filters_by_service_and_basis(costprobe):
     assert values(costprobe("trend", "--service", "chat", "--json")) == [[2.0]]
-    assert values(costprobe("trend", "--basis", "probe", "--json")) == [[1.0]]
-    assert sorted(values(costprobe("trend", "--basis", "serving", "--json"))) == [[2.0], [3.0]]
+    assert values(costprobe("trend", "--label", "basis=probe", "--json")) == [[1.0]]
+    assert sorted(values(costprobe("trend", "--label", "basis=serving", "--json"))) == [
+        [2.0],
+        [3.0],
+    ]
     idle = costprobe("trend", "--field", "allocation.cost", "--service", "chat")
     assert "gpu0 chat idle " in idle
 

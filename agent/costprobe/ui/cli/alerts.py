@@ -126,9 +126,8 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     examples=("costprobe alerts test pager  # send a test alert through one notifier",),
 )
 @click.argument("notifier", required=False, shell_complete=NOTIFIERS)
-@click.option("--json", "as_json", is_flag=True, help="Print each result as JSON.")
 @click.pass_obj
-def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
+def test(config: str | None, *, notifier: str | None) -> None:
     """Send a test alert through one notifier, or through all; exit code 1 if one fails.
 
     The daemon sends it; this command does if no daemon runs.
@@ -145,13 +144,7 @@ def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
             raise unknown_name("notifier", str(notifier), configs) from None
     if not answers:
         raise click.ClickException("no notifier is configured; add a [[notifier]] and reload")
-    if as_json:
-        results = [
-            {"notifier": name, "sent": not reason, "error": reason or None}
-            for name, reason in answers.items()
-        ]
-        echo_json(results)
-    for name, reason in () if as_json else answers.items():
+    for name, reason in answers.items():
         echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
     sys.exit(1 if any(answers.values()) else 0)
 

@@ -24,7 +24,7 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import STORED_DEVICES, STORED_MODELS, check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.option_types import LABEL, Moment, Timespan
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, LABEL, Moment, Timespan
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
 from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
 from costprobe.ui.text import BASES, local, per_million_tokens
@@ -93,6 +93,7 @@ class Finite(click.ParamType[float]):
     default=None,
     help="Plot cost against latency; the default on a terminal.",
 )
+@FLEET_OPTION
 @click.pass_obj
 def command(  # noqa: PLR0913 - an option each
     config: str | None,

@@ -1,4 +1,4 @@
-"""`costprobe fleet` spend, savings, forecast, compare and status: what all devices cost, and the hosts."""
+"""Spend, savings, forecast, unit costs and status of all hosts: the commands of these names with --fleet."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ from costprobe.ui.text import ago, forecast_cells, joules, local
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet spend --since 30d --by service  # what each service cost on all hosts",
-        "costprobe fleet spend --by label:team --csv  # a spreadsheet of the spend by team",
+        "costprobe spend --fleet --since 30d --by service  # what each service cost on all hosts",
+        "costprobe spend --fleet --by label:team --csv  # a spreadsheet of the spend by team",
     ),
 )
 @click.option(
@@ -91,8 +91,8 @@ _SAVINGS_HEADS: Final = tuple(field.name for field in fields(FleetSaving))
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet savings  # spare GPUs of each model, and what they cost a month",
-        "costprobe fleet savings --by label:team --utilization 50  # with more room for peaks",
+        "costprobe savings --fleet  # spare GPUs of each model, and what they cost a month",
+        "costprobe savings --fleet --by label:team --utilization 50  # with more room for peaks",
     ),
 )
 @click.option(
@@ -156,8 +156,8 @@ def _savings_lines(found: Sequence[FleetSaving], by: str) -> Iterator[str]:
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet forecast  # spend of this month up to now, and at its end",
-        "costprobe fleet forecast --period quarter --amount 250000  # whether a budget will be exceeded",
+        "costprobe forecast --fleet  # spend of this month up to now, and at its end",
+        "costprobe forecast --fleet --period quarter --amount 250000  # whether a budget will be exceeded",
     ),
 )
 @click.option(
@@ -182,8 +182,8 @@ def forecast(
 ) -> None:
     """Show the spend of this month, and forecast it to its end with an 80 % interval.
 
-    The forecast is that of `costprobe budget`: the robust rate of each hour of the week, over the
-    last eight weeks. Gaps are not extrapolated.
+    Each hour to come is expected to cost the median of the same hour of the week, over the last
+    eight weeks, as in `costprobe budget`. Gaps are not extrapolated.
     """
     now_ns = time.time_ns()
     try:
@@ -218,8 +218,8 @@ def forecast(
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet compare --by gpu_model  # each model's cost per inference by GPU model",
-        "costprobe fleet compare --by label:cloud --since 30d  # the same by cloud, a label of the hosts",
+        "costprobe compare --fleet --by gpu_model  # each model's cost per inference by GPU model",
+        "costprobe compare --fleet --by label:cloud --since 30d  # the same by cloud, a label of the hosts",
     ),
 )
 @click.option(
@@ -257,8 +257,8 @@ def compare(
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet status  # hosts, silent ones first, with versions, faults and incidents",
-        "costprobe fleet status --by label:rack --since 30d  # hosts of each rack that were seen in 30 days",
+        "costprobe status --fleet  # hosts, silent ones first, with versions, faults and incidents",
+        "costprobe status --fleet --by label:rack --since 30d  # hosts of each rack that were seen in 30 days",
     ),
 )
 @click.option(

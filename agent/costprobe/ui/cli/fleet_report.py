@@ -1,4 +1,4 @@
-"""`costprobe fleet report`: the cost of all hosts in a period, on one page."""
+"""`costprobe report --fleet`: the cost of all hosts in a period, on one page."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from costprobe.ui.fleet_documents import compare_document, head_of, part_documen
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet report --out fleet.html  # the last 30 days of all hosts as one HTML file",
-        "costprobe fleet report --since 7d --by label:team --format md  # the last week as Markdown",
+        "costprobe report --fleet --out fleet.html  # the last 30 days of all hosts as one HTML file",
+        "costprobe report --fleet --since 7d --by label:team --format md  # the last week as Markdown",
     ),
 )
 @click.option(

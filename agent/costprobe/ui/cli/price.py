@@ -126,9 +126,8 @@ def listing(
     "--from", "place", required=True, help="URL or file of a price table, as in the package."
 )
 @click.option("--sha256", help="SHA-256 that the file must have, as 64 hexadecimal digits.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def update(config: str | None, *, place: str, sha256: str | None, as_json: bool) -> None:
+def update(config: str | None, *, place: str, sha256: str | None) -> None:
     """Install a newer catalogue of list prices, after checks of its schema and values.
 
     Prices before the installation stay as they were. An http:// URL needs --sha256. Nothing is ever
@@ -161,10 +160,6 @@ def update(config: str | None, *, place: str, sha256: str | None, as_json: bool)
     except OSError as error:
         raise bad_input(f"{error.filename}: cannot be written ({error.strerror})") from error
     offers = sum(1 for _ in catalogue.offers)
-    if as_json:
-        version = catalogue.version.isoformat()
-        echo_json({"version": version, "prices": offers, "sha256": found})
-        return
     echo(f"installed the catalogue of {catalogue.version}: {counted(offers, 'offer')}")
     echo("a running daemon uses it after a reload: systemctl reload costprobe")
 

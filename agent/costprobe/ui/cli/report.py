@@ -25,7 +25,7 @@ from costprobe.ui.cli.support.command_prices import (
 )
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, Moment
 from costprobe.ui.cli.support.output import echo, replace_file
 from costprobe.ui.report.gather import Period, ReportSources, report_of
 from costprobe.ui.report.model import Report
@@ -68,6 +68,7 @@ from costprobe.ui.text import local
     help="Divide spend by this label of services, probes or hosts, such as team.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@FLEET_OPTION
 @click.pass_obj
 def command(  # noqa: PLR0913 - click gives each option as an argument
     config: str | None,

@@ -15,7 +15,7 @@ from costprobe.ui.cli.support.control_client import ask, user_name
 from costprobe.ui.cli.support.known_names import SILENCES
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.option_types import LabelValue, Timespan
-from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.output import echo, echo_answer
 from costprobe.ui.text import ago, local
 
 
@@ -85,29 +85,15 @@ def command(
 
 
 @command.command(
-    "list",
-    examples=("costprobe silence list  # current and future silences",),
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
-def list_(config: str | None, *, as_json: bool) -> None:
-    """List current and future silences."""
-    silences = ask(LoadedConfig(config), {"do": "silences"})
-    lines = [silence_line(silence, time.time_ns()) for silence in silences]
-    echo_answer(silences, lines or ["no silence is active"], as_json=as_json)
-
-
-@command.command(
     "end",
     examples=("costprobe silence end 0a1b2c3d  # end a silence by its ID",),
 )
 @click.argument("silence_id", metavar="ID", shell_complete=SILENCES)
-@click.option("--json", "as_json", is_flag=True, help="Print the ended silence as JSON.")
 @click.pass_obj
-def end(config: str | None, *, silence_id: str, as_json: bool) -> None:
+def end(config: str | None, *, silence_id: str) -> None:
     """End a silence now."""
     ended = ask(LoadedConfig(config), {"do": "unsilence", "id": silence_id})
-    echo_answer(ended, [f"silence {ended['id']} has ended: {_matched(ended)}"], as_json=as_json)
+    echo(f"silence {ended['id']} has ended: {_matched(ended)}")
 
 
 def silence_line(silence: dict[str, Any], now_ns: int) -> str:

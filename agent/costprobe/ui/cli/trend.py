@@ -77,21 +77,18 @@ CHANGED_MAX = 3
 @click.option("--device", shell_complete=STORED_DEVICES, help="Only this device.")
 @click.option("--probe", shell_complete=STORED_PROBES, help="Only this probe.")
 @click.option("--service", shell_complete=STORED_SERVICES, help="Only this service.")
-@click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs of this basis.")
 @LABEL
-@click.option("--exact", is_flag=True, help="Read every value of a long history, not hours.")
 @click.option("--plot/--no-plot", default=True, help="Plot the series.")
 @click.option("--json", "as_json", is_flag=True, help="Print every value as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print every value as CSV.")
 @click.pass_obj
-def command(  # noqa: PLR0913 - an option each
+def command(
     config: str | None,
     /,
     *,
     since_ns: int,
     field: str,
     labels: Sequence[tuple[str, str]],
-    exact: bool,
     plot: bool,
     as_json: bool,
     as_csv: bool,
@@ -110,7 +107,7 @@ def command(  # noqa: PLR0913 - an option each
             since_ns,
             now_ns,
             tags or None,
-            most=None if exact or as_json or as_csv else ROWS_MAX,
+            most=None if as_json or as_csv else ROWS_MAX,
         )
         found = continued_series(all_series)
         shown = [one.series for one in found]
@@ -139,9 +136,7 @@ def command(  # noqa: PLR0913 - an option each
         if any(_is_served(measurement, field, series) for series in shown):
             echo_lines([_compared(spans), *reasons])
         if any(series.is_hourly for series in shown):
-            echo(
-                "hours, evenly spaced; median, min and max are of these. --exact reads every value."
-            )
+            echo("hours, evenly spaced; median, min and max are of these; --json has every value")
         for words, group in comparable(shown).items() if plot else ():
             scale = series_scale(measurement, field, group)
             unit = words if is_amount(measurement, field) else group[0].tags.get("basis", "")

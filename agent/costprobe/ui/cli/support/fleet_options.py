@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gc
-import io
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +19,6 @@ from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.clock import SystemClock
 from costprobe.core.config.load import ConfigError, load_file
 from costprobe.core.config.model import RootSection
-from costprobe.core.outside import csv_cell
 from costprobe.core.records import NS_PER_S
 from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.fleet.settings import FleetSection
@@ -29,6 +26,7 @@ from costprobe.ui.cli.support.option_types import LABEL, Moment
 from costprobe.ui.cli.support.output import Role, echo, echo_file, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Place, bad_input, check_access
 from costprobe.ui.fleet_documents import head_of
+from costprobe.ui.tables import csv_lines
 from costprobe.ui.text import local
 
 _LABEL_PREFIX: Final = "label:"
@@ -260,14 +258,3 @@ def require_rows(found: Collection[object], answers: FleetAnswers, rows: str = "
         f"no {rows}{f' with {labels}' if labels else ''} since {local(answers.period.start_ns)};"
         f" {next(iter(answers.problems), hint)}"
     )
-
-
-def csv_lines(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a CSV file; an unknown value is empty, and names in a list are one text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    for row in rows:
-        cells = (row.get(head) for head in heads)
-        writer.writerow(csv_cell(" ".join(c) if isinstance(c, list) else c) for c in cells)
-    yield from text.getvalue().splitlines()

@@ -108,6 +108,13 @@ class LabelValue(click.ParamType[tuple[str, str]]):
         return name, wanted
 
 
+# Read by the main group, which then runs the command of that name for all hosts.
+FLEET_OPTION = click.option(
+    "--fleet",
+    is_flag=True,
+    expose_value=False,
+    help="Ask the database of [fleet] about all hosts; options: --fleet --help.",
+)
 LABEL = click.option(
     "--label",
     "labels",

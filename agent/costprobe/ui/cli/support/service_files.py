@@ -19,7 +19,6 @@ import click
 
 import costprobe
 from costprobe.adapters.host.files import replace_file
-from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
 
 SERVICE: Final = "costprobe.service"
@@ -261,21 +260,6 @@ ROOT_OPTION = click.option(
     default=HOST,
     help="Install into the system image below this folder; nothing is started.",
 )
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="The steps, as JSON.")
-
-
-def step_printer(*, as_json: bool) -> tuple[list[str], Callable[[str], None]]:
-    """Return a list of lines, for JSON, and the function that prints a line and adds it.
-
-    With --json the lines are printed to stderr, so that they are visible if a step fails.
-    """
-    printed: list[str] = []
-
-    def log(line: str) -> None:
-        printed.append(line.strip())
-        echo(line, err=as_json)
-
-    return printed, log
 
 
 def check_host(root: Path) -> None:

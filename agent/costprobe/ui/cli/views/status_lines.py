@@ -168,15 +168,18 @@ def _rolling(last: dict[str, Any], currency: str) -> list[str]:
 
 
 def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list[str]:
+    acked_ns = outbox.get("acked_ns")
     lines = [
         (
             f"sink     {name}: {sink['state']}, {counted(outbox.get('sent_points_total', 0), 'point')} sent,"
             f" {outbox.get('outbox_points', 0)} waiting, {ago(outbox.get('outbox_lag_s', 0.0))} behind,"
-            f" {outbox.get('rejected_points_total', 0)} rejected"
+            f" {outbox.get('rejected_points_total', 0)} rejected,"
+            f" {outbox.get('dropped_points_total', 0)} dropped;"
+            f" last progress {'never' if acked_ns is None else local(acked_ns)}"
         )
     ]
     if sink["retry_in_s"]:
-        lines.append(f"         retry in {ago(sink['retry_in_s'])}")
+        lines.append(f"         {sink['last_error']}; retry in {ago(sink['retry_in_s'])}")
     return lines
 
 
@@ -370,6 +373,7 @@ def outbox_document(sink: SinkStatus) -> dict[str, Any]:
     oldest_ns = sink.backlog.oldest_time_ns
     return {
         "acked_seq": sink.acked_seq,
+        "acked_ns": sink.acked_ns,
         "outbox_points": sink.backlog.points,
         "outbox_lag_s": 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9),
         "sent_points_total": sink.sent_points,
