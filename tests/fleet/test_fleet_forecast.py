@@ -79,7 +79,9 @@ def test_budgets_of_the_fleet_are_shown_as_those_of_a_host(tmp_path, monkeypatch
     path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
     assert "add a [[fleet.watch.budget]]" in called(path, "budget", "--fleet", code=1).stderr
     with path.open("a") as file:
-        file.write('[[fleet.watch.budget]]\nname = "gpus"\namount = 1\ncurrency = "EUR"\nperiod = "year"\n')
+        file.write(
+            '[[fleet.watch.budget]]\nname = "gpus"\namount = 1\ncurrency = "EUR"\nperiod = "year"\n'
+        )
     (one,) = checked("budget --fleet", called(path, "budget", "--fleet", "--json").stdout)
     assert (one["budget"], one["amount"], one["verdict"]) == ("gpus", 1, "exceeded")
     assert "gpus: EXCEEDED" in called(path, "budget", "--fleet").stdout
