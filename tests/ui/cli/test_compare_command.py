@@ -120,5 +120,5 @@ def test_comparison_can_be_filtered(costprobe):
     names = [model["name"] for group in found["groups"] for model in group["models"]]
     assert names == ["shop", "large on gpu0, batch 8"]
     assert "no sample since" in costprobe("--since", "1m", code=1)
-    assert "'nan' is not a number" in costprobe("--quality", "nan", code=2)
+    assert "'nan' is not a finite number" in costprobe("--quality", "nan", code=2)
     assert "is not a duration" in costprobe("--p99", "50", code=2)

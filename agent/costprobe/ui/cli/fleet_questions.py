@@ -31,12 +31,12 @@ from costprobe.spend.settings import HISTORY_HOURS
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import (
-    FleetKey,
     FleetOptions,
     fleet_config,
+    fleet_key,
     fleet_options,
 )
-from costprobe.ui.cli.support.option_types import FiniteRange, Timespan
+from costprobe.ui.cli.support.option_types import TIMESPAN, FiniteRange
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.fleet_documents import (
@@ -59,7 +59,7 @@ from costprobe.ui.text import ago, forecast_cells, joules, local
 )
 @click.option(
     "--by",
-    type=FleetKey("host", "device", "gpu_model", "model", "service", "tenant"),
+    type=fleet_key("host", "device", "gpu_model", "model", "service", "tenant"),
     help="What the spend is divided by (default: the total only).",
 )
 @fleet_options(since="30d")
@@ -97,7 +97,7 @@ _SAVINGS_HEADS: Final = tuple(field.name for field in fields(FleetSaving))
 )
 @click.option(
     "--by",
-    type=FleetKey("gpu_model", "host"),
+    type=fleet_key("gpu_model", "host"),
     default="gpu_model",
     show_default=True,
     help="Groups of devices between which work may move.",
@@ -224,7 +224,7 @@ def forecast(
 )
 @click.option(
     "--by",
-    type=FleetKey("model", "gpu_model", "host", "service", *SOFTWARE),
+    type=fleet_key("model", "gpu_model", "host", "service", *SOFTWARE),
     metavar="KEY",
     default="model",
     show_default=True,
@@ -263,7 +263,7 @@ def compare(
 )
 @click.option(
     "--by",
-    type=FleetKey("host"),
+    type=fleet_key("host"),
     default="host",
     show_default=True,
     help="List hosts, or groups by a label.",
@@ -271,7 +271,7 @@ def compare(
 @click.option(
     "--silent-after",
     "silent_after_s",
-    type=Timespan(),
+    type=TIMESPAN,
     help="A host without a row for so long is silent (default: `silent_after` of [fleet]).",
 )
 @fleet_options(since="7d")

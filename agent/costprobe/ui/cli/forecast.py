@@ -32,7 +32,7 @@ from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import STORED_LOADS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import FLEET_OPTION, Timespan
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, TIMESPAN
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.text import forecast_cells
 
@@ -53,7 +53,7 @@ HISTORY_DAYS = 365
 @click.option(
     "--horizon",
     "horizon_s",
-    type=Timespan(),
+    type=TIMESPAN,
     default="90d",
     show_default=True,
     help="How far to look ahead, from 1d to 365d.",

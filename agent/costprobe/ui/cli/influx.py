@@ -15,7 +15,7 @@ from costprobe.delivery.influx import InfluxClient, InfluxV1Config, InfluxV2Conf
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.known_names import SINKS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.option_types import Timespan
+from costprobe.ui.cli.support.option_types import TIMESPAN
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.sinks import chosen_influxdb, write_files
 from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
@@ -47,10 +47,10 @@ def command() -> None:
 @click.option("--admin-token-file", type=_file, help="2.x: file with an all-access token.")
 @click.option("--admin-user", help="1.x with authentication: an administrator.")
 @click.option("--admin-password-file", type=_file, help="1.x: file with that user's password.")
-@click.option("--keep", type=Timespan(), default="30d", help="How long rows are kept (30d).")
+@click.option("--keep", type=TIMESPAN, default="30d", help="How long rows are kept (30d).")
 @click.option(
     "--keep-hourly",
-    type=Timespan(),
+    type=TIMESPAN,
     default="1095d",
     help="How long hourly rows are kept (1095d).",
 )

@@ -63,7 +63,7 @@ def command(root: Path, python: str | None, source: str | None, *, no_start: boo
     steps = Steps(echo)
     on_host = root == HOST
     stopped: list[str] = []
-    try:
+    with files.disk_errors(root):
         if on_host:
             _install_environment(python, source, steps)
             stopped = _replace_environment(steps)
@@ -76,10 +76,6 @@ def command(root: Path, python: str | None, source: str | None, *, no_start: boo
                 ["systemctl", f"--root={root}", "enable", SERVICE],
                 "check that systemd is installed",
             )
-    except OSError as error:
-        raise StepError(
-            f"{error.filename or root}: {error.strerror}; check that the disk is writable"
-        ) from error
     echo(f"installed; the configuration is {root / CONFIG}")
 
 

@@ -15,7 +15,7 @@ from costprobe.ui import key_costs
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import FLEET_OPTION, Moment
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.text import local
 
@@ -43,9 +43,9 @@ _SOURCES: Final = {
     help="What the cost is divided by.",
 )
 @click.option(
-    "--since", "since_ns", type=Moment(), default="30d", show_default=True, help='"7d" or a date.'
+    "--since", "since_ns", type=MOMENT, default="30d", show_default=True, help='"7d" or a date.'
 )
-@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @FLEET_OPTION
 @click.pass_obj

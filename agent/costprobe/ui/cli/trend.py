@@ -23,7 +23,7 @@ from costprobe.ui.cli.support.known_names import (
     STORED_SERVICES,
     check_names,
 )
-from costprobe.ui.cli.support.option_types import LABEL, Moment
+from costprobe.ui.cli.support.option_types import LABEL, MOMENT
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Place, bad_input, reader_of
 from costprobe.ui.cli.views.plots import series_names, trend_plots
@@ -36,21 +36,11 @@ if TYPE_CHECKING:  # loaded for a name that the store does not know
 
 
 import statistics
-from collections.abc import Iterable
 from dataclasses import replace
 
 from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
-from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import significant
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.unit_costs.change import (
-    COMPARED_SHARE,
-    ProductionSums,
-    Unit,
-    middle_ns,
-    production_change,
-    production_sums,
-)
 
 # A series with more rows is read by the hour, for a response within some tenths of a second.
 ROWS_MAX = 10_000
@@ -66,7 +56,7 @@ CHANGED_MAX = 3
         "costprobe trend --field latency_p90_ms --since 7d --probe ranker  # latency of one probe",
     ),
 )
-@click.option("--since", "since_ns", type=Moment(), default="24h", show_default=True)
+@click.option("--since", "since_ns", type=MOMENT, default="24h", show_default=True)
 @click.option(
     "--field",
     default="cost_per_inference",
@@ -122,7 +112,6 @@ def command(
             else _change_pct(series)
             for series in shown
         ]
-        reasons = production_reasons(reader, field, shown, spans)
     if as_json:
         echo_json(_document(measurement, field, all_series))
     elif as_csv:
@@ -134,7 +123,7 @@ def command(
         if any(series.tags.get("plan") == ASSUMED for series in shown):
             echo("the price is assumed; set [[price]]")
         if any(_is_served(measurement, field, series) for series in shown):
-            echo_lines([_compared(spans), *reasons])
+            echo(_compared(spans))
         if any(series.is_hourly for series in shown):
             echo("hours, evenly spaced; median, min and max are of these; --json has every value")
         for words, group in comparable(shown).items() if plot else ():
@@ -201,7 +190,7 @@ def _compared(spans: tuple[TimeSpan, TimeSpan]) -> str:
     before, after = spans
     return (
         f"change of services: {local(after.start_ns)} to {local(after.end_ns)} against"
-        f" {local(before.start_ns)} to {local(before.end_ns)}, sums over each"
+        f" {local(before.start_ns)} to {local(before.end_ns)}, sums over each; why: costprobe explain"
     )
 
 
@@ -333,60 +322,3 @@ def trend_table(
         row = (name, f"{len(values):,}", first, last, change, median, least, most)
         tables[scale].append(row)
     return [line for rows in tables.values() for line in table_lines(rows)]
-
-
-# What the cost of each field is divided by.
-_UNITS: dict[str, Unit] = {
-    "cost_per_inference": "inference",
-    "cost_per_thousand_inferences": "inference",
-    "cost_hardware": "inference",
-    "cost_energy": "inference",
-    "cost_per_request": "request",
-    "cost_per_million_tokens_in": "token",
-    "cost_per_million_tokens_out": "token",
-}
-
-
-def production_reasons(
-    reader: StoreReader,
-    field: str,
-    all_series: Iterable[SeriesValues],
-    spans: tuple[TimeSpan, TimeSpan],
-) -> list[str]:
-    """Return a line for each service with a decomposition of its change of cost.
-
-    Args:
-        reader: The store.
-        field: A field of `cost`; others than costs of a unit have no lines.
-        all_series: The series that are shown.
-        spans: The earlier and the later span.
-    """
-    unit = _UNITS.get(field)
-    keys = {
-        (series.tags["service"], series.tags.get("currency", ""))
-        for series in all_series
-        if series.tags.get("basis") == "serving"
-    }
-    lines = []
-    for service, currency in sorted(keys) if unit else ():
-        tags = {"service": service, "basis": "serving", "currency": currency}
-        # The row of an hour is stamped at its start.
-        rows = list(reader.points("cost", spans[0].start_ns - HOUR_NS, spans[1].end_ns + 1, tags))
-        before, after = (_sums(rows, span) for span in spans)
-        if before is None or after is None:
-            continue
-        try:
-            change = production_change(before, after, unit=unit)
-        except ValueError:
-            continue
-        from costprobe.drift.message import explanation  # noqa: PLC0415 - only a service that changed
-
-        lines.append(f"{service}: {change.change_pct:+z.1f} % per {unit}; {explanation(change)}")
-    return lines
-
-
-def _sums(rows: Sequence[Point], span: TimeSpan) -> ProductionSums | None:
-    """Return the sums over a span; None where windows cover too little of it."""
-    sums = production_sums(row for row in rows if span.start_ns < middle_ns(row) <= span.end_ns)
-    least_s = COMPARED_SHARE * (span.end_ns - span.start_ns) / NS_PER_S
-    return sums if sums is not None and sums.window_s >= least_s else None

@@ -17,7 +17,6 @@ from costprobe.ui.cli.support.service_files import (
     SERVICE,
     USER,
     VENV,
-    StepError,
     Steps,
     check_host,
 )
@@ -39,7 +38,7 @@ def command(root: Path, *, purge: bool) -> None:
     """
     check_host(root)
     steps = Steps(echo)
-    try:
+    with files.disk_errors(root):
         _stop(root, steps)
         _remove_program(root, steps)
         remaining = [] if purge else _kept(root)
@@ -48,10 +47,6 @@ def command(root: Path, *, purge: bool) -> None:
         if root == HOST:
             steps.attempt(["systemctl", "daemon-reload"])
             steps.attempt(["systemctl", "reset-failed", SERVICE, *OTHER_UNITS])
-    except OSError as error:
-        raise StepError(
-            f"{error.filename or root}: {error.strerror}; check that the disk is writable"
-        ) from error
     done = "uninstalled" if purge or not remaining else "uninstalled; --purge deletes these, too"
     echo_lines([*remaining, done])
 

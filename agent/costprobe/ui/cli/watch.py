@@ -118,17 +118,20 @@ def _live_terminal() -> Iterator[None]:
 # A device, probe or budget without a row for longer than this is not shown.
 GONE_NS: Final = 24 * 3600 * NS_PER_S
 MAX_ROWS: Final = 40
-_DEVICE_FIELDS: Final = (
-    "util_pct",
-    "power_w",
-    "temp_c",
-    "sm_clock_mhz",
-    "mem_used_bytes",
-    "mem_total_bytes",
-    "price_rate_per_h",
+# Tags and numeric fields of the rows, in the order of the JSON.
+_DEVICE: Final = (
+    *("device", "model", "util_pct", "power_w", "temp_c", "sm_clock_mhz", "mem_used_bytes"),
+    *("mem_total_bytes", "price_rate_per_h", "currency"),
 )
-_COST_FIELDS: Final = ("cost_per_inference", "rolling_1h", "rolling_24h", "rolling_7d")
-_BUDGET_FIELDS: Final = ("amount", "spent", "forecast", "elapsed_share", "coverage")
+_COST: Final = (
+    *("device", "basis", "currency", "cost_per_inference", "rolling_1h", "rolling_24h"),
+    "rolling_7d",
+)
+_BUDGET: Final = (
+    *("budget", "period", "currency", "amount", "spent", "forecast", "elapsed_share"),
+    "coverage",
+)
+_TAGS: Final = frozenset({"device", "model", "basis", "budget", "period", "currency"})
 _IDENTITY: Final = ("device", "service", "probe", "served_model", "budget", "currency")
 
 States = Mapping[str, tuple[Any, int]]
@@ -198,38 +201,29 @@ def _newest(reader: StoreReader, measurement: str, now_ns: int) -> Sequence[Poin
     return newest_rows(rows, _IDENTITY, now_ns - GONE_NS)[:MAX_ROWS]
 
 
+def _figures(row: Point, names: Sequence[str]) -> dict[str, Any]:
+    return {name: row.tags.get(name) if name in _TAGS else number(row, name) for name in names}
+
+
 def _device(row: Point, now_ns: int) -> dict[str, Any]:
-    return {
-        "device": row.tags.get("device"),
-        "model": row.tags.get("model"),
-        **{field: number(row, field) for field in _DEVICE_FIELDS},
-        "currency": row.tags.get("currency"),
-        "age_s": _age_s(row, now_ns),
-    }
+    return {**_figures(row, _DEVICE), "age_s": _age_s(row, now_ns)}
 
 
 def _cost(row: Point, now_ns: int) -> dict[str, Any]:
-    tags = row.tags
+    names = (row.tags.get(tag) for tag in ("probe", "service", "served_model"))
     return {
-        "of": "/".join(tags[tag] for tag in ("probe", "service", "served_model") if tags.get(tag))
-        or None,
-        "device": tags.get("device"),
-        "basis": tags.get("basis"),
-        "currency": tags.get("currency"),
-        **{field: number(row, field) for field in _COST_FIELDS},
+        "of": "/".join(filter(None, names)) or None,
+        **_figures(row, _COST),
         "contended": row.fields.get("contended"),
         "age_s": _age_s(row, now_ns),
     }
 
 
 def _budget(row: Point, now_ns: int) -> dict[str, Any]:
+    conditions = ("exceeded", "forecast_exceeded")
     return {
-        "budget": row.tags.get("budget"),
-        "period": row.tags.get("period"),
-        "currency": row.tags.get("currency"),
-        **{field: number(row, field) for field in _BUDGET_FIELDS},
-        "exceeded": bool(row.fields.get("exceeded")),
-        "forecast_exceeded": bool(row.fields.get("forecast_exceeded")),
+        **_figures(row, _BUDGET),
+        **{name: bool(row.fields.get(name)) for name in conditions},
         "age_s": _age_s(row, now_ns),
     }
 

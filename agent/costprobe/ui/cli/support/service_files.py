@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -251,6 +252,17 @@ class Steps:
             self.log(f"    not done: {error.message.splitlines()[-2:][0].strip()}")
             return False
         return True
+
+
+@contextmanager
+def disk_errors(root: Path) -> Iterator[None]:
+    """Report a file that cannot be written as a failed step."""
+    try:
+        yield
+    except OSError as error:
+        raise StepError(
+            f"{error.filename or root}: {error.strerror}; check that the disk is writable"
+        ) from error
 
 
 HOST: Final = Path("/")
