@@ -34,11 +34,17 @@ COMMANDS = (
     ("explain.json", ("explain", "--json")),
     ("explain.txt", ("explain", "--since", "9d", "--probe", "encoder")),
     ("forecast.json", ("forecast", "--json")),
+    ("forecast.txt", ("forecast", "--horizon", "30d")),
     ("compare.json", ("compare", "--json")),
+    ("compare.txt", ("compare", "--plot")),
+    ("price_list.txt", ("price", "list", "--gpu", "H100", "--cloud", "aws")),
+    ("price_history.txt", ("price", "history")),
     ("price_history.json", ("price", "history", "--json")),
     ("price_export.json", ("price", "export", "--for", "litellm", "--usd", "1")),
     ("top.json", ("status", "--watch", "--json")),
+    ("top.txt", ("status", "--watch")),
     ("trend.json", ("trend", "--since", "2d", "--json")),
+    ("trend.txt", ("trend", "--since", "2d")),
 )
 
 

@@ -9,16 +9,15 @@ from pathlib import Path
 from threading import Event as Flag
 
 import pytest
-from click.testing import CliRunner
 from costprobe.adapters.store.write import Store
 from costprobe.core.incident import Silence
 from costprobe.core.schema import make_point
 from costprobe.daemon.control import ControlRequests, ControlServer
-from costprobe.ui.cli.main import main
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.control_client import user_name
 from costprobe.ui.incidents import hidden_changes
 from fakes.cases import check_all
+from fakes.cli import Cli
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.incidents import incident
@@ -30,19 +29,8 @@ TAGS = {"host": "h", "device": "gpu0", "probe": "e"}
 
 @pytest.fixture
 def costprobe(tmp_path):
-    config = tmp_path / "costprobe.toml"
-    config.write_text(
-        f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n'
-        # Replay evaluates at each of these steps.
-        '[alerting]\nevaluate_every = "1m"\n'
-    )
-
-    def call(*arguments, code=0):
-        result = CliRunner().invoke(main, ["--config", str(config), *arguments])
-        assert result.exit_code == code, result.output
-        return result.output
-
-    return call
+    # Replay evaluates at each of these steps.
+    return Cli(tmp_path, '[host]\nname = "h"\n[alerting]\nevaluate_every = "1m"\n')
 
 
 @pytest.fixture
