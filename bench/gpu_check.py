@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import gpu_probes
 import gpu_timing
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.core.clock import Clock, SystemClock
 from proc_usage import Usage, tree_of
 
@@ -79,9 +79,8 @@ def check_sensor(_folder: Path, _device: str) -> dict[str, Any]:
     """Return every metric of the first GPU, the sampling times, and the counter's step."""
     clock = SystemClock()
     faults: list[object] = []
-    library = Library()
-    driver = library.open()
-    sensor = NvidiaSensor(0, library, clock, lambda _, fault: faults.append(fault))
+    driver = open_driver()
+    sensor = NvidiaSensor(0, clock, lambda _, fault: faults.append(fault))
     device = sensor.discover()
     durations_ms, sample = [], None
     for _ in range(20):
@@ -132,9 +131,8 @@ def check_energy(_: Path, _device: str) -> dict[str, Any]:
     from costprobe.adapters.sensors.child.energy import compare
 
     clock = SystemClock()
-    library = Library()
-    library.open()
-    sensor = NvidiaSensor(0, library, clock, lambda *_: None)
+    open_driver()
+    sensor = NvidiaSensor(0, clock, lambda *_: None)
     sensor.discover()
 
     def sample(seconds: float) -> dict[str, float | None]:

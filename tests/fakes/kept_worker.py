@@ -43,7 +43,7 @@ class KeptWorker:
             self._child = ProbeChild(self._command, self._env)
         self._child.send(request.to_wire())
         curve = []
-        while (message := self._child.receive(TIMEOUT_S)) is not None:
+        while (message := self._child.messages.get(timeout=TIMEOUT_S)) is not None:
             if message["type"] == "result":
                 return read_result(
                     message,
@@ -60,7 +60,7 @@ class KeptWorker:
             if message["type"] == "batch_point":
                 curve.append(read_batch_point(message))
         child, self._child = self._child, None
-        raise AssertionError(f"the worker {child.exit_description()}: {child.stderr_tail()}")
+        raise AssertionError(f"the worker {child.exit_description()}: {tuple(child.stderr_tail)}")
 
     def close(self):
         """Stop the worker."""

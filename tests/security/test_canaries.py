@@ -23,67 +23,18 @@ from fakes.servers import Scripted, free_port
 from fakes.watched_daemon import WatchedDaemon
 from pydantic import BaseModel
 
-PLACES = [
-    "alertmanager",
-    "alertmanager-key",
-    "apprise",
-    "carbon",
-    "chat",
-    "chat-key",
-    "cluster",
-    "echo-chat",
-    "environment",
-    "fleet",
-    "fleet-key",
-    "hook-address",
-    "hook-key",
-    "hook-token",
-    "http",
-    "otlp",
-    "otlp-key",
-    "price",
-    "price-list",
-    "proxy",
-    "refused-chat",
-    "service",
-    "service-key",
-    "service-model",
-    "tenants",
-    "tenants-key",
-    "v1",
-    "v1-key",
-    "v2",
-    "v2-key",
-]
 # A command takes 0.1 s of a processor.
 LOOK_EVERY_S = 0.5
 # The credential that the rejecting server would accept.
 OTHER = "another"
-CANARY = {place: f"canary-{place}-7f3a91" for place in PLACES}
 # The middle of each secret is searched too, which finds it in other encodings.
 MARK = "canary-"
 OWN_COMMAND = re.compile(rb"-m\0costprobe\0")
-COMMANDS = [
-    ["config", "check"],
-    ["config", "show"],
-    ["status"],
-    ["status", "--json"],
-    ["doctor", "--json"],
-    ["alerts"],
-    ["alerts", "--json"],
-    ["alerts", "test"],
-    ["export"],
-    ["export", "--format", "csv"],
-    ["price"],
-    ["sink", "rejected", "--json"],
-    ["sink", "retry"],
-    ["store", "check"],
-    ["budget"],
-    ["forecast"],
-    ["trend", "--json"],
-    ["spend", "--fleet"],
-    ["probe", "chat", "--json"],
-]
+COMMANDS = """
+config check; config show; status; status --json; doctor --json; alerts; alerts --json; alerts test
+export; export --format csv; price; sink rejected --json; sink retry
+store check; budget; forecast; trend --json; spend --fleet; probe chat --json
+"""
 
 
 def forms_of(secret):
@@ -113,9 +64,6 @@ def split(text):
 
 def reversed_url(text):
     return "".join(f"%{ord(mark):02x}" for mark in text)
-
-
-FORMS = [form for secret in CANARY.values() for form in forms_of(secret)]
 
 
 def found_in(content):
@@ -186,43 +134,30 @@ def taking(body=b""):
     return Scripted(lambda *_: (204 if not body else 200, {}, body))
 
 
+CHAT = """
+[[probe]]
+name = "{0}"
+kind = "openai"
+url = "{{{1}}}/v1"
+model = "m"
+requests = 2
+warmup_requests = 0
+energy = false
+every = "1h"
+token = "{2}{0}"
+"""
 CONFIG = """
 [telemetry]
 every = "50ms"
 gpus = false
 [probing]
 duty = 1
-[[probe]]
-name = "chat"
-kind = "openai"
-url = "{chat}/v1"
-model = "m"
-requests = 2
-warmup_requests = 0
-energy = false
-every = "1h"
-token = "file:{secrets}/chat"
+"""
+CONFIG += CHAT.format("refused-chat", "refused_chat", "credential:")
+CONFIG += CHAT.format("echo-chat", "echo_chat", "file:{secrets}/")
+CONFIG += CHAT.format("chat", "chat", "file:{secrets}/")
+CONFIG += """
 key = "file:{secrets}/chat-key"
-[[probe]]
-name = "refused-chat"
-kind = "openai"
-url = "{refused_chat}/v1"
-model = "m"
-requests = 2
-warmup_requests = 0
-energy = false
-every = "1h"
-token = "credential:refused-chat"
-[[probe]]
-name = "echo-chat"
-kind = "openai"
-url = "{echo_chat}/v1"
-model = "m"
-requests = 2
-warmup_requests = 0
-energy = false
-every = "1h"
-token = "file:{secrets}/echo-chat"
 [[service]]
 name = "refused"
 engine = "vllm"
@@ -318,6 +253,12 @@ timeout = "10s"
 """
 
 
+NAMED = re.findall(r"(?:file:\{secrets\}/|credential:)([\w-]+)", CONFIG)
+PLACES = sorted({*NAMED, "carbon", "environment", "price", "proxy"})
+CANARY = {place: f"canary-{place}-7f3a91" for place in PLACES}
+FORMS = [form for secret in CANARY.values() for form in forms_of(secret)]
+
+
 def page_of(url, body=None):
     headers = {} if body is None else {"Authorization": f"Bearer {CANARY['http']}"}
     request = urllib.request.Request(url, body, headers)  # noqa: S310 - our own server
@@ -392,8 +333,8 @@ class Bench:
                 lambda: b"served_model" in daemon.look("export", "--measurement", "serving"),
                 LOOK_EVERY_S,
             )
-            for arguments in COMMANDS:
-                self.output[" ".join(arguments)] = daemon.look(*arguments)
+            for command in re.split(r"[;\n]+ *", COMMANDS.strip()):
+                self.output[command] = daemon.look(*command.split())
             for page in ("healthz", "metrics"):
                 self.output[page] = page_of(f"http://127.0.0.1:{self.port}/{page}")
             url = f"http://127.0.0.1:{self.port}/annotations"

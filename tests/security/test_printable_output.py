@@ -214,11 +214,6 @@ def test_only_the_filter_prints():
     assert COMMANDS
 
 
-def test_json_is_printable_in_every_command():
-    """json.dumps escapes all that is not ASCII."""
-    assert json.dumps(ESCAPES).replace("\x7f", "").isprintable()
-
-
 def test_damaged_rows_end_a_command_with_one_line(configured, tmp_path):
     store = tmp_path / "costprobe.db"
     shutil.copy(configured.with_name("costprobe.db"), store)

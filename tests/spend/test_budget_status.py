@@ -189,6 +189,10 @@ def look(spent, expected, amount=100, at="2026-03-10T00:00", **keys):
     return replace(status, remaining=remaining)
 
 
+def later(status, minutes):
+    return replace(status, time_ns=status.time_ns + minutes * MINUTE)
+
+
 def taken(watch, *looks):
     """Return the names of the conditions that each evaluation reported."""
     return [[event.metric for event in watch.take(status)] for status in looks]
@@ -210,9 +214,12 @@ def test_exceeded_budget_is_reported_once_a_period():
 
 def test_fluctuating_forecast_is_reported_once():
     watch = BudgetWatch()
-    looks = [look(10, expected) for expected in (101, 99, 101, 102, 97, 101, 94, 101, 120)]
+    figures = (101, 99, 101, 102, 97, 101, 94, 101, 120)
+    looks = [later(look(10, expected), 10 * at) for at, expected in enumerate(figures)]
     assert taken(watch, *looks) == [[], [], [], ["budget_forecast"], [], [], [], [], []]
     watch = BudgetWatch()
+    often = [later(look(10, 101), minutes) for minutes in (0, 3, 9, 10, 11)]
+    assert taken(BudgetWatch(), *often) == [[], [], [], ["budget_forecast"], []]
     raised = [(watch.take(status), watch.is_forecast)[1] for status in looks]
     assert raised == [False, False, False, True, True, True, False, False, False]
 

@@ -273,9 +273,7 @@ class Runtime:
         """Schedule the configuration's probes, budgets, services and feeds."""
         self._probes.schedule_on(self.schedule, history)
         if self._budgets is not None:
-            self.schedule.add(
-                "budgets", BUDGETS_EVERY_S, self._budgets.refresh_if_due, at_once=True
-            )
+            self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
         if self._serving is not None:
             self._serving.schedule_on(self.schedule)
         for name, every_s, run in (*self._price_files, *self._pricing.jobs()):

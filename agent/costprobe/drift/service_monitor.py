@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.drift.causes import UNKNOWN, Cause, Explanation, service_annotations_of
 from costprobe.drift.events import production_event, service_reversal_event
@@ -83,14 +82,6 @@ class MonitoredService:
     def last_ns(self) -> int:
         """UTC in ns of the end of the last block."""
         return self.detector.ended_ns
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.detector.clock_was_stepped(step)
-        for shift in self.shifts.values():
-            shift.moved_ns = step.of_ns(shift.moved_ns)
-            shift.since_s = step.of_s(shift.since_s)
-            shift.began_s = step.of_s(shift.began_s)
 
 
 class ProductionMonitor:

@@ -99,7 +99,7 @@ class StoppedClock(FakeClock):
 
     def monotonic_ns(self):
         self._reads += 1
-        if self._reads == 11:  # at the end of a wait
+        if self._reads == 10:  # at the end of a wait
             self.move(self._stopped_s)
         return super().monotonic_ns()
 

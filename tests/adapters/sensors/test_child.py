@@ -103,7 +103,7 @@ def test_driver_upgrade_ends_the_child_with_its_reason(start_child, fake_nvml):
 def test_library_mismatch_at_start_is_reported_before_the_child_ends(start_child, fake_nvml):
     fake = fake_nvml()
     fake.fail("nvmlInitWithFlags", 18)
-    child = start_child(fake.env())
+    child = start_child(fake.env(), quarantine_first_s=0.1)
     assert "reboot" in child.wait_for("fault", code="LIB_RM_VERSION_MISMATCH")["detail"]
     assert child.wait_for("exit")["reason"] == "library_mismatch"
 

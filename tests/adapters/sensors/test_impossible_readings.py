@@ -149,7 +149,7 @@ def test_metric_is_read_by_the_first_way_that_works_and_whose_values_are_possibl
         ((failing,), {}),
     ):
         report = lambda _, fault: faults.append(fault)  # noqa: E731
-        reader = MetricReader("gpu0", report, {"power": ways}, FakeClock(NOON_NS), bounds)
+        reader = MetricReader("gpu0", report, {"power": ways}, bounds)
         assert [reader.read("power", None, None) for _ in range(3)] == [found] * 3
     assert [fault.code for fault in bounds.take_faults()] == ["IMPOSSIBLE"]
     assert [(fault.call, fault.detail) for fault in faults] == [

@@ -5,7 +5,7 @@ import random
 import pytest
 from costprobe.adapters.sensors.child.energy import SelfTest, compare
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.adapters.sensors.messages import EnergyReading
 from fakes.nvml import FakeNvml
 from fakes.worker import WorkerBench
@@ -74,9 +74,8 @@ class Board:
         self.gpu.set(**sensors)
 
     def start(self, **settings):
-        library = Library()
-        library.open()
-        sensor = NvidiaSensor(0, library, self.clock, lambda *_: None)
+        open_driver()
+        sensor = NvidiaSensor(0, self.clock, lambda *_: None)
         bench = WorkerBench(self.fake, sensor, **settings)
         self.run, self.of = bench.run, bench.of
 

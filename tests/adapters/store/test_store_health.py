@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import (
     back_up,
+    compact,
     examine,
     is_damaged,
     quarantine,
@@ -59,14 +61,47 @@ def test_intact_store_is_reported_with_its_content(path):
     assert not is_damaged(path)
 
 
-def test_text_that_is_not_utf8_is_found_and_stops_no_sink(path):
+def changed(path, *statements):
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE points SET fields = CAST(x'ff7b7d' AS TEXT) WHERE seq = 2")
-    assert examine(path).problems == ("table points: fields of 1 row is not UTF-8 text",)
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_text_that_is_not_utf8_is_found(path):
+    changed(path, "UPDATE series SET tags = CAST(x'ff7b7d' AS TEXT) WHERE id = 2")
+    assert examine(path).problems == ("table series: tags of 1 row is not UTF-8 text",)
+
+
+def test_rows_that_cannot_be_decoded_are_named_stop_no_sink_and_are_set_aside(path, tmp_path):
+    with closing(Store.open(path, FakeClock())) as store:
+        store.settle(5 * 3600 * S, 99)
+    changed(
+        path,
+        "UPDATE points SET fields = CAST(x'ff7b7d' AS TEXT) WHERE seq = 2",
+        "UPDATE points SET fields = 7 WHERE seq = 5",
+        "UPDATE hours SET fields = 'x' WHERE series_id = 3 AND time_ns = 0",
+    )
+    health = examine(path)
+    assert (health.points, health.problems) == (
+        4000,
+        (
+            "the fields of 3 rows cannot be parsed",
+            f"table points: device,device=gpu1 at {S} ns",
+            f"table points: device,device=gpu0 at {4 * S} ns",
+            "table hours: device,device=gpu2 at 0 ns",
+        ),
+    )
+    output = costprobe(tmp_path, "check", code=1)
+    assert "damaged: table points: device,device=gpu1" in output
+    assert "costprobe store compact" in output
     with closing(Store.open(path, FakeClock())) as store:
         store.register_sink("influxdb")
         outbox = store.outbox_of("influxdb")
         assert len(outbox.rows(outbox.live_batch(10))) == 10
+    compact(path, KeepSince(0, 0, 0, 0), FakeClock())
+    assert (examine(path).problems, examine(path).points) == ((), 3998)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM set_aside").fetchone() == (3,)
 
 
 def test_damaged_row_of_a_device_is_a_check_of_doctor(path):

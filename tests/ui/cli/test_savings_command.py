@@ -158,7 +158,7 @@ def test_errors_of_options(costprobe, tmp_path):
 
 
 def test_insufficient_data_is_asked_for(costprobe, tmp_path):
-    assert "needed: 7 days of utilization; there are " in costprobe("--since", "3d")
+    assert "needed: a week of utilization; " in costprobe("--since", "3d")
     assert "unknown service 'chat'" in costprobe("--service", "chat", code=2)
     assert "no device row since" in command_on(filled(tmp_path, []), tmp_path)(code=1)
 

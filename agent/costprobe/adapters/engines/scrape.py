@@ -283,9 +283,8 @@ def _missing(
     measure: str, counters: Sequence[Counter], exposition: Exposition, engine: Engine
 ) -> str:
     names = " or ".join(counter.name for counter in counters)
-    if engine.prefix and not exposition.prefixes:
-        return f"{names} ({measure}); no metric begins with {engine.prefix}"
-    return f"{names} ({measure})"
+    is_other = engine.prefix and not exposition.prefixes
+    return f"{names} ({measure})" + f"; no metric begins with {engine.prefix}" * bool(is_other)
 
 
 def _absent_models(
@@ -543,12 +542,11 @@ class ModelNames:
             return model
         now_ns = self._utc_ns()
         if model not in self._seen_ns and len(self._seen_ns) >= self._names_max:
-            self._drop_old(now_ns)
+            since_ns = now_ns - int(KEPT_S * NS_PER_S)
+            self._seen_ns = {
+                name: at_ns for name, at_ns in self._seen_ns.items() if at_ns >= since_ns
+            }
             if len(self._seen_ns) >= self._names_max:
                 return OTHER
         self._seen_ns[model] = now_ns
         return model
-
-    def _drop_old(self, now_ns: int) -> None:
-        since_ns = now_ns - int(KEPT_S * NS_PER_S)
-        self._seen_ns = {name: at_ns for name, at_ns in self._seen_ns.items() if at_ns >= since_ns}

@@ -21,7 +21,6 @@ from costprobe.adapters.sensors.messages import (
     Power,
     Sample,
     WatchedReadings,
-    selftest_message,
 )
 from costprobe.core.clock import Clock
 from costprobe.core.records import DEVICE_KINDS, NS_PER_S, Device
@@ -313,4 +312,11 @@ class Metering:
         else:
             self.readings.disagreement = verdict.disagreement
             self.readings.suspect = verdict.suspect
-            self._emit(selftest_message(self._sensor.name, verdict.ratio, suspect=verdict.suspect))
+            self._emit(
+                {
+                    "type": "selftest",
+                    "device": self._sensor.name,
+                    "ratio": verdict.ratio,
+                    "suspect": verdict.suspect,
+                }
+            )

@@ -1,17 +1,13 @@
-"""Sources of spot prices: files, commands and endpoints, also failing, hanging and oversized ones."""
+"""Sources of prices: files, commands and endpoints, also failing, hanging and oversized ones."""
 
 import os
 import sys
 import time
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from costprobe.adapters.clouds.source import SourceError, read_source
-from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.pricing.plans import SpotPlan
-from costprobe.pricing.prices import Feeds
-from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 
 
@@ -136,87 +132,3 @@ def test_endpoint_that_hangs_times_out():
         pytest.raises(SourceError, match="no response within 1 s"),
     ):
         read_source(plan(url=server.url), timeout_s=1)
-
-
-class Bench:
-    """The daemon's own feeds on a file, a fake clock and a ledger in memory."""
-
-    def __init__(self, file):
-        self.file, self.clock, self.ledger, self.events = file, FakeClock(), MemoryLedger(), []
-        self.feeds = self.again()
-
-    def again(self):
-        plans = [plan(file=str(self.file), stale_after="1h")]
-        return Feeds(plans, None, self.ledger, self.clock, self.events.append)
-
-    def price(self):
-        found = self.feeds.spots()["spot"].at(self.clock.time_ns())
-        return found and found.value
-
-
-def test_prices_are_followed_kept_and_become_stale(tmp_path):
-    bench = Bench(tmp_path / "price")
-    bench.file.write_text("2")
-    bench.feeds.prices["spot"].refresh()
-    bench.clock.move(600)
-    bench.file.write_text("3")
-    bench.feeds.prices["spot"].refresh()
-    assert bench.price() == 3
-    status = bench.feeds.prices["spot"].status()
-    assert (status["price_per_h"], status["stale"], status["prices"]) == ("3", False, 2)
-    bench.file.unlink()
-    bench.clock.move(1200)
-    for _ in range(3):
-        bench.feeds.prices["spot"].refresh()
-    # The last known price still applies, and one event reports the missing source.
-    assert bench.price() == 3
-    assert [event.severity for event in bench.events] == ["warning"]
-    assert not bench.feeds.prices["spot"].status()["stale"]
-    bench.clock.move(3600)
-    assert bench.feeds.prices["spot"].status()["stale"]
-    bench.file.write_text("4")
-    bench.feeds.prices["spot"].refresh()
-    assert (bench.price(), bench.events[-1].severity) == (4, "info")
-    # A restarted daemon has the last known price.
-    again = bench.again()
-    assert again.spots() == bench.feeds.spots()
-    assert [price.value for price in again.spots()["spot"].values] == [2, 3, 4]
-
-
-@pytest.mark.parametrize("starts", [False, True])
-def test_prices_after_a_backward_clock_step_are_dropped(tmp_path, starts):
-    bench = Bench(tmp_path / "price")
-    bench.file.write_text("2")
-    bench.feeds.prices["spot"].refresh()
-    bench.clock.step(6e8)
-    bench.file.write_text("3")
-    bench.feeds.prices["spot"].refresh()
-    assert bench.price() == 3
-    bench.clock.step(-6e8)
-    bench.file.unlink()
-    bench.feeds = bench.again() if starts else bench.feeds
-    bench.feeds.prices["spot"].refresh()
-    assert bench.price() == 2
-    bench.clock.move(3601)
-    assert bench.feeds.prices["spot"].status()["stale"]
-    bench.file.write_text("4")
-    bench.feeds.prices["spot"].refresh()
-    bench.clock.step(6e8)
-    assert bench.price() == 4
-
-
-def test_damaged_spot_state_starts_empty(tmp_path):
-    bench = Bench(tmp_path / "price")
-    for document in ({"prices": [[1, "x"]], "seen_ns": 1}, {"prices": 3}, [1], {}):
-        bench.ledger.put_state("spot spot", document)
-        assert bench.again().spots()["spot"].values == ()
-
-
-def test_invalid_price_keeps_the_last_one(tmp_path):
-    bench = Bench(tmp_path / "price")
-    bench.file.write_text("2")
-    bench.feeds.prices["spot"].refresh()
-    bench.file.write_text("free!")
-    bench.feeds.prices["spot"].refresh()
-    assert bench.price() == Decimal(2)
-    assert "free!" in bench.events[0].detail
