@@ -241,9 +241,7 @@ def _probed(
         cost = _middle(own, "cost_per_inference") if is_mixed and own else _level(row)
         if cost is None:
             continue
-        day_ago, week_ago = (
-            _level(old[key]) if key in old else None for old in before
-        )
+        day_ago, week_ago = (_level(old[key]) if key in old else None for old in before)
         trend = trends.get(key, [])
         at_limit, newest = number(row, "cost_roofline"), number(row, "cost_per_inference")
         shown = alike or ([] if run is None else [run])
