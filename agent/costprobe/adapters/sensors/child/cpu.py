@@ -333,7 +333,7 @@ class CpuSensor(Sensor):
             "energy": (self._energy,),
             "dram": (self._dram_energy,),
         }
-        self._metrics = MetricReader(self.name, self._report, self._ways, self.bounds)
+        self._metrics = MetricReader(self.name, self._report, self._ways)
         self._rapl: RaplCounter | None = None
         self._dram: RaplCounter | None = None
         self._model: ModelledCounter | None = None

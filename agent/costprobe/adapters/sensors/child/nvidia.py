@@ -389,7 +389,7 @@ class NvidiaSensor(Sensor):
 
     def _reset(self) -> None:
         self._handle: Any = None
-        self._metrics = MetricReader(self.name, self._report, WAYS, self.bounds)
+        self._metrics = MetricReader(self.name, self._report, WAYS)
         self._throttle = ThrottleClock()
         self._listed = ListedProcesses()
         self._samples_seen_us = 0
