@@ -437,7 +437,7 @@ class CpuSensor(Sensor):
 
     def _temperature(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
         values = read_temperatures_c(self._temperature_files)
-        possible = [value for value in values if self.bounds.admitted({"temp_c": value})]
+        possible = [value for value in values if self.bounds.admitted(0, {"temp_c": value})]
         return {"temp_c": max(possible, default=None)}
 
     def _energy(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
