@@ -87,7 +87,12 @@ def test_energy_around_a_mig_device_of_a_module_is_its_boards(fake):
 
 def test_missing_values_of_the_driver_are_no_measurements(tmp_path):
     fake = FakeNvml(tmp_path, simulated_utc_ns=NOON_NS)
-    missing = {"util_pct": 2**32 - 1, "mem_util_pct": 101, "temp_c": -1, "sm_clock_mhz": 2**32 - 1}
+    missing = {
+        "util_pct": 2**32 - 1,
+        "mem_util_pct": 2**32 - 1,
+        "temp_c": -1,
+        "sm_clock_mhz": 2**32 - 1,
+    }
     fake.gpus[0].set(**missing, mem_clock_mhz=2**32 - 1, ecc_uncorrected=2**64 - 1)
     fake.gpus[0].set(power_limit_mw=2**32 - 1)
     fake.gpus[0].set(mem_used_bytes=2**64 - 1)
