@@ -93,6 +93,14 @@ def start_child():
 
 
 @pytest.fixture
+def simulated(fake_nvml):
+    """Two GPUs of a fake driver in this process, in simulated time."""
+    fake = fake_nvml(gpus=2, simulated_utc_ns=1_780_000_000 * 10**9)
+    with fake.in_this_process():
+        yield fake
+
+
+@pytest.fixture
 def fake_nvml(tmp_path):
     def build(gpus=1, **options):
         return FakeNvml(tmp_path, gpus, **options)

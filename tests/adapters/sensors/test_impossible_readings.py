@@ -5,24 +5,16 @@ from costprobe.adapters.sensors.child.bounds import Bounds
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.sensor import MetricReader
 from costprobe.adapters.sensors.messages import Sample
-from fakes.worker import WorkerBench, context_of
+from fakes.worker import context_of, worker_of
 
 S = 10**9
 NOON_NS = 1_780_000_000 * S
 RAPL = "sys/class/powercap/intel-rapl:0"
 
 
-@pytest.fixture
-def simulated(fake_nvml):
-    fake = fake_nvml(gpus=2, simulated_utc_ns=NOON_NS)
-    with fake.in_this_process():
-        yield fake
-
-
 def bench_of(fake, **settings):
     """The worker of the first GPU, after a row."""
-    sensor, *_ = nvidia_sensors(context_of(fake))
-    worker = WorkerBench(fake, sensor, selftest_s=0.0, **settings)
+    worker = worker_of(fake, selftest_s=0.0, **settings)
     worker.run(10.5)
     return worker
 
