@@ -62,6 +62,11 @@ class ChildSession:
                 raise TimeoutError(f"no {kind} {values} among {self.messages}")
             return found()
 
+    def known(self):
+        """The devices, and what is known of the drivers, once the child has written its handshake."""
+        handshake = self.wait_for("handshake")
+        return handshake | {"devices": [message["device"] for message in self.taken("device")]}
+
     def taken(self, kind):
         """The messages of a type so far."""
         with self._arrived:
