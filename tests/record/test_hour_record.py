@@ -46,7 +46,9 @@ class Host:
         self.events = []
         settings = self.config.sensor_settings
         self.handler = SensorSupervisor((), settings, self.events.append, self.clock)
-        handshake, *self.messages = (INPUTS / "hour_messages.jsonl").read_bytes().splitlines()
+        messages = (INPUTS / "hour_messages.jsonl").read_bytes().splitlines()
+        device, handshake, *self.messages = messages
+        self.tell(device)
         self.tell(handshake)
         listeners = Listeners(lambda *_: None, lambda *_: None, lambda *_: None)
         sensor = SimpleNamespace(restarts=0, has_looked=lambda: True, stream_to=lambda _: None)
