@@ -185,7 +185,7 @@ def delays(records: dict[str, dict[str, Any]], members: dict[str, Reply]) -> dic
         "to the sending": [(reply.start_ns - reply.begin_ns) / 1e6 for reply, _ in pairs],
         "until read": [(record["received_ns"] - reply.start_ns) / 1e6 for reply, record in pairs],
         "first chunk": [
-            ((reply.first_token_ns or 0) - record["sent"][0][0]) / 1e6 for reply, record in pairs
+            ((reply.arrivals_ns or [0])[0] - record["sent"][0][0]) / 1e6 for reply, record in pairs
         ],
     }
 

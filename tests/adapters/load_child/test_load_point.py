@@ -46,10 +46,8 @@ def scripted(begin, ttft, tpot, tokens, *, wait=0):
     """A request of a server with known times in ms; begun ns, sent `wait` ns later."""
     first = begin + wait + ttft * MS
     arrivals = array("q", (first + index * tpot * MS for index in range(tokens)))
-    return Reply(
-        begin + wait, arrivals[-1], first, arrivals[-1], tokens, 100, tokens,
-        arrivals_ns=arrivals, scheduled_ns=begin if wait else None,
-    )  # fmt: skip
+    scheduled_ns = begin if wait else None
+    return Reply(begin + wait, arrivals[-1], arrivals, 100, tokens, scheduled_ns=scheduled_ns)
 
 
 def tokens_of(reply):

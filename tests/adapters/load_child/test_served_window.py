@@ -11,7 +11,7 @@ from costprobe.adapters.load_child.main import (
     figures,
     is_cached,
     measure,
-    time_per_token_ms,
+    times,
     tokens_counter,
 )
 from fakes.inference_server import InferenceServer, Notes, answering_tensors, generating, request
@@ -72,8 +72,8 @@ def test_tokens_are_unknown_if_one_request_has_no_count():
 
 
 def test_one_answer_without_usage_makes_all_count_by_chunks():
-    counted = reply(0, 9, 5, 8, chunks=4)
-    silent = reply(0, 9, chunks=3)
+    counted = reply(0, 9, 5, 8, arrivals_ns=[1, 2, 3, 4])
+    silent = reply(0, 9, arrivals_ns=[1, 2, 3])
     source, tokens_out = tokens_counter([counted, counted])
     assert (source, tokens_out(counted)) == ("usage", 8)
     source, tokens_out = tokens_counter([counted, silent])
@@ -95,7 +95,7 @@ def test_omitted_count_of_cached_tokens_is_zero_beside_others():
 
 
 def test_ttft_and_tpot_follow_arrival_times():
-    one = Reply(0, 100 * MS, 20 * MS, 80 * MS, 4, 7, 5)
+    one = Reply(0, 100 * MS, [20 * MS, 30 * MS, 50 * MS, 80 * MS], 7, 5)
     found = figures([one], lambda x: x.tokens_out)
     assert found["latency_ms"]["p50"] == 100
     assert found["ttft_ms"]["p50"] == 20
@@ -104,11 +104,11 @@ def test_ttft_and_tpot_follow_arrival_times():
 
 
 def test_text_in_one_chunk_has_no_time_per_token():
-    for first, last, tokens_out in (
-        (None, None, None), (20, 80, 1), (20, 80, None), (20, 20, 5), (20, 20, 1),
+    for arrivals_ns, tokens_out in (
+        (None, None), ([20, 80], 1), ([20, 80], None), ([20, 20], 5), ([20], 1),
     ):  # fmt: skip
-        one = Reply(0, 100, first, last, 1, 7, tokens_out)
-        assert time_per_token_ms(one, tokens_out) is None, (first, last, tokens_out)
+        one = Reply(0, 100, arrivals_ns, 7, tokens_out)
+        assert times(one, tokens_out)["tpot"] is None, (arrivals_ns, tokens_out)
 
 
 def run(server, notes, kind="openai", min_window_s=0.3, **more):

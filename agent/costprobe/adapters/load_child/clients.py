@@ -48,27 +48,21 @@ class Reply(NamedTuple):
     Attributes:
         start_ns: Just before its first byte was sent, on an open connection.
         end_ns: When the response was complete.
-        first_token_ns: Arrival of the first chunk of generated text; None without a stream.
-        last_token_ns: Arrival of the last chunk.
-        chunks: Chunks of generated text; None without a stream.
+        arrivals_ns: Arrival of each chunk of generated text, at least one; None without a stream.
         tokens_in: Prompt tokens by the server's count; None without one.
         tokens_out: Generated tokens by the server's count; None without one.
         cached_tokens: Those of tokens_in that a prefix cache answered; None if it does not count
             them.
-        arrivals_ns: Arrival of each chunk; None if they are not kept.
         scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
         items: Items of the response, such as predictions.
     """
 
     start_ns: int
     end_ns: int
-    first_token_ns: int | None = None
-    last_token_ns: int | None = None
-    chunks: int | None = None
+    arrivals_ns: Sequence[int] | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
     cached_tokens: int | None = None
-    arrivals_ns: Sequence[int] | None = None
     scheduled_ns: int | None = None
     items: int = 1
 
@@ -162,8 +156,7 @@ class OpenAiClient(ServerClient):
     """Send prompts to one model.
 
     Args:
-        request: With api, model, prompt, vary_prompt, max_tokens and seed; with `load` of a load
-            curve the arrival of each chunk is kept, too.
+        request: With api, model, prompt, vary_prompt, max_tokens and seed, and `load` of a load curve.
         base_path: Path of the URL, with or without the API's /v1.
 
     Raises:
@@ -173,7 +166,6 @@ class OpenAiClient(ServerClient):
     def __init__(self, request: dict[str, Any], base_path: str) -> None:
         self._api, self._model = request["api"], request["model"]
         self._prompts = Prompts(request)
-        self._keeps_arrivals = bool(request.get("load"))
         self._root = base_path.removesuffix("/v1")
         self._path = self._root + "/v1" + PATHS[self._api]
         self._seed = request["seed"]
@@ -193,7 +185,7 @@ class OpenAiClient(ServerClient):
         )
 
     def _answer(self, body: bytes, connection: ServerConnection) -> Reply:
-        stream = _TokenStream(self._api, keeps_arrivals=self._keeps_arrivals)
+        stream = _TokenStream(self._api)
         exchange = connection.exchange("POST", self._path, body, stream.consume)
         return stream.reply(exchange)
 
@@ -254,15 +246,12 @@ def models_of(url: str, timeout_s: float) -> list[str]:
 class _TokenStream:
     """Parse the events of a response and record when generated text arrived."""
 
-    def __init__(self, api: str, *, keeps_arrivals: bool) -> None:
-        self._texts = _TEXTS[api]
-        self._arrivals = array("q") if keeps_arrivals else None
+    def __init__(self, api: str) -> None:
         self._is_chat = api == "chat"
+        self._texts, self._tools = _TEXTS[api], _TOOLS if self._is_chat else ()
+        self._arrivals_ns = array("q")
         self._events = EventStream()
-        self._chunks = 0
-        self._first_ns = self._last_ns = 0
-        self._tokens: tuple[int, int] | None = None
-        self._cached_tokens: int | None = None
+        self._counts: tuple[int | None, int | None, int | None] = (None, None, None)
         self._is_finished = False
 
     def consume(self, data: bytes, now_ns: int) -> bool:
@@ -276,20 +265,9 @@ class _TokenStream:
     def reply(self, exchange: Exchange) -> Reply:
         if not self._is_finished:
             raise Failure("truncated", "the stream of tokens was truncated")
-        if not self._chunks:
+        if not self._arrivals_ns:
             raise Failure("no_tokens", "the model generated nothing for this prompt")
-        tokens_in, tokens_out = self._tokens or (None, None)
-        return Reply(
-            exchange.start_ns,
-            exchange.end_ns,
-            self._first_ns,
-            self._last_ns,
-            self._chunks,
-            tokens_in,
-            tokens_out,
-            self._cached_tokens,
-            arrivals_ns=self._arrivals,
-        )
+        return Reply(exchange.start_ns, exchange.end_ns, self._arrivals_ns, *self._counts)
 
     def _chunk(self, chunk: object, now_ns: int) -> None:
         if not isinstance(chunk, dict):
@@ -301,44 +279,27 @@ class _TokenStream:
         if not isinstance(choice, dict):
             raise Failure("bad_answer", "an event of the stream has no choices")
         piece = choice.get("delta") if self._is_chat else choice
-        if isinstance(piece, dict) and self._is_generated(piece):
-            self._first_ns = self._first_ns or now_ns
-            self._last_ns = now_ns
-            self._chunks += 1
-            if self._arrivals is not None:
-                self._arrivals.append(now_ns)
+        if isinstance(piece, dict):
+            texts = (text for name in self._texts if isinstance(text := piece.get(name), str))
+            if any((*texts, *map(piece.get, self._tools))):
+                self._arrivals_ns.append(now_ns)
         # Not every server ends with [DONE].
         self._is_finished = self._is_finished or choice.get("finish_reason") is not None
         if isinstance(chunk.get("usage"), dict):
-            self._tokens = _tokens(chunk["usage"])
-            self._cached_tokens = _cached_tokens(chunk["usage"])
-
-    def _is_generated(self, piece: dict[str, Any]) -> bool:
-        if any(_is_text(piece.get(name)) for name in self._texts):
-            return True
-        return self._is_chat and any(piece.get(name) for name in _TOOLS)
+            self._counts = _counts(chunk["usage"])
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _tokens(usage: dict[str, Any]) -> tuple[int, int] | None:
-    """Return tokens in and out; None if the server does not count generated tokens."""
+def _counts(usage: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
+    """Return tokens in and out, and those that a prefix cache answered; None if the server does not count."""
+    details = usage.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
     tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if tokens_in is None or tokens_out is None or tokens_out == 0:
-        return None
+        return None, None, cached
     counts = _count(tokens_in), _count(tokens_out)
-    if counts[0] is None or counts[1] is None:
+    if None in counts:
         raise Failure("bad_answer", "the usage object has no token counts")
-    return counts[0], counts[1]
-
-
-def _cached_tokens(usage: dict[str, Any]) -> int | None:
-    """Return the prompt tokens that a prefix cache answered; None if the server does not count them."""
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return _count(cached)
+    return *counts, cached
 
 
 def _count(value: Any) -> int | None:  # noqa: ANN401 - any JSON value

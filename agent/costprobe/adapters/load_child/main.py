@@ -114,11 +114,11 @@ def tokens_counter(replies: Sequence[Reply]) -> tuple[str | None, TokensOut]:
         "usage" if the server counted tokens in every response; else "chunks", where a chunk of the
         stream counts as a token; None without streams. And the function that counts.
     """
-    if any(x.chunks is None for x in replies):
+    if any(x.arrivals_ns is None for x in replies):
         return None, lambda _: None
     if all(x.tokens_out is not None for x in replies):
         return "usage", lambda x: x.tokens_out
-    return "chunks", lambda x: x.chunks
+    return "chunks", lambda x: len(x.arrivals_ns or ())
 
 
 def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
@@ -176,29 +176,16 @@ def load_figures(
 def times(reply: Reply, tokens_out: int | None) -> dict[str, float | None]:
     """Return the latency of a request, its time to first token and its time per token, in ms.
 
-    Latency and time to first token count from when its user began to wait.
+    Latency and time to first token count from when its user began to wait. The time per token is unknown
+    with fewer than two tokens, or if all text arrives in one chunk.
     """
-    first_ns = reply.first_token_ns
-    return {
-        "latency": (reply.end_ns - reply.begin_ns) / 1e6,
-        "ttft": None if first_ns is None else (first_ns - reply.begin_ns) / 1e6,
-        "tpot": time_per_token_ms(reply, tokens_out),
-    }
-
-
-def time_per_token_ms(reply: Reply, tokens_out: int | None) -> float | None:
-    """Return the mean time between the tokens of a request in ms; None with fewer than two arrivals.
-
-    If all text arrives in one chunk, the time per token is unknown.
-
-    Args:
-        reply: The request.
-        tokens_out: Tokens that it generated.
-    """
-    if reply.first_token_ns is None or reply.last_token_ns is None or tokens_out is None:
-        return None
-    apart_ns = reply.last_token_ns - reply.first_token_ns
-    return apart_ns / (tokens_out - 1) / 1e6 if tokens_out > 1 and apart_ns > 0 else None
+    arrivals_ns, ttft_ms, tpot_ms = reply.arrivals_ns, None, None
+    if arrivals_ns:
+        ttft_ms = (arrivals_ns[0] - reply.begin_ns) / 1e6
+        apart_ns = arrivals_ns[-1] - arrivals_ns[0]
+        if tokens_out is not None and tokens_out > 1 and apart_ns > 0:
+            tpot_ms = apart_ns / (tokens_out - 1) / 1e6
+    return {"latency": (reply.end_ns - reply.begin_ns) / 1e6, "ttft": ttft_ms, "tpot": tpot_ms}
 
 
 def tokens_within(
