@@ -75,7 +75,7 @@ spec.loader.exec_module(package)
 runpy.run_module("costprobe_probes.worker", run_name="__main__", alter_sys=True)
 """
 # The child that loads a server, under our interpreter.
-LOAD_COMMAND = (sys.executable, "-P", "-m", "costprobe.adapters.load_child.main")
+LOAD_COMMAND: tuple[str, ...] = (sys.executable, "-P", "-m", "costprobe.adapters.load_child.main")
 
 
 def worker_command(python: str) -> tuple[str, ...]:
