@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from costprobe_probes.stats import (
@@ -171,12 +170,7 @@ class LoadGenerator:
             self._start_thread()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        _exc: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         """Stop sending, wait for requests in flight, and raise errors other than failed requests."""
         self._stopped.set()
         ends_s = time.monotonic() + self._timeout_s + JOIN_MARGIN_S
