@@ -6,7 +6,7 @@ from array import array
 from random import Random
 
 import pytest
-from costprobe.adapters.load_child.clients import Failed, Reply
+from costprobe.adapters.load_child.clients import Reply
 from costprobe.adapters.load_child.load import Outcomes, PoissonArrivals
 from costprobe.adapters.load_child.main import (
     cohort,
@@ -104,7 +104,7 @@ def test_open_loop_counts_from_the_scheduled_instant():
 
 def test_requests_without_an_answer_are_errors():
     replies = [scripted(begin, 10, 5, 3) for begin in range(10 * S, 20 * S, S)]
-    failed = [Failed(12 * S, 13 * S, "http_503", ""), Failed(1, 2, "http_503", "")]
+    failed = [Reply(12 * S, 13 * S, failure="http_503"), Reply(1, 2, failure="http_503")]
     members = cohort(Outcomes(replies, failed), WINDOW, 15)
     found = load_figures(members, WINDOW, {}, tokens_of)
     assert (len(members.ended.replies), members.ended.failed, members.unfinished) == (

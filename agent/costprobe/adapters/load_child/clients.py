@@ -43,11 +43,14 @@ _IDENTITY: Final = ("root", "owned_by", "max_model_len")
 
 
 class Reply(NamedTuple):
-    """An answered request; times are CLOCK_MONOTONIC ns.
+    """A request that ended, with an answer or without; times are CLOCK_MONOTONIC ns.
+
+    The exception of a failure is not kept: its traceback references frames with received data.
 
     Attributes:
-        start_ns: Just before its first byte was sent, on an open connection.
-        end_ns: When the response was complete.
+        start_ns: Just before its first byte was sent, on an open connection; of a failure the start,
+            including a new connection.
+        end_ns: When the response was complete, or failed.
         arrivals_ns: Arrival of each chunk of generated text, at least one; None without a stream.
         tokens_in: Prompt tokens by the server's count; None without one.
         tokens_out: Generated tokens by the server's count; None without one.
@@ -55,6 +58,8 @@ class Reply(NamedTuple):
             them.
         scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
         items: Items of the response, such as predictions.
+        failure: Kind of the failure; empty if it was answered.
+        message: Reason of the failure, for the operator.
     """
 
     start_ns: int
@@ -65,31 +70,8 @@ class Reply(NamedTuple):
     cached_tokens: int | None = None
     scheduled_ns: int | None = None
     items: int = 1
-
-    @property
-    def begin_ns(self) -> int:
-        """When its user began to wait: the scheduled instant, or the sending in a closed loop."""
-        return self.start_ns if self.scheduled_ns is None else self.scheduled_ns
-
-
-class Failed(NamedTuple):
-    """A failed request; times are CLOCK_MONOTONIC ns.
-
-    The exception itself is not kept: its traceback references frames with received data.
-
-    Attributes:
-        start_ns: Start, including a new connection.
-        end_ns: Time of the failure.
-        kind: Kind of the failure.
-        message: Reason, for the operator.
-        scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
-    """
-
-    start_ns: int
-    end_ns: int
-    kind: str
-    message: str
-    scheduled_ns: int | None = None
+    failure: str = ""
+    message: str = ""
 
     @property
     def begin_ns(self) -> int:

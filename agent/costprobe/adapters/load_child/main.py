@@ -39,7 +39,7 @@ from costprobe_probes.wire import (
 )
 
 from costprobe.adapters.host.processes import forbid_core_dumps
-from costprobe.adapters.load_child.clients import Failed, Reply, ServerClient
+from costprobe.adapters.load_child.clients import Reply, ServerClient
 from costprobe.adapters.load_child.connection import (
     Failure,
     ServerConnection,
@@ -385,7 +385,7 @@ class ServerRun:
     def _explained(self, outcomes: Outcomes) -> Exception:
         """Return an error that names the most frequent failure of a load, at least one, and its fix."""
         common = next(iter(count_by_kind(outcomes.failed)))
-        example = next(x for x in outcomes.failed if x.kind == common)
+        example = next(x for x in outcomes.failed if x.failure == common)
         reason = example.message or "no reason given"
         failed = len(outcomes.failed)
         sent = failed + len(outcomes.replies)
@@ -567,7 +567,8 @@ class LoadPointRun(ServerRun):
             with closing(self._connection()) as connection:
                 self._client.prepare(connection)
         except Failure as failure:
-            failed = Failed(start_ns, time.monotonic_ns(), failure.kind, str(failure))
+            end_ns, message = time.monotonic_ns(), str(failure)
+            failed = Reply(start_ns, end_ns, failure=failure.kind, message=message)
             raise self._explained(Outcomes([], [failed])) from None
 
     def _warm_up(self, generator: LoadGenerator) -> None:
