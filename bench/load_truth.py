@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from costprobe.adapters.load_child.clients import OpenAiClient, Reply
-from costprobe.adapters.load_child.connection import ServerConnection
+from costprobe.adapters.load_child.clients import OpenAiClient
+from costprobe.adapters.load_child.connection import Reply, ServerConnection
 from costprobe.adapters.load_child.load import Outcomes
 from costprobe.adapters.load_child.main import Cohort, LoadPointRun
 from costprobe.probing.load_curve import LoadStep

@@ -7,7 +7,7 @@ from array import array
 from contextlib import contextmanager
 from itertools import accumulate
 
-from costprobe.adapters.load_child.clients import Reply
+from costprobe.adapters.load_child.connection import Reply
 from engines.engine import MODELS
 
 

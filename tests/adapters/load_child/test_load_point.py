@@ -6,7 +6,7 @@ from array import array
 from random import Random
 
 import pytest
-from costprobe.adapters.load_child.clients import Reply
+from costprobe.adapters.load_child.connection import Reply
 from costprobe.adapters.load_child.load import Outcomes, PoissonArrivals
 from costprobe.adapters.load_child.main import (
     cohort,

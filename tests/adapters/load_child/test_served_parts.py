@@ -6,9 +6,10 @@ import json
 import time
 
 import pytest
-from costprobe.adapters.load_child.clients import MAX_EVENT_BYTES, EventStream, Reply
+from costprobe.adapters.load_child.clients import MAX_EVENT_BYTES, EventStream
 from costprobe.adapters.load_child.connection import (
     Failure,
+    Reply,
     ServerConnection,
     excerpt,
     parse_target,

@@ -4,8 +4,7 @@ import itertools
 import threading
 
 import pytest
-from costprobe.adapters.load_child.clients import Reply
-from costprobe.adapters.load_child.connection import ServerError
+from costprobe.adapters.load_child.connection import Reply, ServerError
 from costprobe.adapters.load_child.load import overlap, work_within
 from costprobe.adapters.load_child.main import (
     figures,

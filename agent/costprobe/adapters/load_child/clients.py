@@ -7,18 +7,18 @@ import math
 import urllib.parse
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from costprobe_probes.wire import ProbeConfigError, digest
 
 from costprobe.adapters.load_child.connection import (
     MAX_ANSWER_BYTES,
-    Exchange,
     Failure,
+    Reply,
     ServerConnection,
     excerpt,
     parse_json,
@@ -40,43 +40,6 @@ _TEXTS: Final = {
 # Keys of tool calls in a chunk of a chat; an answer may consist of nothing else.
 _TOOLS: Final = ("tool_calls", "function_call")
 _IDENTITY: Final = ("root", "owned_by", "max_model_len")
-
-
-class Reply(NamedTuple):
-    """A request that ended, with an answer or without; times are CLOCK_MONOTONIC ns.
-
-    The exception of a failure is not kept: its traceback references frames with received data.
-
-    Attributes:
-        start_ns: Just before its first byte was sent, on an open connection; of a failure the start,
-            including a new connection.
-        end_ns: When the response was complete, or failed.
-        arrivals_ns: Arrival of each chunk of generated text, at least one; None without a stream.
-        tokens_in: Prompt tokens by the server's count; None without one.
-        tokens_out: Generated tokens by the server's count; None without one.
-        cached_tokens: Those of tokens_in that a prefix cache answered; None if it does not count
-            them.
-        scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
-        items: Items of the response, such as predictions.
-        failure: Kind of the failure; empty if it was answered.
-        message: Reason of the failure, for the operator.
-    """
-
-    start_ns: int
-    end_ns: int
-    arrivals_ns: Sequence[int] | None = None
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    cached_tokens: int | None = None
-    scheduled_ns: int | None = None
-    items: int = 1
-    failure: str = ""
-    message: str = ""
-
-    @property
-    def begin_ns(self) -> int:
-        """When its user began to wait: the scheduled instant, or the sending in a closed loop."""
-        return self.start_ns if self.scheduled_ns is None else self.scheduled_ns
 
 
 # Sends one inference and reads its response; raises Failure if there is no valid one.
@@ -168,8 +131,7 @@ class OpenAiClient(ServerClient):
 
     def _answer(self, body: bytes, connection: ServerConnection) -> Reply:
         stream = _TokenStream(self._api)
-        exchange = connection.exchange("POST", self._path, body, stream.consume)
-        return stream.reply(exchange)
+        return stream.reply(connection.exchange("POST", self._path, body, stream.consume))
 
     def _body(self, prompt: Prompt) -> bytes:
         is_chat = self._api == "chat"
@@ -244,7 +206,7 @@ class _TokenStream:
             self._chunk(parse_json(event), now_ns)
         return False
 
-    def reply(self, exchange: Exchange) -> Reply:
+    def reply(self, exchange: Reply) -> Reply:
         if not self._is_finished:
             raise Failure("truncated", "the stream of tokens was truncated")
         if not self._arrivals_ns:
@@ -312,9 +274,9 @@ class KserveClient(ServerClient):
         return self._send
 
     def _send(self, connection: ServerConnection) -> Reply:
-        exchange, answer = connection.request("POST", f"{self._model}/infer", self._body)
+        reply, answer = connection.request("POST", f"{self._model}/infer", self._body)
         _check_tensors(answer)
-        return Reply(exchange.start_ns, exchange.end_ns)
+        return reply
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
         """Return the identity of the workload, with model and version as reported by the server."""
@@ -406,10 +368,10 @@ class AnyClient(ServerClient):
         return self._send
 
     def _send(self, connection: ServerConnection) -> Reply:
-        exchange, content = connection.collect(
+        reply, content = connection.collect(
             self._method, self._path, self._body, content_type=self._type, status=self._status
         )
-        return Reply(exchange.start_ns, exchange.end_ns, items=self._count(content))
+        return reply._replace(items=self._count(content))
 
     def _count(self, content: bytes) -> int:
         """Return the items of a response, which are those of the first one."""

@@ -20,8 +20,8 @@ from costprobe_probes.stats import (
     WindowSettings,
 )
 
-from costprobe.adapters.load_child.clients import Reply, Request, ServerClient
-from costprobe.adapters.load_child.connection import Failure, ServerConnection, ServerError
+from costprobe.adapters.load_child.clients import Request, ServerClient
+from costprobe.adapters.load_child.connection import Failure, Reply, ServerConnection, ServerError
 from costprobe.core.records import NS_PER_S
 
 # Pause after a failure: a server that rejects at once would get thousands of requests per second.

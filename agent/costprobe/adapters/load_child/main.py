@@ -39,9 +39,10 @@ from costprobe_probes.wire import (
 )
 
 from costprobe.adapters.host.processes import forbid_core_dumps
-from costprobe.adapters.load_child.clients import Reply, ServerClient
+from costprobe.adapters.load_child.clients import ServerClient
 from costprobe.adapters.load_child.connection import (
     Failure,
+    Reply,
     ServerConnection,
     ServerError,
     parse_target,
