@@ -57,7 +57,7 @@ class Reports:
         """Keep the result."""
         if line_type == "window_end":
             self.marked.set()
-        if line_type == "served_result":
+        if line_type == "result":
             self.result = fields
 
     def progress(self, *_: object) -> None:

@@ -113,7 +113,7 @@ def test_text_in_one_chunk_has_no_time_per_token():
 def run(server, notes, kind="openai", min_window_s=0.3, **more):
     wanted = request(server.url, kind, energy=True, window_s=0.1, **more)
     measure(notes, wanted, min_window_s)
-    (result,) = notes.of("served_result")
+    (result,) = notes.of("result")
     return result
 
 
@@ -134,9 +134,9 @@ def test_energy_window_lies_within_continuous_load():
     assert result["samples"] >= 10
     # By Little's law: as many requests at a time, each as long as they are.
     window_ms = (result["window_end_ns"] - result["window_start_ns"]) / MS
-    assert 0 < result["window_requests"] <= 3 * window_ms / (3 * 10) * 1.01
-    assert result["window_tokens_out"] == pytest.approx(4 * result["window_requests"])
-    assert result["window_tokens_in"] == pytest.approx(7 * result["window_requests"])
+    assert 0 < result["inferences"] <= 3 * window_ms / (3 * 10) * 1.01
+    assert result["window_tokens_out"] == pytest.approx(4 * result["inferences"])
+    assert result["window_tokens_in"] == pytest.approx(7 * result["inferences"])
     phases = [line["phase"] for line in notes.of("progress")]
     assert list(dict.fromkeys(phases)) == ["warmup", "latency", "energy"]
 
@@ -146,7 +146,7 @@ def test_requests_longer_than_the_window_count_by_their_shares():
         result = run(server, Notes(), "kserve", concurrency=4, requests=1, warmup_requests=0)
     window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
     # Between them the four have gaps of a millisecond or so, more where the machine is busy.
-    assert 0.5 * 4 * window_s / 0.6 <= result["window_requests"] <= 4 * window_s / 0.6
+    assert 0.5 * 4 * window_s / 0.6 <= result["inferences"] <= 4 * window_s / 0.6
     assert result["window_tokens_out"] is None
     # Those that were sent before the window ended, which are timed under the same load.
     assert 4 <= result["samples"] <= 12
@@ -164,7 +164,7 @@ def test_failures_within_the_window_give_no_result():
 
     with InferenceServer(answer) as server, pytest.raises(ServerError, match="http_503"):
         run(server, notes, "kserve")
-    assert notes.of("served_result") == []
+    assert notes.of("result") == []
 
 
 def test_failures_before_the_window_prevent_it():

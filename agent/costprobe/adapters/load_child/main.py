@@ -356,16 +356,16 @@ class ServerRun:
         request = self._request
         source, tokens_out = tokens_counter(outcomes.replies)
         work = work_within(outcomes.replies, window.start_ns, window.end_ns, tokens_out)
-        hits = self._hits_since()
+        hits, items = self._hits_since(), outcomes.replies[0].items
         common = {
-            "items": outcomes.replies[0].items,
+            "batch": items,
             "token_source": source,
             "cached": is_cached(outcomes.replies, hits, varies=request.get("vary_prompt")),
             "steady_start_ns": window.steady_start_ns,
             "window_start_ns": window.start_ns,
             "window_end_ns": window.end_ns,
             "steady_end_ns": window.steady_end_ns,
-            "window_requests": work.requests,
+            "inferences": work.requests * items,
             "window_tokens_in": work.tokens_in,
             "window_tokens_out": work.tokens_out,
             "has_energy_window": bool(request["energy"]),
@@ -373,7 +373,7 @@ class ServerRun:
             "fingerprint": fingerprint(self._software),
             "software": self._software,
         }
-        self._wire.report("served_result", **{**common, **own})
+        self._wire.report("result", **{**common, **own})
 
     def _check(self, outcomes: Outcomes) -> None:
         if outcomes.is_mostly_failed():
@@ -506,7 +506,7 @@ class ServedProbeRun(ServerRun):
             window,
             **figures(timed.replies, tokens_out),
             requests=len(timed.ended),
-            concurrency=request["concurrency"],
+            tags={"concurrency": str(request["concurrency"])},
             errors=count_by_kind(outcomes.failed),
             samples=len(timed.replies),
             stop_reason="runs" if len(timed.replies) >= request["requests"] else "time_cap",
@@ -623,7 +623,7 @@ class LoadPointRun(ServerRun):
             window,
             **found,
             requests=len(members.ended.ended) + members.unfinished,
-            concurrency=load["concurrency"],
+            tags={"concurrency": str(load["concurrency"])},
             errors=errors,
             samples=len(members.ended.replies),
             stop_reason="window",

@@ -479,7 +479,7 @@ class ProbeRunner:
         self, message: Mapping[str, Any], read: Reader[Record], child: ProbeChild
     ) -> Record | ProbeFault | None:
         """Return the outcome if this message ends the run."""
-        if message["type"] in {"result", "served_result", "cold_start"}:
+        if message["type"] in {"result", "cold_start"}:
             try:
                 return read(message)
             except ValueError as error:
