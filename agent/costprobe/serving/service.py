@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from costprobe.adapters.engines.scrape import MetricsFetcher, ModelNames
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.store.ledger import restored
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.clock import Clock, row_ns
+from costprobe.core.clock import row_ns
 from costprobe.core.columns import number
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event, Point, Reading
 from costprobe.core.statistics import WINDOWS_S
@@ -84,44 +83,6 @@ MIN_SETTLE_S = 0.25
 SPARE_PATIENCE_S = 5.0
 
 
-class _StoredRows:
-    """Questions about stored rows of a service.
-
-    Args:
-        store_path: The store.
-        clock: The host's clocks.
-    """
-
-    def __init__(self, store_path: Path, clock: Clock) -> None:
-        self._store_path = store_path
-        self._clock = clock
-
-    def history(self, service: str, currency: str, since_ns: int) -> Sequence[Point]:
-        """Return rows of `cost`, from which the rolling windows are filled after a start."""
-        tags = {"service": service, "basis": "serving", "currency": currency}
-        with closing(StoreReader.open(self._store_path)) as reader:
-            rows = reader.points("cost", since_ns, END_OF_TIME_NS, tags)
-            return [row for row in rows if "served_model" not in row.tags]
-
-    def known(self, measurement: str, tag: str, service: str) -> Mapping[str, int]:
-        """Return the values of a tag, of models or tenants, and UTC in ns of their newest rows."""
-        with closing(StoreReader.open(self._store_path)) as reader:
-            rows = reader.last(measurement, self._clock.time_ns(), {"service": service})
-        return {row.tags.get(tag, ""): row.time_ns for row in rows}
-
-    def calibrated(self, service: str) -> tuple[StoredCalibration | None, str | None]:
-        """Return the newest calibration, and the newest fingerprint of its probe."""
-        now_ns = self._clock.time_ns()
-        with closing(StoreReader.open(self._store_path)) as reader:
-            row = _newest(reader.last("calibration", now_ns, {"service": service}))
-            found = None if row is None else stored_calibration(row)
-            if found is None:
-                return None, None
-            run = _newest(reader.last("probe", now_ns, {"probe": found.probe}))
-        fingerprint = None if run is None else run.fields.get("fingerprint")
-        return found, fingerprint if isinstance(fingerprint, str) else None
-
-
 def _newest(rows: Sequence[Point]) -> Point | None:
     return max(rows, key=lambda row: row.time_ns, default=None)
 
@@ -149,14 +110,14 @@ class ServedService:
         self.config = config
         self._clock = clock = around.clock
         self._on_event = around.on_event
-        self._stored = stored = _StoredRows(around.store_path, clock)
-        self._calibration = CalibrationInForce(config, stored.calibrated)
+        self._store_path = around.store_path
+        self._calibration = CalibrationInForce(config, self._calibrated)
         self._meter = ServiceMeter(
             config,
             MetricsFetcher(config),
             edge_ns,
             clock.time_ns,
-            ModelNames(clock.time_ns, stored.known("serving", "served_model", config.name)),
+            ModelNames(clock.time_ns, self._known("serving", "served_model")),
         )
         self._tenants: ServiceMeter | None = None
         if config.tenants is not None:
@@ -166,9 +127,7 @@ class ServedService:
                 MetricsFetcher(endpoint),
                 edge_ns,
                 clock.time_ns,
-                TenantNames(
-                    config.tenants, clock.time_ns, stored.known("tenant", "tenant", config.name)
-                ),
+                TenantNames(config.tenants, clock.time_ns, self._known("tenant", "tenant")),
                 tenants_engine(config.tenants),
             )
         self.lock = Lock()
@@ -265,12 +224,33 @@ class ServedService:
         """Return the rolling windows, filled from the stored rows."""
         rolling = RollingRatio()
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
-        rows = self._stored.history(self.name, currency, since_ns)
+        tags = {"service": self.name, "basis": "serving", "currency": currency}
+        with closing(StoreReader.open(self._store_path)) as reader:
+            points = reader.points("cost", since_ns, END_OF_TIME_NS, tags)
+            rows = [row for row in points if "served_model" not in row.tags]
         for row in sorted(rows, key=lambda row: row.time_ns):
             cost, length_s = number(row, "cost_total"), number(row, "window_s")
             if cost is not None and length_s is not None and row.time_ns < time_ns:
                 rolling.add(row.time_ns, length_s, cost, number(row, "inferences") or 0.0)
         return rolling
+
+    def _known(self, measurement: str, tag: str) -> Mapping[str, int]:
+        """Return the values of a tag, of models or tenants, and UTC in ns of their newest rows."""
+        with closing(StoreReader.open(self._store_path)) as reader:
+            rows = reader.last(measurement, self._clock.time_ns(), {"service": self.name})
+        return {row.tags.get(tag, ""): row.time_ns for row in rows}
+
+    def _calibrated(self, service: str) -> tuple[StoredCalibration | None, str | None]:
+        """Return the newest calibration of the service, and the newest fingerprint of its probe."""
+        now_ns = self._clock.time_ns()
+        with closing(StoreReader.open(self._store_path)) as reader:
+            row = _newest(reader.last("calibration", now_ns, {"service": service}))
+            found = None if row is None else stored_calibration(row)
+            if found is None:
+                return None, None
+            run = _newest(reader.last("probe", now_ns, {"probe": found.probe}))
+        fingerprint = None if run is None else run.fields.get("fingerprint")
+        return found, fingerprint if isinstance(fingerprint, str) else None
 
     def _take_scrape(self, scrape: Scrape) -> None:
         if self._is_stopped:
