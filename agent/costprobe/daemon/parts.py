@@ -89,13 +89,16 @@ class SharedParts:
     detector: InstanceDetector
 
 
-def serving_part(config: Config, devices: Sequence[Device], around: Surroundings) -> Serving | None:
+def serving_part(
+    config: Config, devices: Sequence[Device], around: Surroundings, schedule: Schedule
+) -> Serving | None:
     """Return the services and containers; None without a service and Kubernetes.
 
     Args:
         config: The configuration.
         devices: The discovered devices.
         around: The inputs of their cost.
+        schedule: Runs their jobs.
     """
     if not config.service and config.kubernetes is None:
         return None
@@ -107,6 +110,7 @@ def serving_part(config: Config, devices: Sequence[Device], around: Surroundings
         config.telemetry,
         devices,
         around,
+        schedule,
         window_s=config.longest_window_s,
     )
 
@@ -234,7 +238,6 @@ class Runtime:
             carbon=carbon,
             on_containers=self._take_containers,
         )
-        self._serving = serving_part(config, devices, around)
         self._price_files = price_file_jobs(config, parts.store.path, parts.clock)
         # A service's scrape and the end of its window may be due together.
         workers = len(self._probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
@@ -252,6 +255,7 @@ class Runtime:
             self.tags,
         )
         self._add_jobs(history)
+        self._serving = serving_part(config, devices, around, self.schedule)
 
     def _budget_tracker(self, config: Config) -> BudgetTracker | None:
         """Return the tracker of the budgets; None without a budget."""
@@ -274,8 +278,6 @@ class Runtime:
         self._probes.schedule_on(self.schedule, history)
         if self._budgets is not None:
             self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
-        if self._serving is not None:
-            self._serving.schedule_on(self.schedule)
         for name, every_s, run in (*self._price_files, *self._pricing.jobs()):
             self.schedule.add(name, every_s, run, at_once=True)
         for feed in (*self.feeds.prices.values(), self.feeds.carbon):

@@ -456,6 +456,7 @@ class Serving:
         telemetry: The section [telemetry].
         devices: The devices of the host.
         around: The inputs of their cost.
+        schedule: Runs their jobs.
         window_s: Length of the longest window in s.
     """
 
@@ -466,6 +467,7 @@ class Serving:
         telemetry: TelemetryConfig,
         devices: Sequence[Device],
         around: Surroundings,
+        schedule: Schedule,
         *,
         window_s: float,
     ) -> None:
@@ -477,16 +479,16 @@ class Serving:
         self._window_s = window_s
         self._log = DeviceLog(self._window_s, gap_s, telemetry.every_s)
         self._owners = ProcessOwners(services, around.proc)
-        self._settle_s = min(SETTLE_S, max(MIN_SETTLE_S, telemetry.aggregate_s / 2))
+        settle_s = min(SETTLE_S, max(MIN_SETTLE_S, telemetry.aggregate_s / 2))
         self._patience_s = 2 * telemetry.aggregate_s + SPARE_PATIENCE_S
         self._lock = Lock()
-        self._schedule: Schedule | None = None
+        self._schedule = schedule
         self._retired: list[ServingGroup] = []
         self._services: dict[str, ServedService] = {}
         self._group_of: dict[str, ServingGroup] = {}
         self._groups: dict[Grouping, ServingGroup] = {}
+        schedule.add("serving costs", settle_s, self._settle)
         self._form(grouped(self._configured, self._devices), 0)
-        self._pods_every_s = kubernetes.every_s if kubernetes else 0.0
         self._pods = (
             Pods(
                 kubernetes,
@@ -500,6 +502,8 @@ class Serving:
             if kubernetes
             else None
         )
+        if kubernetes and self._pods is not None:
+            schedule.add("pods", kubernetes.every_s, self._pods.refresh, at_once=True)
 
     def record_readings(self, readings: Iterable[tuple[Reading, Device]]) -> None:
         """Add readings of known devices to the log that bills are computed from."""
@@ -509,17 +513,6 @@ class Serving:
             self._log.record(reading)
             if reading.busy_by_pid_s:
                 self._owners.find_owners(reading.busy_by_pid_s)
-
-    def schedule_on(self, schedule: Schedule) -> None:
-        """Add the jobs of the services and their windows to a schedule, also those of later ones."""
-        self._schedule = schedule
-        schedule.add("serving costs", self._settle_s, self._settle)
-        for service in self._services.values():
-            self._schedule_scrape(service)
-        for group in self._groups.values():
-            schedule.add(f"window {group.name}", group.window_s, group.close_window)
-        if self._pods is not None:
-            schedule.add("pods", self._pods_every_s, self._pods.refresh, at_once=True)
 
     def begin(self) -> None:
         """Start the first windows now."""
@@ -545,7 +538,7 @@ class Serving:
                 for group in old:
                     group.close_at(now_ns)
                     group.retire()
-                    self._unschedule(f"window {group.name}")
+                    self._schedule.remove(f"window {group.name}")
                 self._retired += old
                 self._form([key for key in groupings if key not in self._groups], now_ns)
 
@@ -581,11 +574,10 @@ class Serving:
                 for claimant in key.claimants
                 if claimant.service is not None
             )
-            if self._schedule is not None:
-                self._schedule.add(f"window {group.name}", group.window_s, group.close_window)
+            self._schedule.add(f"window {group.name}", group.window_s, group.close_window)
         for name in set(self._services) - set(claimed):
             self._services.pop(name).stop()
-            self._unschedule(f"service {name}")
+            self._schedule.remove(f"service {name}")
 
     def _group(self, key: Grouping, since_ns: int) -> ServingGroup:
         around = self._around
@@ -607,18 +599,7 @@ class Serving:
             served = ServedService(config, self._around, lambda: self._group_of[name].edge_ns)
             if name in self._services:
                 self._services[name].stop()
-                self._unschedule(f"service {name}")
+                self._schedule.remove(f"service {name}")
             self._services[name] = served
-            if self._schedule is not None:
-                self._schedule_scrape(served)
+            self._schedule.add(f"service {name}", config.every_s, served.scrape, at_once=True)
         return served
-
-    def _schedule_scrape(self, service: ServedService) -> None:
-        if self._schedule is not None:
-            self._schedule.add(
-                f"service {service.name}", service.config.every_s, service.scrape, at_once=True
-            )
-
-    def _unschedule(self, job: str) -> None:
-        if self._schedule is not None:
-            self._schedule.remove(job)
