@@ -56,7 +56,12 @@ def costprobe(tmp_path):
     store.append(probed("chat", "gpu1", now_ns, 3e-3, 800.0, cost_per_million_tokens_out=7.0))
     store.append(probed("seldom", "gpu0", now_ns, 1e-9, 1.0, count=3))
     served = {"device": "gpu0", "service": "shop", "basis": "serving", "plan": "on_demand"}
-    fields = {"cost_total": 2.0, "cost_idle": 1.5, "cost_per_inference": 0.001}
+    fields = {
+        "cost_total": 2.0,
+        "cost_idle": 1.5,
+        "inferences": 2000.0,
+        "cost_per_inference": 0.001,
+    }
     store.append(
         Point("cost", {**served, "currency": "EUR"}, fields, now_ns - i * HOUR_NS) for i in range(6)
     )
