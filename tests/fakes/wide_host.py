@@ -119,7 +119,7 @@ def _service(until_ns):
                 "cost_total": total, "cost_idle": total / 3, "window_s": 3600.0,
                 "cost_per_inference": total / 4321, "cost_per_request": total / 4321,
                 "cost_per_million_tokens_in": 0.31, "cost_per_million_tokens_out": 1.24,
-                "idle_share": 0.33, "requests": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6,
+                "idle_share": 0.33, "requests": 4321.0, "inferences": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6,
             }  # fmt: skip
             yield Point("cost", {**paid, "currency": "USD"}, fields, at_ns)
             counts = {"requests": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6, "window_s": 3600.0}

@@ -104,7 +104,7 @@ def test_a_budget_for_fewer_runs_spreads_them_evenly(clock):
             if job.status()["skipped_for_budget"] == before:
                 ran_min[name].append(minute)
     # A run counts until an hour after its end: the first of the second hour is a minute later.
-    assert ran_min == dict.fromkeys("ab", [0, 20, 40, 61, 81, 101])
+    assert ran_min == {name: [0, 20, 40, 61, 81, 101] for name in "ab"}
 
 
 def test_stored_duty_of_a_clock_that_was_ahead_counts_as_of_now(clock):

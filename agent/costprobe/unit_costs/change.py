@@ -310,13 +310,6 @@ class ProductionSums:
         return self.hardware + self.electricity
 
     @property
-    def idle_share(self) -> float | None:
-        """Share of the device-seconds in which the devices were idle."""
-        if self.busy_s is None or self.device_s <= 0:
-            return None
-        return min(1.0, max(0.0, 1 - self.busy_s / self.device_s))
-
-    @property
     def total(self) -> ModelSums:
         """Sum over the models."""
         return _added_models(list(self.models.values()))
