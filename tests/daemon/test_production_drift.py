@@ -42,22 +42,15 @@ def history(now_ns):
             "cost_idle": hardware * (1 - busy_s / WINDOW_S),
             "device_s": WINDOW_S,
             "device_busy_s": busy_s,
-            "requests": requests,
-            "inferences": requests,
+            **dict.fromkeys(("requests", "inferences"), requests),
             "tokens_in": requests * 100,
             "tokens_out": requests * 50,
             "cached_tokens": 0.0,
-            "cost_tokens_in": hardware / 2,
-            "cost_tokens_out": hardware / 2,
+            **dict.fromkeys(("cost_tokens_in", "cost_tokens_out"), hardware / 2),
             "window_s": WINDOW_S,
         }
-        tags = {
-            "service": "chat",
-            "basis": "serving",
-            "device": "gpu0",
-            "plan": "owned",
-            "currency": "EUR",
-        }
+        tags = {"service": "chat", "basis": "serving", "device": "gpu0", "plan": "owned"}
+        tags["currency"] = "EUR"
         yield Point("cost", tags, fields, now_ns - round(index * WINDOW_S * NS_PER_S))
 
 
