@@ -10,7 +10,6 @@ from contextlib import closing
 
 import pytest
 from costprobe.adapters.store.read import StoreReader
-from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import GPU_PROBE, OWNED, QUICK_STATUS
 from fakes.serving_engine import ServingEngine
 
@@ -36,13 +35,10 @@ PER_REQUEST = "cost_per_request"
 
 
 @pytest.fixture
-def gpus(tmp_path):
-    require_gcc()
-    fake = FakeNvml(tmp_path, gpus=2)
-    for gpu in fake.gpus:
+def gpus(gpus):
+    for gpu in gpus.gpus:
         gpu.set(util_pct=40)
-        gpu.set_power(300.0)
-    return fake
+    return gpus
 
 
 def total(rows, field):
