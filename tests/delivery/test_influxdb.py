@@ -3,8 +3,6 @@
 import signal
 import time
 
-import pytest
-from costprobe.adapters.http.errors import Misconfigured
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.line_protocol import render
@@ -13,7 +11,7 @@ from costprobe.delivery.kinds import build_sink
 from costprobe.delivery.kinds import check_sink as check
 from fakes.clock import FakeClock
 from fakes.outbox import MemoryOutbox
-from fakes.sending import config_of, send, worker_of
+from fakes.sending import config_of, worker_of
 from fakes.servers import InfluxDB, running
 
 
@@ -101,27 +99,6 @@ def test_killing_influxdb_causes_no_loss_and_no_duplicate(own_influxdb, tmp_path
     expected = {("m", (("host", p.tags["host"]),), p.time_ns): dict(p.fields) for p in points}
     assert own_influxdb.points("d") == expected
     store.close()
-
-
-def test_rotated_password_is_used_without_a_restart(tmp_path):
-    secret = tmp_path / "password"
-    secret.write_text("wrong\n")
-    with running(InfluxDB, tmp_path / "influx", "influxd") as server:
-        server.query("CREATE USER boss WITH PASSWORD 'right' WITH ALL PRIVILEGES")
-        server.query('CREATE DATABASE "d"')
-        server.stop()
-    with running(InfluxDB, tmp_path / "influx", "influxd", auth=True) as server:
-        settings_now = v1(server, "d", user="boss", secret_file=secret)
-        found = check_sink(settings_now)
-        assert not found.ok
-        assert "wrong" not in found.detail
-        sink = build_sink(settings_now, SystemClock())
-        with pytest.raises(Misconfigured):
-            send(sink, lines(1)[0].encode())
-        secret.write_text("right\n")
-        send(sink, lines(1)[0].encode())
-        sink.close()
-        assert check_sink(settings_now).ok
 
 
 def test_missing_permission_and_missing_retention_policy_have_different_errors(tmp_path):
