@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,7 +14,6 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from costprobe.adapters.http.access import (
     CaFile,
     Destination,
-    ExchangeLimits,
     Headers,
     Key,
     SecretUrl,
@@ -24,15 +22,13 @@ from costprobe.adapters.http.access import (
     check_header_names,
     is_secret_place,
     one_form,
-    secret_problems,
 )
-from costprobe.adapters.http.client import HttpClient
-from costprobe.adapters.http.errors import Misconfigured, raise_for_status
+from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.config.fields import IS_URL
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.apprise import CHATS
-from costprobe.delivery.contract import Notifier, NotifierConfig, rfc3339
+from costprobe.delivery.contract import HttpNotifier, NotifierConfig, rfc3339, to_body
 
 SCHEMA = "costprobe.alert/1"
 MAX_SYMPTOMS = 200
@@ -90,7 +86,7 @@ class WebhookConfig(WithToken, NotifierConfig):
         return self
 
 
-class Webhook(Notifier):
+class Webhook(HttpNotifier):
     """One URL.
 
     Args:
@@ -98,47 +94,19 @@ class Webhook(Notifier):
     """
 
     def __init__(self, config: WebhookConfig) -> None:
-        self._config = config
-        limits = ExchangeLimits(config.timeout_s, config.timeout_s)
-        self._client = HttpClient(
-            limits, ca_file=config.ca_file, further_headers=lambda: config.headers
-        )
+        super().__init__(config, lambda: config.headers)
 
     def send(self, alerts: Sequence[Alert], time_ns: int) -> None:
         """Send alerts in order, one request each; see `Notifier.send`."""
         for alert in alerts:
-            if alert.state != "pending":
-                self._post(alert, time_ns)
-
-    def problems(self) -> list[str]:
-        """Return the problems that can be detected without sending."""
-        problems = secret_problems(self._config)
-        url = self._config.url
-        try:
-            self._client.check_certificates()
-            # A secret that cannot be read is reported as a problem, or is available only to the service.
-            if isinstance(url, str) or (url.is_readable and not problems):
-                self._destination()
-        except Misconfigured as error:
-            problems.append(error.reason)
-        return problems
-
-    def _post(self, alert: Alert, time_ns: int) -> None:
-        body = json.dumps(to_document(alert, time_ns), separators=(",", ":")).encode()
-        headers = bearer(self._config.token) | {
-            "Content-Type": "application/json",
-            "Idempotency-Key": idempotency_key(alert),
-        }
-        if self._config.key is not None:
-            headers["X-Costprobe-Signature"] = signature(self._config.key.read(), body, time_ns)
-        destination = self._destination()
-        response = self._client.request("POST", destination, headers, body)
-        raise_for_status(
-            response,
-            now_s=time_ns / NS_PER_S,
-            is_tls=destination.is_tls,
-            name=destination.name,
-        )
+            if alert.state == "pending":
+                continue
+            document = to_document(alert, time_ns)
+            headers = {**bearer(self._config.token), "Idempotency-Key": idempotency_key(alert)}
+            if self._config.key is not None:
+                key, body = self._config.key.read(), to_body(document)
+                headers["X-Costprobe-Signature"] = signature(key, body, time_ns)
+            self._post(document, headers, time_ns)
 
     def _destination(self) -> Destination:
         url = self._config.url
