@@ -6,7 +6,6 @@ import time
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.sensors.devices import removal_event
 from costprobe.adapters.store.ledger import MemoryLedger, RowLabels, StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
@@ -15,7 +14,7 @@ from costprobe.configuration import Config
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
-from costprobe.core.records import Device
+from costprobe.core.records import REMOVED, Device, Event
 from costprobe.core.schema import event_point, make_point
 from costprobe.daemon.parts import unmeasured, watched_sections
 from fakes.clock import FakeClock
@@ -335,7 +334,8 @@ def test_destroyed_slices_and_probes_on_them_are_not_reported_as_silent(store, c
         for name, tags in series:
             watching.take([make_point(name, {**TAGS, **tags}, fields[name], clock.time_ns())])
         clock.move(10)
-    watching.take([event_point(removal_event("gpu0.mig1", clock.time_ns()), TAGS)])
+    gone = Event("fault", "info", "gone", clock.time_ns(), device="gpu0.mig1", cause=REMOVED)
+    watching.take([event_point(gone, TAGS)])
     watching.tick([])
     watching = watching_of(store, clock)
     watching.tick([])

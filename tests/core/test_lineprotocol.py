@@ -92,18 +92,24 @@ def test_point_is_one_line_of_three_parts_in_valid_utf8(measurement, tags, field
         assert sections(line) == [series_key(measurement, tags), field_set(fields), "17"]
 
 
-@given(st.dictionaries(QUOTELESS | st.sampled_from(["a", "b"]), VALUES | STRINGS), st.data())
-def test_single_number_equals_that_of_a_full_parse(fields, data):
-    name = data.draw(st.sampled_from(["a", "b", *fields]))
-    value = fields.get(name)
-    expected = None if isinstance(value, bool | str | None) else float(value)
-    assert number_reader(name)(field_set(fields)) == expected
+NAMES = st.sampled_from(["a", "b", "c", "note", "z"])
+TEXTS = st.sampled_from(
+    ["x", "", "b=1", 'x",b=1', ",b=1,", 'b=2,c="', "\\", '\\",b=3.0,', "a,c=d", "x,z=9"]
+)
+ROWS = st.lists(st.dictionaries(NAMES, VALUES | TEXTS, min_size=1, max_size=4), max_size=12)
 
 
-@pytest.mark.parametrize("text", ["b=1", 'x",b=1', ",b=1,", 'b=2,c="', "\\", '\\",b=3.0,'])
-def test_number_inside_a_string_is_ignored(text):
-    assert number_reader("b")(field_set({"a": text, "z": 1})) is None
-    assert number_reader("b")(field_set({"a": text, "b": 7, "z": 1})) == 7.0
+@given(ROWS, st.frozensets(NAMES))
+def test_wanted_fields_and_single_numbers_equal_those_of_the_whole_row(rows, wanted):
+    """Also after rows with other fields, and with texts that look like fields."""
+    read = fields_reader(wanted)
+    for text in map(field_set, rows):
+        whole = parse_field_set(text)
+        assert read(text) == {name: whole[name] for name in wanted & whole.keys()}, text
+        for name in wanted:
+            value = whole.get(name)
+            number = None if isinstance(value, bool | str | None) else float(value)
+            assert number_reader(name)(text) == number, text
 
 
 @given(st.sampled_from(sorted(SCHEMA)), st.data())

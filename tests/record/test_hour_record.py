@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 from costprobe import __version__
 from costprobe.adapters.clouds.instance import InstanceDetector
-from costprobe.adapters.sensors.messages import LineSplitter, decode
-from costprobe.adapters.sensors.supervisor import MessageHandler
+from costprobe.adapters.sensors.messages import decode
+from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.upkeep import Retention
@@ -44,8 +44,8 @@ class Host:
         self.store = Store.open(folder / "costprobe.db", self.clock)
         self.ledger = StoreLedger(self.store)
         self.events = []
-        self.handler = MessageHandler(self.config.sensor_settings, self.events.append, self.clock)
-        self._splitter = LineSplitter()
+        settings = self.config.sensor_settings
+        self.handler = SensorSupervisor((), settings, self.events.append, self.clock)
         handshake, *self.messages = (INPUTS / "hour_messages.jsonl").read_bytes().splitlines()
         self.tell(handshake)
         listeners = Listeners(lambda *_: None, lambda *_: None, lambda *_: None)
@@ -62,12 +62,11 @@ class Host:
         devices = self.handler.registry.devices()
         watch = SimpleNamespace(sensor=sensor, found=devices, devices=devices, elsewhere={})
         self.parts.build(self.config, watch)
-        self.handler.consumers = (self.parts.runtime.accounts.record_readings,)
+        self.handler.deliver_to(self.parts.runtime.accounts.record_readings)
 
     def tell(self, line):
         """Pass a message of the sensor child."""
-        messages = [decode(each) for each in self._splitter.feed(line + b"\n")]
-        assert self.handler.take(messages) == 0
+        assert self.handler.take([decode(line)]) == 0
         while self.events:
             self.parts.take_event(self.events.pop(0))
 
@@ -97,9 +96,9 @@ class Host:
     def _process_status(self):
         folder = self.store.path.parent
         text = input_text("hour_process.json", version=__version__, folder=folder)
-        status, last = json.loads(text), self.handler.faults.last
+        status = json.loads(text)
         status["sensor"] |= {
-            "last_fault": last.title if last else "",
+            "last_fault": self.handler.last_fault,
             "devices": self.handler.registry.status(self.clock.monotonic_ns()),
         }
         return status
@@ -133,8 +132,8 @@ def test_hour_of_one_gpu(tmp_path):
     for name, words, code in (
         ("hour_status.json", ("status", "--json"), 3),
         ("hour_status.txt", ("status",), 3),
-        ("hour_top.json", ("top", "--json"), 0),
-        ("hour_top.txt", ("top", "--once"), 0),
+        ("hour_top.json", ("status", "--watch", "--json"), 0),
+        ("hour_top.txt", ("status", "--watch"), 0),
     ):
         check(name, printed(host.file, now_ns, *words, code=code), fixed)
     running = json.loads(printed(host.file, now_ns, "status", "--json", code=3))

@@ -221,7 +221,7 @@ class Runtime:
         schedule, host = self.schedule, self._host
         self._probes.schedule_on(schedule, history)
         if self._budgets is not None:
-            schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh_if_due, at_once=True)
+            schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
         if self._serving is not None:
             self._serving.schedule_on(schedule)
         files = price_file_jobs(config, self.store_path, host.clock)

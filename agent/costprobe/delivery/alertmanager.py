@@ -22,12 +22,12 @@ from costprobe.core.config.fields import IS_URL, Duration, key
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import (
-    HttpNotifier,
     NotifierConfig,
     explanation_lines,
     rfc3339,
     shortened,
 )
+from costprobe.delivery.webhook import HttpNotifier
 
 # A firing alert expires there after this many missed repetitions: costprobe or its host is down.
 LASTS_REPETITIONS = 4

@@ -6,23 +6,14 @@ lines and times) is the same for all notifiers.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from costprobe.adapters.http.access import (
-    CaFile,
-    Destination,
-    ExchangeLimits,
-    WithHeaders,
-    secret_problems,
-)
-from costprobe.adapters.http.client import HttpClient
-from costprobe.adapters.http.errors import HttpResponse, Misconfigured, raise_for_status
+from costprobe.adapters.http.access import CaFile, WithHeaders
 from costprobe.core.config.fields import (
     IS_BARE_URL,
     Duration,
@@ -206,59 +197,6 @@ class Notifier(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
         """Close connections and end child processes; may be called twice, and while `send` runs."""
-
-
-class HttpNotifier(Notifier):
-    """A notifier that posts to one URL.
-
-    Args:
-        config: Its section of the configuration, with `url`, `ca_file` and `timeout_s`.
-        further_headers: Returns the headers that the section adds to each request.
-    """
-
-    def __init__(self, config: Any, further_headers: Callable[[], Mapping[str, str]]) -> None:  # noqa: ANN401 - the section of its kind
-        self._config = config
-        limits = ExchangeLimits(config.timeout_s, config.timeout_s)
-        self._client = HttpClient(limits, ca_file=config.ca_file, further_headers=further_headers)
-
-    @abstractmethod
-    def _destination(self) -> Destination:
-        """Return the URL; raises Misconfigured if it is not valid or cannot be read."""
-
-    def problems(self) -> list[str]:
-        """Return the problems that can be detected without sending."""
-        problems = secret_problems(self._config)
-        checks: list[Callable[[], object]] = [self._client.check_certificates]
-        url = self._config.url
-        # A secret that cannot be read is reported as a problem, or is available only to the service.
-        if isinstance(url, str) or (url.is_readable and not problems):
-            checks.append(self._destination)
-        for check in checks:
-            try:
-                check()
-            except Misconfigured as error:
-                problems.append(error.reason)
-        return problems
-
-    def _post(
-        self, document: object, headers: Mapping[str, str], time_ns: int
-    ) -> tuple[HttpResponse, Destination]:
-        """Post JSON; return the response of a server that accepted it, and its URL."""
-        destination = self._destination()
-        sent = {**headers, "Content-Type": "application/json"}
-        response = self._client.request("POST", destination, sent, to_body(document))
-        raise_for_status(
-            response,
-            now_s=time_ns / NS_PER_S,
-            is_tls=destination.is_tls,
-            name=destination.name,
-        )
-        return response, destination
-
-
-def to_body(document: object) -> bytes:
-    """Return a document as compact JSON."""
-    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def rfc3339(time_ns: int) -> str:

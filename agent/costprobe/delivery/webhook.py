@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import math
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
@@ -14,6 +16,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from costprobe.adapters.http.access import (
     CaFile,
     Destination,
+    ExchangeLimits,
     Headers,
     Key,
     SecretUrl,
@@ -22,13 +25,15 @@ from costprobe.adapters.http.access import (
     check_header_names,
     is_secret_place,
     one_form,
+    secret_problems,
 )
-from costprobe.adapters.http.errors import Misconfigured
+from costprobe.adapters.http.client import HttpClient
+from costprobe.adapters.http.errors import HttpResponse, Misconfigured, raise_for_status
 from costprobe.core.config.fields import IS_URL
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.apprise import CHATS
-from costprobe.delivery.contract import HttpNotifier, NotifierConfig, rfc3339, to_body
+from costprobe.delivery.contract import Notifier, NotifierConfig, rfc3339
 
 SCHEMA = "costprobe.alert/1"
 MAX_SYMPTOMS = 200
@@ -60,6 +65,59 @@ _Url = Annotated[
     | Annotated[SecretUrl, Tag("[secret]")],
     Discriminator(lambda value: "[secret]" if is_secret_place(value) else "[shown]"),
 ]
+
+
+class HttpNotifier(Notifier):
+    """A notifier that posts to one URL.
+
+    Args:
+        config: Its section of the configuration, with `url`, `ca_file` and `timeout_s`.
+        further_headers: Returns the headers that the section adds to each request.
+    """
+
+    def __init__(self, config: Any, further_headers: Callable[[], Mapping[str, str]]) -> None:  # noqa: ANN401 - the section of its kind
+        self._config = config
+        limits = ExchangeLimits(config.timeout_s, config.timeout_s)
+        self._client = HttpClient(limits, ca_file=config.ca_file, further_headers=further_headers)
+
+    @abstractmethod
+    def _destination(self) -> Destination:
+        """Return the URL; raises Misconfigured if it is not valid or cannot be read."""
+
+    def problems(self) -> list[str]:
+        """Return the problems that can be detected without sending."""
+        problems = secret_problems(self._config)
+        checks: list[Callable[[], object]] = [self._client.check_certificates]
+        url = self._config.url
+        # A secret that cannot be read is reported as a problem, or is available only to the service.
+        if isinstance(url, str) or (url.is_readable and not problems):
+            checks.append(self._destination)
+        for check in checks:
+            try:
+                check()
+            except Misconfigured as error:
+                problems.append(error.reason)
+        return problems
+
+    def _post(
+        self, document: object, headers: Mapping[str, str], time_ns: int
+    ) -> tuple[HttpResponse, Destination]:
+        """Post JSON; return the response of a server that accepted it, and its URL."""
+        destination = self._destination()
+        sent = {**headers, "Content-Type": "application/json"}
+        response = self._client.request("POST", destination, sent, to_body(document))
+        raise_for_status(
+            response,
+            now_s=time_ns / NS_PER_S,
+            is_tls=destination.is_tls,
+            name=destination.name,
+        )
+        return response, destination
+
+
+def to_body(document: object) -> bytes:
+    """Return a document as compact JSON."""
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 class WebhookConfig(WithToken, NotifierConfig):
