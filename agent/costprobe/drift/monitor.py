@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from statistics import fmean, median, pstdev, pvariance
+from statistics import fmean, median, pvariance
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter
@@ -37,6 +37,7 @@ from costprobe.drift.message import (
     Key,
     RowHistory,
     change_of,
+    tags_of,
 )
 from costprobe.drift.normal import DAY_S, HOURS, WeekMemory
 from costprobe.drift.service_monitor import MonitoredService, ProductionMonitor
@@ -50,10 +51,6 @@ STILL_ERRORS, STILL_LEAST = 3.0, 0.125
 STILL_VALUES = 24
 # What is found of a step within so many values of its start is a better estimate of the same step.
 SAME_STEP = 12
-# The level is that of so many latest values if it differs from theirs by so many standard errors.
-BEHIND_ERRORS = 2.5
-# A shift is a step if at least this share of it came after the last values before its start.
-BESIDE, AT_ONCE = 6, 0.75
 # A new level of at most so many values is not reported while values lie beyond it, by this share of the shift
 # and these standard deviations.
 MOVING_VALUES, LATEST_VALUES, MOVING_SHARE, MOVING_SIGMAS = 8, 3, 0.1, 2.0
@@ -372,7 +369,7 @@ class DriftMonitor:
             series.reported_shift = 0.0
             series.since_ns = series.since_ns if shift else point.time_ns
             series.began_ns, series.reported_ns = series.since_ns, point.time_ns
-            return [reversal_event(point.time_ns, key, series.since_ns)]
+            return [reversal_event(tags_of(key), key[-1], point.time_ns, series.since_ns)]
         grown = abs(log_shift - reported)
         is_larger = grown >= (smallest if shift else max(smallest, abs(reported) / 3))
         same_ns = round(SAME_STEP * series.detector.series.interval_s * NS_PER_S)
@@ -383,9 +380,6 @@ class DriftMonitor:
             not reported and _is_moving(series.detector, base)
         ):
             return []
-        if still is None:
-            level = _caught_up(series.detector)
-            log_shift = level - base
         whole = Finding(
             "drift",
             point.time_ns / NS_PER_S,
@@ -397,10 +391,12 @@ class DriftMonitor:
         change = self._change(whole, series, point, key)
         if change.explanation.name == UNKNOWN and self._is_energy_alone(log_shift, key):
             series.base = None
-            return [reversal_event(point.time_ns, key, series.since_ns)] if reported else []
+            return (
+                [reversal_event(tags_of(key), key[-1], point.time_ns, series.since_ns)]
+                if reported
+                else []
+            )
         further = FurtherShift(log_shift - reported, series.reported_ns)
-        if shift and _is_step(shift, series.detector):
-            further = FurtherShift(shift.change, series.since_ns)
         if reported and further.since_ns - series.began_ns > same_ns:
             change = replace(change, further=further)
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
@@ -448,27 +444,6 @@ def _hours(week: WeekMemory, count: int, lag: int) -> list[float]:
     ended = week.hour - lag
     means = (week.means[hour % HOURS] for hour in range(ended - count, ended))
     return [mean for mean in means if not math.isnan(mean)]
-
-
-def _is_step(shift: Finding, detector: Detector) -> bool:
-    """Return whether most of a shift came at once, and not before its estimated start."""
-    model = detector.series
-    lasted = round((shift.time_s - shift.since_s) / model.interval_s) + 1
-    before = list(model.recent)[-lasted - BESIDE : -lasted]
-    if len(before) < BESIDE:
-        return False
-    return (math.log(shift.after) - median(before)) / shift.change > AT_ONCE
-
-
-def _caught_up(detector: Detector) -> float:
-    """Return the level, which is moved to the latest values if they have left it: that of a ramp lags."""
-    model = detector.series
-    latest = list(model.recent)[-SAME_STEP:]
-    error = pstdev(latest) / math.sqrt(len(latest))
-    is_behind = abs(median(latest) - model.level) > BEHIND_ERRORS * error
-    if is_behind and model.level_count >= SAME_STEP:
-        model.rebase(median(latest), len(latest))
-    return model.level
 
 
 def _is_moving(detector: Detector, base: float) -> bool:

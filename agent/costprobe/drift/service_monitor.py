@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.drift.causes import UNKNOWN, Explanation, annotations_of
-from costprobe.drift.events import production_event, service_reversal_event
+from costprobe.drift.events import production_event, reversal_event
 from costprobe.drift.findings import SETTLED_NS, ServingMetric
 from costprobe.drift.message import (
     FurtherShift,
@@ -154,7 +154,9 @@ class ProductionMonitor:
         least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
         events = []
         if before and shift.log_shift * before < least / 2 * abs(before):
-            events.append(service_reversal_event(key, finding))
+            now_ns, since_ns = round(finding.time_s * NS_PER_S), round(finding.since_s * NS_PER_S)
+            back = reversal_event(_tags(key), finding.metric, now_ns, since_ns, finding.unit)
+            events.append(back)
             if shift.log_shift * before > -least * abs(before):
                 shift.log_shift = shift.reported = 0.0
                 return events
@@ -204,7 +206,7 @@ class ProductionMonitor:
             return None
         explained = self._explanation(key[0], detector, finding, change)
         return production_event(
-            key, finding, change, explained, further=further, back_to_ns=back_to_ns
+            _tags(key), finding, change, explained, further=further, back_to_ns=back_to_ns
         )
 
     def _explanation(
@@ -270,6 +272,11 @@ class ProductionMonitor:
             if isinstance(value := row.fields.get("throughput_per_s"), int | float) and value > 0
         ]
         return median(times) if times else None
+
+
+def _tags(key: ServiceKey) -> dict[str, str]:
+    service, model = key
+    return {"service": service, **({"served_model": model} if model else {})}
 
 
 def spend_since(detector: ProductionDetector, since_s: float, until_s: float) -> float | None:
