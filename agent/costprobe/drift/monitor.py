@@ -42,7 +42,7 @@ from costprobe.drift.message import (
 )
 from costprobe.drift.normal import DAY_S, HOURS, WeekMemory
 from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
-from costprobe.drift.runs import events_of_service
+from costprobe.drift.runs import control_of, events_of_service
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import ProductionChange, production_change, spend_change
 
@@ -639,27 +639,15 @@ class DriftMonitor:
 
     def _control(self, periods: Periods) -> float | None:
         """Return the probes' time per inference on the same devices, later over earlier."""
-        logs = []
-        for device, probe in sorted(self.probes()):
-            if device not in periods.after.devices:
-                continue
-            times = [
-                self._inference_s(device, probe, span)
-                for span in (periods.before_s, periods.after_s)
-            ]
-            if times[0] and times[1]:
-                logs.append(math.log(times[1] / times[0]))
-        return math.exp(fmean(logs)) if logs else None
-
-    def _inference_s(self, device: str, probe: str, span_s: tuple[float, float]) -> float | None:
-        since_ns, until_ns = (round(instant_s * NS_PER_S) for instant_s in span_s)
-        rows = self._history("probe", device, probe, (since_ns, until_ns + 1), CONTROL_RUNS)
-        times = [
-            1 / float(value)
-            for row in rows
-            if isinstance(value := row.fields.get("throughput_per_s"), int | float) and value > 0
+        spans_ns = [
+            (round(since_s * NS_PER_S), round(until_s * NS_PER_S) + 1)
+            for since_s, until_s in (periods.before_s, periods.after_s)
         ]
-        return median(times) if times else None
+        return control_of(
+            [self._history("probe", device, probe, span_ns, CONTROL_RUNS) for span_ns in spans_ns]
+            for device, probe in sorted(self.probes())
+            if device in periods.after.devices
+        )
 
 
 def _hours(week: WeekMemory, count: int, lag: int) -> list[float]:
