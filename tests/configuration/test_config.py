@@ -344,7 +344,10 @@ def test_invalid_probes_are_rejected():
             ('kind = "openai"\nurl = "http://u:secret@h"\nmodel = "m"', "probe[0].url"),
             ('kind = "openai"\nurl = "http://h"\nmodle = "m"', 'did you mean "model"?'),
             (CHAT + "batch = 3", "unknown key"),
-            (CHAT + 'python = "/p"', "probe[0]: remove python"),
+            (
+                CHAT + 'python = "/p"',
+                "is no longer an option: a probe of a server runs under costprobe's own interpreter",
+            ),
             (
                 (
                     'kind = "kserve"\nurl = "http://h"\nmodel = "m"\n'

@@ -352,13 +352,6 @@ class FakeNvml:
         for rule in self._control.rules:
             Rule(rule).clear()
 
-    def uninitialize(self) -> None:
-        """Every call returns UNINITIALIZED until the process initializes NVML again.
-
-        It requires the time of the host: processes cannot start in a simulated one.
-        """
-        self._control.uninitialized_at_ns = time.monotonic_ns()
-
     def set_process_record(self, size: int) -> None:
         """Set the bytes of a record of a process: 24, those of R535 32."""
         self._control.process_record_bytes = size

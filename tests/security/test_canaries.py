@@ -32,8 +32,8 @@ MARK = "canary-"
 OWN_COMMAND = re.compile(rb"-m\0costprobe\0")
 COMMANDS = """
 config check; config show; status; status --json; doctor --json; alerts; alerts --json; alerts test
-export; export --format csv; price; sink status --json; sink rejected --json; sink retry
-store check; budget; forecast; trend --json; fleet spend; probe chat --json
+export; export --format csv; price; sink rejected --json; sink retry
+store check; budget; forecast; trend --json; spend --fleet; probe chat --json
 """
 
 

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
@@ -29,7 +29,7 @@ from costprobe.adapters.http.access import (
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
 from costprobe.core.config.fields import IS_URL
-from costprobe.core.incident import Alert, Symptom
+from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.apprise import CHATS
 from costprobe.delivery.contract import Notifier, NotifierConfig, rfc3339
@@ -171,52 +171,37 @@ def idempotency_key(alert: Alert) -> str:
     return quote(f"{alert.id}:{alert.state}:{alert.severity}{update}", safe=":-._")
 
 
+# Names of the document that differ from those of the alert.
+_NAMES = {
+    "raised_from": "severity_before",
+    "since_ns": "since",
+    "fired_ns": "fired_at",
+    "ended_ns": "ended_at",
+    "is_flapping": "flapping",
+    "is_test": "test",
+}
+
+
 def to_document(alert: Alert, time_ns: int) -> dict[str, Any]:
     """Return the document of docs/webhook.schema.json."""
-    return {
-        "schema": SCHEMA,
-        "sent_at": rfc3339(time_ns),
-        "alert": {
-            "id": alert.id,
-            "name": alert.name,
-            "state": alert.state,
-            "severity": alert.severity,
-            "severity_before": alert.raised_from,
-            "labels": dict(alert.labels),
-            "summary": alert.summary,
-            "detail": alert.detail,
-            "link": alert.link,
-            "cause": alert.cause,
-            "since": rfc3339(alert.since_ns),
-            "fired_at": _time(alert.fired_ns),
-            "ended_at": _time(alert.ended_ns),
-            "symptoms": [_symptom(symptom) for symptom in alert.symptoms[:MAX_SYMPTOMS]],
-            "symptoms_left_out": max(0, len(alert.symptoms) - MAX_SYMPTOMS),
-            "flapping": alert.is_flapping,
-            "test": alert.is_test,
-        },
+    document = _plain(alert.to_document())
+    symptoms = document.pop("symptoms")
+    del document["revision"]
+    sent = {
+        **document,
+        "symptoms": [_plain(symptom) for symptom in symptoms[:MAX_SYMPTOMS]],
+        "symptoms_left_out": max(0, len(symptoms) - MAX_SYMPTOMS),
     }
+    return {"schema": SCHEMA, "sent_at": rfc3339(time_ns), "alert": sent}
 
 
-def _symptom(symptom: Symptom) -> dict[str, Any]:
-    return {
-        "rule": symptom.rule,
-        "series": symptom.series,
-        "text": symptom.text,
-        "detail": symptom.detail,
-        "since": rfc3339(symptom.since_ns),
-        "value": _number(symptom.value),
-        "threshold": _number(symptom.threshold),
-        "cause": symptom.cause,
-        "severity": symptom.severity,
-        "labels": dict(symptom.labels),
-    }
-
-
-def _time(time_ns: int | None) -> str | None:
-    return None if time_ns is None else rfc3339(time_ns)
-
-
-def _number(value: float | None) -> float | None:
-    """Return a number that JSON can represent; None for infinities and NaN."""
-    return value if value is not None and math.isfinite(value) else None
+def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with its instants as text, and without the infinities and NaN that JSON lacks."""
+    plain = {}
+    for name, value in record.items():
+        is_infinite = isinstance(value, float) and not math.isfinite(value)
+        is_instant = name.endswith("_ns") and value is not None
+        plain[_NAMES.get(name, name)] = (
+            rfc3339(value) if is_instant else None if is_infinite else value
+        )
+    return plain

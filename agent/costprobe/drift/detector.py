@@ -27,7 +27,6 @@ from operator import mul
 from statistics import median
 from typing import Literal, NamedTuple
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.statistics import LARGEST_PHI, autocorrelation_of, first_least, spread_of
 from costprobe.core.units import HOUR_S
 from costprobe.drift.excursion import OUTLIER_SIGMAS
@@ -233,7 +232,7 @@ class ChangeFilter:
     reported_s: float = NEVER_S
     reported_level: float = 0.0
     reported_after: float = 0.0
-    follow_until_s: float = NEVER_S
+    followed_s: float = NEVER_S
     follow_sign: float = 0.0
     held_level: Real = math.nan
     held_since_s: float = NEVER_S
@@ -248,12 +247,12 @@ class ChangeFilter:
             return False
         sign = math.copysign(1.0, change.shift)
         if self.continues_ramp(change):
-            self.follow_until_s = change.time_s + FOLLOW_S
+            self.followed_s = change.time_s
             return False
         if math.isnan(self.held_level) and _is_recurring(change, normal):
             self.held_level, self.held_since_s = normal.level, change.since_s
             return False
-        self.follow_until_s, self.follow_sign = change.time_s + FOLLOW_S, sign
+        self.followed_s, self.follow_sign = change.time_s, sign
         self.reported_s, self.reported_level = change.time_s, normal.level
         self.reported_after = change.level
         return True
@@ -276,16 +275,11 @@ class ChangeFilter:
         self.reported_after = step.level
         return before
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.reported_s = step.of_s(self.reported_s)
-        self.follow_until_s = step.of_s(self.follow_until_s - FOLLOW_S) + FOLLOW_S
-        self.held_since_s = step.of_s(self.held_since_s)
-
     def continues_ramp(self, change: LevelChange) -> bool:
         """Return whether a change continues a reported ramp."""
         is_same_way = math.copysign(1.0, change.shift) == self.follow_sign
-        return is_same_way and not change.is_sharp and change.time_s < self.follow_until_s
+        is_followed = change.time_s < self.followed_s + FOLLOW_S
+        return is_same_way and not change.is_sharp and is_followed
 
     def overdue(self, time_s: float, normal: SeriesModel) -> LevelChange | None:
         """Return a change that was suppressed as recurring and has not reverted in time."""
@@ -392,14 +386,6 @@ class Detector:
         """Time of the last value, UTC in s since 1970; far in the past before the first."""
         return self.series.last_s
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step.
-
-        Otherwise one value from a wall clock a year ahead would suppress all others for a year.
-        """
-        self.series.clock_was_stepped(step)
-        self.filter.clock_was_stepped(step)
-
     def update(self, time_s: float, value: float) -> list[Finding]:
         """Add the next value; return the findings that it completes.
 
@@ -411,7 +397,8 @@ class Detector:
         if not 0.0 < value < math.inf or time_s <= normal.last_s:
             return []
         x = math.log(value)
-        findings = self._end_hour(time_s) if time_s >= normal.hour_ends_s else []
+        hour = int(time_s // HOUR_S)
+        findings = self._end_hour(hour, time_s) if hour != normal.week.hour else []
         profile = normal.profile
         if profile is None:
             return findings + self._update_early(time_s, x)
@@ -460,9 +447,9 @@ class Detector:
             return []
         return [self._finding("drift", time_s, since_s, before, step.level)]
 
-    def _end_hour(self, time_s: float) -> list[Finding]:
+    def _end_hour(self, hour: int, time_s: float) -> list[Finding]:
         normal = self.series
-        normal.end_hour(time_s)
+        normal.end_hour(hour)
         late = self.filter.overdue(time_s, normal)
         if late is None:
             return []

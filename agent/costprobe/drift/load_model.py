@@ -36,7 +36,6 @@ from typing import Annotated, NamedTuple
 
 from pydantic import PlainSerializer
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.statistics import MAD_TO_SIGMA
 from costprobe.drift.normal import DAY_S
 
@@ -338,12 +337,6 @@ class EffortSeries:
     def history(self, count: int) -> dict[float, float]:
         """Return the logarithms of the last efforts less load and mix, by the UTC in s of their end."""
         return {known.sample.time_s: known.rest for known in list(self.known)[-count:]}
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for index, known in enumerate(self.known):
-            moved = known.sample._replace(time_s=step.of_s(known.sample.time_s))
-            self.known[index] = known._replace(sample=moved)
 
     def _begin(self) -> None:
         """Fit the first model to the blocks of the training."""

@@ -6,8 +6,8 @@ The state of a series is its detector, and the drift that lasts. Events have the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from statistics import fmean, median, pstdev, pvariance
 from typing import Annotated, Any, NamedTuple
 
@@ -97,17 +97,38 @@ class MonitoredSeries:
         """UTC in ns of the last value; far in the past before the first."""
         return round(self.detector.last_s * NS_PER_S)
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.detector.clock_was_stepped(step)
-        if self.since_ns:
-            self.reported_ns = step.of_ns(self.reported_ns)
-            self.since_ns = step.of_ns(self.since_ns)
-            self.began_ns = step.of_ns(self.began_ns)
-            self.before_ns = step.of_ns(self.before_ns)
-
 
 State = MonitoredSeries | ContendedRuns | MonitoredService
+
+
+# Fields of the states that are instants of UTC, or lists of them; 0 for none.
+INSTANTS = {
+    *("last_s", "started_s", "since_s", "began_s", "settled_s", "reported_s", "followed_s"),
+    *("held_since_s", "since_ns", "began_ns", "before_ns", "reported_ns", "moved_ns", "ended_ns"),
+    "times_ns",
+}
+
+
+def shift_instants(state: Any, step: ClockStep) -> None:  # noqa: ANN401 - any part of a state
+    """Shift the instants of a state after a wall-clock step; none is later than now.
+
+    Otherwise one value from a wall clock a year ahead would suppress all others for a year.
+    """
+
+    def shifted(instant: float) -> float:
+        return min(moved(instant), now) if instant else instant
+
+    for name in (each.name for each in fields(state)):
+        value = getattr(state, name)
+        if name in INSTANTS:
+            is_ns = name.endswith("_ns")
+            moved: Callable[..., float] = step.of_ns if is_ns else step.of_s
+            now = step.now_ns if is_ns else step.now_ns / NS_PER_S
+            is_list = isinstance(value, list)
+            setattr(state, name, list(map(shifted, value)) if is_list else shifted(value))
+        for part in value.values() if isinstance(value, dict) else [value]:
+            if is_dataclass(part):
+                shift_instants(part, step)
 
 
 class _Kind(NamedTuple):
@@ -194,7 +215,9 @@ class DriftMonitor:
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
         for _, _, state in self._states():
-            state.clock_was_stepped(step)
+            shift_instants(state, step)
+            if isinstance(state, MonitoredService):
+                state.detector.begin_block()
 
     def rewind(self, now_ns: int) -> None:
         """Shift restored states that were saved while the wall clock was ahead of now_ns.
@@ -204,7 +227,7 @@ class DriftMonitor:
         """
         for _, _, state in self._states():
             if state.last_ns > now_ns:
-                state.clock_was_stepped(ClockStep(now_ns - state.last_ns, now_ns))
+                shift_instants(state, ClockStep(now_ns - state.last_ns, now_ns))
 
     def documents(self) -> dict[str, Any]:
         """Return each state as JSON, by a name that starts with one of STATE_PREFIXES."""

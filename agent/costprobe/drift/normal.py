@@ -21,8 +21,6 @@ from typing import Annotated
 
 from pydantic import PlainSerializer
 
-from costprobe.core.clock_step import ClockStep
-from costprobe.core.records import NS_PER_S
 from costprobe.core.statistics import (
     MAD_TO_SIGMA,
     MEDIAN_ERROR,
@@ -238,8 +236,7 @@ class SeriesModel:
     started_s: float = 0.0
     last_s: float = NEVER_S
     last_log: Real = math.nan
-    hour_ends_s: float = NEVER_S
-    known_hour: int = 0
+    settled_s: float = 0.0
     interval_s: float = 300.0
     level: float = 0.0
     level_count: float = 1.0
@@ -429,7 +426,7 @@ class SeriesModel:
         self.scale = CLIPPED_VARIANCE * fit.noise**2 * (1 - fit.phi**2)
         self.lag_product, self.lag_square = fit.phi * fit.noise**2, fit.noise**2
         self.profile, self.first_day = fit.profile, None
-        self.known_hour = int(self.last_s // HOUR_S) + SETTLED_HOURS
+        self.settled_s = self.last_s
         self._reset_sums()
         self.tune()
         return fit.shift, fit.since_s
@@ -443,33 +440,20 @@ class SeriesModel:
         self.week.total += x
         self.week.count += 1
 
-    def end_hour(self, time_s: float) -> None:
+    def end_hour(self, hour: int) -> None:
         """End the previous hour, and the day if it is over."""
-        hour = int(time_s // HOUR_S)
         if self.profile is not None and hour // 24 != self.week.hour // 24:
             self.profile.end_day()
-            wander = self.week.wander(self.hourly_noise, self.known_hour)
+            known_hour = int(self.settled_s // HOUR_S) + SETTLED_HOURS
+            wander = self.week.wander(self.hourly_noise, known_hour)
             self.wander = max(wander, WANDER_KEPT * self.wander)
         self.week.end_hour(hour)
-        self.hour_ends_s = (hour + 1) * HOUR_S
 
     def rebase(self, level: float, count: int) -> None:
         """Restart at another level, of which `count` values are known."""
         self.level, self.level_count = level, float(count)
         self._reset_sums()
         self.tune()
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.started_s = step.of_s(self.started_s)
-        # Later values must have a later time.
-        self.last_s = min(step.of_s(self.last_s), step.now_ns / NS_PER_S)
-        self.since_s = [step.of_s(since_s) for since_s in self.since_s]
-        settled_s = step.of_s((self.known_hour - SETTLED_HOURS) * HOUR_S)
-        self.known_hour = round(settled_s / HOUR_S) + SETTLED_HOURS
-        self.hour_ends_s = NEVER_S
-        if self.first_day is not None:
-            self.first_day.clock_was_stepped(step)
 
     def _reset_sums(self) -> None:
         self.state, self.run = 0.0, 0
@@ -485,7 +469,7 @@ class SeriesModel:
         self.scale = CLIPPED_VARIANCE * max(1.0484 * step, min(spread, 3 * step)) ** 2
         self.level_count = FIRST_DAY_COUNT
         slot_s = slot_of(self.interval_s)
-        self.first_day = FirstDay(slot_s, int(self.started_s // slot_s))
+        self.first_day = FirstDay(slot_s, self.started_s)
         for back, x in enumerate(reversed(recent)):
             self.first_day.add(self.last_s - back * self.interval_s, x)
         self.tune()
@@ -497,13 +481,18 @@ class FirstDay:
 
     Attributes:
         slot_s: Length of a slot in s.
-        first_slot: Number of the first slot, from 1970 on.
+        started_s: UTC in s of the first value.
         values: The last value of each slot; NaN where it is unknown.
     """
 
     slot_s: float
-    first_slot: int
+    started_s: float
     values: list[Real] = field(default_factory=list)
+
+    @property
+    def first_slot(self) -> int:
+        """Number of the first slot, from 1970 on."""
+        return int(self.started_s // self.slot_s)
 
     @property
     def per_day(self) -> int:
@@ -518,10 +507,6 @@ class FirstDay:
         while len(self.values) <= index:
             self.values.append(math.nan)
         self.values[index] = x
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift the stored instants after a wall-clock step."""
-        self.first_slot = int(step.of_s(self.first_slot * self.slot_s) // self.slot_s)
 
     def fit(
         self,

@@ -466,7 +466,7 @@ class DeviceQueue:
         offset_ns = utc_ns(self._clock, 0)
 
         def runs_of(document: Iterable[Iterable[Any]]) -> list[DutyRun]:
-            runs = (
+            return [
                 DutyRun(
                     str(probe),
                     min((int(time_ns) - offset_ns) / NS_PER_S, now_s),
@@ -474,8 +474,7 @@ class DeviceQueue:
                     bool(energy),
                 )
                 for probe, time_ns, busy_s, energy in document
-            )
-            return sorted(runs, key=lambda run: run.time_s)
+            ]
 
         return restored(self._ledger, self._state, runs_of) or []
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.redaction import read_secret
@@ -87,12 +87,8 @@ class ColdStarts:
     not_cold: str = ""
 
 
-class Start(Protocol):
-    """Starts the model once."""
-
-    def __call__(self, *, list_files: bool) -> ModelStart | ProbeFault:
-        """Return the start, with the files that it read if they are asked for."""
-        ...
+# Starts the model once; with `list_files` it reports the files that it read.
+Start = Callable[..., ModelStart | ProbeFault]
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,7 +563,7 @@ def measured_starts(
     The first start is not measured: it fills the page cache, and lists the files.
 
     Args:
-        start: Starts the model.
+        start: Starts the model, with the files that it read if `list_files`.
         evict: Evicts files from the page cache, and returns their size in bytes.
         runs: Number of starts with each state of the page cache.
     """

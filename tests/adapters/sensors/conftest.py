@@ -3,10 +3,10 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.sensors.messages import settings_message
 from fakes.nvml import FakeNvml
 from fakes.sensing import sensor_settings
 
@@ -30,7 +30,8 @@ class ChildSession:
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         quarantined_s = settings.pop("quarantined_s", {})
-        self.send(settings_message(sensor_settings(**settings), quarantined_s))
+        wanted = asdict(sensor_settings(**settings))
+        self.send({"settings": wanted, "quarantined_s": quarantined_s})
 
     def _read(self):
         for line in self.process.stdout:

@@ -2,7 +2,7 @@
 
 import pytest
 from costprobe.adapters.sensors.child.nvidia import MigSensor, nvidia_sensors
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import open_driver
 from fakes.nvml import FakeNvml
 from fakes.worker import WorkerBench, context_of
 
@@ -49,19 +49,6 @@ def test_power_and_energy_of_a_board_have_one_scope(fake, board):
     assert energy["energy_j"] == pytest.approx(watts * 6, rel=0.02)
 
 
-def test_scope_that_could_not_be_found_at_first_is_corrected(fake):
-    fake.gpus[0].set(**MODULE)
-    (sensor,) = nvidia_sensors(context_of(fake))
-    failure = fake.fail("nvmlDeviceGetFieldValues", 999)
-    bench = WorkerBench(fake, sensor)
-    bench.run(1)
-    failure.clear()
-    bench.run(40)
-    assert [message["suspect"] for message in bench.of("selftest")] == [False]
-    fields = bench.of("reading")[-1]["fields"]
-    assert (fields["energy_scope"], fields["power_w"]) == ("module", GPU_W + MORE_W)
-
-
 def test_energy_of_every_instant_is_counted_once_while_the_scope_is_corrected(fake):
     fake.gpus[0].set(module_extra_w=MORE_W)
     (sensor,) = nvidia_sensors(context_of(fake))
@@ -89,9 +76,8 @@ def test_power_without_a_counter_is_that_of_the_module(fake):
 def test_energy_around_a_mig_device_of_a_module_is_its_boards(fake):
     fake.gpus[0].set(**MODULE)
     fake.gpus[0].split(3, 4)
-    library = Library()
-    library.open()
-    bench = WorkerBench(fake, MigSensor(0, library, fake.clock, lambda *_: None, 1))
+    open_driver()
+    bench = WorkerBench(fake, MigSensor(0, fake.clock, lambda *_: None, 1))
     bench.run(30)
     energy = bench.energy_of_a_window(6)
     assert energy["scope"] == "parent"

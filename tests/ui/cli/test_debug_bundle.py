@@ -171,14 +171,12 @@ def test_list_option_writes_nothing(host):
     assert not list(host.folder.glob("*.gz"))
 
 
-def test_existing_file_is_kept_unless_forced(host):
+def test_existing_file_is_kept(host):
     host.fill()
     file = host.folder / "bundle.tar.gz"
     file.write_text("mine")
     assert "already exists" in host.debug("bundle", str(file), code=2)
     assert file.read_text() == "mine"
-    host.debug("bundle", str(file), "--force")
-    assert set(unpacked(file)) == FILES
     assert "cannot be written" in host.debug("bundle", "/proc/x.tar.gz", code=2)
 
 

@@ -91,16 +91,6 @@ class Cohort(NamedTuple):
     ended: Outcomes
     unfinished: int
 
-    @property
-    def requests(self) -> int:
-        """All of them."""
-        return len(self.ended.replies) + self.errors
-
-    @property
-    def errors(self) -> int:
-        """Those without an answer."""
-        return len(self.ended.failed) + self.unfinished
-
 
 def cohort(outcomes: Outcomes, window: ProbeWindow, begun: int | None) -> Cohort:
     """Return the requests that began within a window.
@@ -111,8 +101,7 @@ def cohort(outcomes: Outcomes, window: ProbeWindow, begun: int | None) -> Cohort
         begun: Requests that began within it; None if all of them ended.
     """
     ended = outcomes.where(lambda x: window.start_ns <= x.begin_ns < window.end_ns)
-    count = len(ended.replies) + len(ended.failed)
-    return Cohort(ended, 0 if begun is None else max(begun - count, 0))
+    return Cohort(ended, 0 if begun is None else max(begun - len(ended.ended), 0))
 
 
 def tokens_counter(replies: Sequence[Reply]) -> tuple[str | None, TokensOut]:
@@ -140,8 +129,12 @@ def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
         tokens_out: Returns the tokens that a request generated.
     """
     times_ms = [times(reply, tokens_out(reply)) for reply in replies]
+    found = {
+        name: [each_ms for of_one in times_ms if (each_ms := of_one[name]) is not None]
+        for name in ("latency", "ttft", "tpot")
+    }
     return {
-        **{f"{name}_ms": _summary(times_ms, name) for name in ("latency", "ttft", "tpot")},
+        **{f"{name}_ms": summary(values) if values else None for name, values in found.items()},
         "tokens_in": _mean([x.tokens_in for x in replies]),
         "tokens_out": _mean([tokens_out(x) for x in replies]),
         "cached_tokens": _mean(_cached_tokens(replies)),
@@ -161,9 +154,17 @@ def load_figures(
         tokens_out: Returns the tokens that a request generated.
     """
     replies = members.ended.replies
-    gaps_ms = [gap for reply in replies for gap in gaps(reply)]
+    gaps_ms = [
+        (after - before) / 1e6
+        for reply in replies
+        for before, after in pairwise(reply.arrivals_ns or ())
+    ]
     window_s = (window.end_ns - window.start_ns) / 1e9
-    good = sum(_is_good(times(reply, tokens_out(reply)), bounds_ms) for reply in replies)
+    # Of a single token there is no time per token: it is within any bound.
+    good = sum(
+        all((times_ms[name] or 0.0) <= bound_ms for name, bound_ms in bounds_ms.items())
+        for times_ms in (times(reply, tokens_out(reply)) for reply in replies)
+    )
     return {
         **figures(replies, tokens_out),
         "itl_ms": summary(gaps_ms) if gaps_ms else None,
@@ -183,12 +184,6 @@ def times(reply: Reply, tokens_out: int | None) -> dict[str, float | None]:
         "ttft": None if first_ns is None else (first_ns - reply.begin_ns) / 1e6,
         "tpot": time_per_token_ms(reply, tokens_out),
     }
-
-
-def gaps(reply: Reply) -> list[float]:
-    """Return the times between the chunks of an answer in ms."""
-    arrivals_ns = reply.arrivals_ns or ()
-    return [(after - before) / 1e6 for before, after in pairwise(arrivals_ns)]
 
 
 def time_per_token_ms(reply: Reply, tokens_out: int | None) -> float | None:
@@ -269,17 +264,6 @@ def in_flight(outcomes: Outcomes, window: ProbeWindow) -> float:
     return lasted_ns / window_ns
 
 
-def _summary(times_ms: Sequence[Mapping[str, float | None]], name: str) -> dict[str, float] | None:
-    known = [each_ms for each in times_ms if (each_ms := each[name]) is not None]
-    return summary(known) if known else None
-
-
-def _is_good(times_ms: Mapping[str, float | None], bounds_ms: Mapping[str, float]) -> bool:
-    """Return whether a request is within all bounds; one of a single token has no time per token."""
-    known = ((times_ms[name], bound_ms) for name, bound_ms in bounds_ms.items())
-    return all(time_ms is None or time_ms <= bound_ms for time_ms, bound_ms in known)
-
-
 def is_cached(replies: Sequence[Reply], hits: int | None, *, varies: bool | None) -> bool | None:
     """Return whether a cache of the server answered most of the work; None if unknown.
 
@@ -313,20 +297,6 @@ def _mean(counts: Sequence[int | None]) -> float | None:
     )
 
 
-def client_of(request: dict[str, Any], base_path: str) -> ServerClient:
-    """Construct the client of a request's kind of server.
-
-    Args:
-        request: The request, as parsed JSON.
-        base_path: Path of the server's URL.
-
-    Raises:
-        ProbeConfigError: A file of the request cannot be used.
-    """
-    client: ServerClient = pkgutil.resolve_name(SERVERS[request["kind"]])(request, base_path)
-    return client
-
-
 class ServerRun:
     """What every run against a server shares: the server, its client, and the identity of both.
 
@@ -348,7 +318,8 @@ class ServerRun:
         self._target = parse_target(
             request["url"], request["ca_file"], request["token_file"], request["headers"], key
         )
-        self._client = client_of(request, self._target.path)
+        client = pkgutil.resolve_name(SERVERS[request["kind"]])
+        self._client: ServerClient = client(request, self._target.path)
         self._software: dict[str, str] = {}
         self._hits: int | None = None
 
@@ -434,7 +405,8 @@ class ServerRun:
         text = f"{self._target.name}: {failed} of {sent} requests failed, mostly {common}"
         status = common.removeprefix("http_") if common.startswith("http_") else ""
         if common in _CREDENTIALS:
-            token = "the server's token" if self._target.token is None else "a valid token"
+            is_sent = "Authorization" in self._target.headers
+            token = "a valid token" if is_sent else "the server's token"
             return ProbeConfigError(
                 f'{text}: set token = "file:/PATH" to a file that holds {token}'
             )
@@ -545,7 +517,7 @@ class ServedProbeRun(ServerRun):
             outcomes,
             window,
             **figures(timed.replies, tokens_out),
-            requests=len(timed.replies) + len(timed.failed),
+            requests=len(timed.ended),
             concurrency=request["concurrency"],
             errors=count_by_kind(outcomes.failed),
             samples=len(timed.replies),
@@ -585,7 +557,12 @@ class LoadPointRun(ServerRun):
         begun = None if arrivals is None else arrivals.count(window.start_ns, window.end_ns)
         members = cohort(outcomes, window, begun)
         if not members.ended.replies:
-            raise self._unanswered(outcomes)
+            words = "no request of the window was answered: set a longer window"
+            raise (
+                self._explained(outcomes)
+                if outcomes.failed
+                else ServerError(f"{self._target.name}: {words}")
+            )
         # The interpreter runs on one processor: with most of it in use, its timing is late.
         busy_share = cpu_s * 1e9 / (window.steady_end_ns - window.steady_start_ns)
         window_s = (window.end_ns - window.start_ns) / 1e9
@@ -643,13 +620,6 @@ class LoadPointRun(ServerRun):
             self._wire.progress("follow", 0.0)
             time.sleep(POLL_S)
 
-    def _unanswered(self, outcomes: Outcomes) -> Exception:
-        if outcomes.failed:
-            return self._explained(outcomes)
-        return ServerError(
-            f"{self._target.name}: no request of the window was answered: set a longer window"
-        )
-
     def _report(
         self, outcomes: Outcomes, members: Cohort, window: ProbeWindow, **more: float | None
     ) -> None:
@@ -663,7 +633,7 @@ class LoadPointRun(ServerRun):
             outcomes,
             window,
             **found,
-            requests=members.requests,
+            requests=len(members.ended.ended) + members.unfinished,
             concurrency=load["concurrency"],
             errors=errors,
             samples=len(members.ended.replies),

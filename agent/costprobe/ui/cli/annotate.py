@@ -16,7 +16,7 @@ from costprobe.ui.cli.support.known_names import (
     check_names,
 )
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.text import local
 
@@ -35,7 +35,7 @@ from costprobe.ui.text import local
 @click.option(
     "--left", is_flag=True, help="The board with the UUID of --device was removed for good."
 )
-@click.option("--at", "at_ns", type=Moment(), help='"5m" ago, or a date and time (default: now).')
+@click.option("--at", "at_ns", type=MOMENT, help='"5m" ago, or a date and time (default: now).')
 @click.option("--json", "as_json", is_flag=True, help="Print the annotation as JSON.")
 @click.pass_obj
 def command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,7 @@ def command() -> None:
 )
 @click.argument("path", type=click.Path(path_type=Path), default=SYSTEM_PATH)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-@click.option("--json", "as_json", is_flag=True, help="Print path and content as JSON.")
-def init(path: Path, *, force: bool, as_json: bool) -> None:
+def init(path: Path, *, force: bool) -> None:
     """Write a commented file for the hardware of this host to PATH ("-": standard output)."""
     if str(path) != "-":
         act_as_owner_of(path)
@@ -48,7 +46,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     assumed = assumed_prices(demo.price, demo.host, store or SYSTEM_STORE, host_detector())
     text = host_sample(discovered_devices(), assumed, time.time_ns(), store)
     if str(path) == "-":
-        echo_file([json.dumps({"path": None, "text": text})] if as_json else text.splitlines())
+        echo_file(text.splitlines())
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +58,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
         raise bad_input(
             f"{path}: cannot be written ({error.strerror}); name another path, such as costprobe.toml"
         ) from error
-    done = f"{path}: written; set your price, then run: costprobe -c {path} run"
-    echo_answer({"path": str(path), "text": text}, [done], as_json=as_json)
+    echo(f"{path}: written; set your price, then run: costprobe -c {path} run")
 
 
 @command.command(
@@ -120,9 +117,8 @@ def _error_document(error: ConfigError) -> dict[str, Any]:
 @command.command(
     examples=("costprobe config show  # the configuration in force, defaults included",),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def show(config: str | None, *, as_json: bool) -> None:
+def show(config: str | None) -> None:
     """Print the configuration in force, defaults included, as TOML.
 
     Values in URL queries and arguments of commands are shown as ***, because they may be secrets.
@@ -131,10 +127,5 @@ def show(config: str | None, *, as_json: bool) -> None:
 
     settings = LoadedConfig(config)
     tables = shown(as_toml_tables(settings.config))
-    if as_json:
-        path = None if settings.path is None else str(settings.path)
-        document = {"path": path, "store": str(settings.store_path), "config": tables}
-        echo_json(document)
-        return
     echo(f"# {settings.path or 'no file: demo mode'}; store: {settings.store_path}")
     echo_file(tomli_w.dumps(tables).splitlines())

@@ -34,7 +34,7 @@ from costprobe.ui.cli.support.known_names import (
     check_names,
 )
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.text import local
 
@@ -64,19 +64,19 @@ _BASIS: Final[Mapping[Basis, str]] = {
 @click.option(
     "--since",
     "since_ns",
-    type=Moment(),
+    type=MOMENT,
     help="Compare the time since then with as long before it.",
 )
 @click.option(
     "--between",
-    type=(Moment(), Moment()),
+    type=(MOMENT, MOMENT),
     metavar="A B",
     help="Start and end of the earlier period.",
 )
 @click.option(
     "--and",
     "later",
-    type=(Moment(), Moment()),
+    type=(MOMENT, MOMENT),
     metavar="C D",
     help="Start and end of the later period.",
 )

@@ -22,7 +22,7 @@ from costprobe.core.schema import SCHEMA
 from costprobe.spend.charges import PeriodCharge, period_charges, tenant_charges
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import MOMENT
 
 # Provider, publisher and issuer of the charges: costprobe derives them from the host's prices.
 ISSUER: Final = "costprobe"
@@ -137,8 +137,8 @@ PERIODS_NS = {"hour": HOUR_NS, "day": DAY_NS}
     help="InfluxDB line protocol, CSV with one row per value, JSON with one line per row, or charges as"
     " CSV in the columns of FOCUS 1.2.",
 )
-@click.option("--since", "since_ns", type=Moment(), default=ALWAYS_NS, help='"24h" or a date.')
-@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option("--since", "since_ns", type=MOMENT, default=ALWAYS_NS, help='"24h" or a date.')
+@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
 @click.option(
     "--measurement",
     "measurements",

@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,7 @@ import click
 from costprobe import __version__
 from costprobe.adapters.host.processes import forbid_core_dumps
 from costprobe.core.outside import OutsideError, one_line
-from costprobe.ui.cli.support.command_classes import LazyGroup
+from costprobe.ui.cli.support.command_classes import FLEET, LazyGroup
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 from costprobe.ui.cli.support.output import colour_of
 from costprobe.ui.cli.support.place import bad_input
@@ -39,16 +39,23 @@ class CommandEntry(NamedTuple):
         help: Line in the help.
         keeps_root: True if the command opens no store and runs no code of the operator; all others
             give up root's rights if the store belongs to another user.
+        fleet: Import path and variable of the same question about all hosts, asked with --fleet.
     """
 
     module: str
     section: str
     help: str
     keeps_root: bool = False
+    fleet: str = ""
 
 
-def _entry(module: str, section: str, help_line: str, *, keeps_root: bool = False) -> CommandEntry:
-    return CommandEntry(f"costprobe.ui.cli.{module}", section, help_line, keeps_root)
+def _entry(
+    module: str, section: str, help_line: str, *, keeps_root: bool = False, fleet: str = ""
+) -> CommandEntry:
+    place = "costprobe.ui.cli."
+    return CommandEntry(
+        f"{place}{module}", section, help_line, keeps_root, f"{place}{fleet}" if fleet else ""
+    )
 
 
 COMMANDS: Mapping[str, CommandEntry] = {
@@ -57,24 +64,53 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "calibrate": _entry(
         "calibrate", "Run", "Measure what a token in and a token out of a service take."
     ),
-    "status": _entry("status", "Look", "Show each part's state, last results and faults."),
-    "top": _entry("top", "Look", "Show devices, costs, sinks, budgets and alerts live."),
+    "status": _entry(
+        "status",
+        "Look",
+        "Show each part's state, last results and faults.",
+        fleet="fleet_questions:status",
+    ),
     "trend": _entry("trend", "Look", "Show a field over time, as a table and a plot."),
-    "compare": _entry("compare", "Look", "Compare models, and find the cheapest within limits."),
-    "dashboard": _entry("dashboard", "Look", "Serve the dashboard: costs, devices, alerts, live."),
+    "compare": _entry(
+        "compare",
+        "Look",
+        "Compare models, and find the cheapest within limits.",
+        fleet="fleet_questions:compare",
+    ),
+    "dashboard": _entry(
+        "dashboard",
+        "Look",
+        "Serve the dashboard: costs, devices, alerts, live.",
+        fleet="dashboard:fleet_dashboard",
+    ),
     "fleet": _entry(
-        "fleet", "Look", "Ask about all hosts: state, spend and unit costs.", keeps_root=True
+        "fleet", "Look", "Find outliers and effects of updates on all hosts.", keeps_root=True
     ),
     "export": _entry("export", "Look", "Export the series as line protocol, CSV, JSON or FOCUS."),
-    "allocation": _entry(
-        "allocation", "Money", "Show cost by tenant, namespace, service or model."
+    "spend": _entry(
+        "spend",
+        "Money",
+        "Show cost by tenant, namespace, service or model.",
+        fleet="fleet_questions:spend",
     ),
-    "report": _entry("report", "Money", "Write a cost report of a period."),
+    "report": _entry(
+        "report", "Money", "Write a cost report of a period.", fleet="fleet_report:report"
+    ),
     "savings": _entry(
-        "savings", "Money", "Compare what each workload costs a month on every supply."
+        "savings",
+        "Money",
+        "Compare what each workload costs a month on every supply.",
+        fleet="fleet_questions:savings",
     ),
-    "budget": _entry("budget", "Money", "Show spend and forecast of each budget."),
-    "forecast": _entry("forecast", "Money", "Forecast load, its cost, and when capacity ends."),
+    "budget": _entry(
+        "budget", "Money", "Show spend and forecast of each budget.", fleet="fleet_watch:budget"
+    ),
+    "forecast": _entry(
+        "forecast",
+        "Money",
+        "Forecast spend, load, its cost, and when capacity ends.",
+        fleet="fleet_questions:forecast",
+    ),
     "price": _entry("price", "Money", "Show prices in force, and stored changes."),
     "alerts": _entry("alerts", "Alerts", "List incidents, and test notifiers."),
     "explain": _entry("explain", "Alerts", "Explain a change of cost between two periods."),
@@ -108,6 +144,44 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "store": _entry("store", "Maintain", "Check, back up and compact the store."),
     "debug": _entry("debug", "Maintain", "Write a support bundle, without secrets."),
 }
+# What to do instead of a command or an option that is gone.
+REMOVED: Mapping[str, str] = {
+    "top": "write: costprobe status --watch",
+    "allocation": "write: costprobe spend",
+    **{
+        f"fleet {name}": f"write: costprobe {name} --fleet"
+        for name in ("status", "spend", "compare", "savings", "report", "forecast", "dashboard")
+    },
+    "dashboard --amount": "add a [[fleet.watch.budget]]",
+    "dashboard --currency": "add a [[fleet.watch.budget]]",
+    "sink status": "write: costprobe status",
+    "silence list": "write: costprobe alerts",
+    "influx tasks": "write: costprobe influx setup --tasks FOLDER",
+    "trend --basis": "write: --label basis=probe, or basis=serving",
+    "trend --exact": "--json and --csv have every value",
+    "debug bundle --force": "name another file",
+    **{
+        f"{name} --json": "the exit code says whether it worked"
+        for name in (
+            *("config init", "config show", "grafana export", "grafana provision", "influx setup"),
+            *("install", "uninstall", "debug bundle", "store backup", "store compact"),
+            *("sink retry", "silence end", "price update", "alerts test"),
+        )
+    },
+}
+
+
+def _refuse_removed(args: Sequence[str]) -> None:
+    """Refuse a command or an option that is gone.
+
+    Raises:
+        click.ClickException: With exit code 2, and what to type instead.
+    """
+    for count in (1, 2):
+        path = " ".join(args[:count])
+        for name in (path, *(f"{path} {arg.partition('=')[0]}" for arg in args[count:])):
+            if name in REMOVED:
+                raise bad_input(f"`costprobe {name}` is gone; {REMOVED[name]}")
 
 
 class MainGroup(LazyGroup):
@@ -134,6 +208,10 @@ class MainGroup(LazyGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, for a run or a completion, and give up root's rights before it starts."""
+        _refuse_removed(args)
+        twin = f"{args[0]}{FLEET}"
+        if FLEET.strip() in args and twin in self.modules:
+            args = [twin, *(arg for arg in args[1:] if arg != FLEET.strip())]
         name, command, arguments = super().resolve_command(ctx, args)
         entry = COMMANDS.get(name or "")
         if entry is not None and not entry.keeps_root:
@@ -181,7 +259,12 @@ class MainGroup(LazyGroup):
 
 @click.group(
     cls=MainGroup,
-    modules={name: f"{entry.module}:command" for name, entry in COMMANDS.items()},
+    modules={
+        name: place
+        for own, entry in COMMANDS.items()
+        for name, place in ((own, f"{entry.module}:command"), (f"{own}{FLEET}", entry.fleet))
+        if place
+    },
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=(
         "costprobe run  # run the daemon; without a configuration file in demo mode",

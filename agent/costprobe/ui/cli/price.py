@@ -36,7 +36,7 @@ from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import FiniteRange, Moment
+from costprobe.ui.cli.support.option_types import MOMENT, FiniteRange
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
 from costprobe.ui.cli.views.status_lines import range_words
 from costprobe.ui.hosted_apis import price_document
@@ -126,9 +126,8 @@ def listing(
     "--from", "place", required=True, help="URL or file of a price table, as in the package."
 )
 @click.option("--sha256", help="SHA-256 that the file must have, as 64 hexadecimal digits.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def update(config: str | None, *, place: str, sha256: str | None, as_json: bool) -> None:
+def update(config: str | None, *, place: str, sha256: str | None) -> None:
     """Install a newer catalogue of list prices, after checks of its schema and values.
 
     Prices before the installation stay as they were. An http:// URL needs --sha256. Nothing is ever
@@ -161,10 +160,6 @@ def update(config: str | None, *, place: str, sha256: str | None, as_json: bool)
     except OSError as error:
         raise bad_input(f"{error.filename}: cannot be written ({error.strerror})") from error
     offers = sum(1 for _ in catalogue.offers)
-    if as_json:
-        version = catalogue.version.isoformat()
-        echo_json({"version": version, "prices": offers, "sha256": found})
-        return
     echo(f"installed the catalogue of {catalogue.version}: {counted(offers, 'offer')}")
     echo("a running daemon uses it after a reload: systemctl reload costprobe")
 
@@ -277,9 +272,9 @@ _REPORTED = (
     "--for", "program", type=click.Choice(list(PRICE_FILES)), required=True, help="The program."
 )
 @click.option(
-    "--since", "since_ns", type=Moment(), default="7d", show_default=True, help='"7d" or a date.'
+    "--since", "since_ns", type=MOMENT, default="7d", show_default=True, help='"7d" or a date.'
 )
-@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
 @click.option(
     "--usd",
     "usd",
@@ -365,7 +360,7 @@ command.add_command(export, "export")
     ),
 )
 @click.option(
-    "--at", "at_ns", type=Moment(), help="Time of the price, such as 30d ago (default: now)."
+    "--at", "at_ns", type=MOMENT, help="Time of the price, such as 30d ago (default: now)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -394,7 +389,7 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
 @command.command(
     examples=("costprobe price history  # plans and spot prices over time",),
 )
-@click.option("--since", "since_ns", type=Moment(), default="365d", show_default=True)
+@click.option("--since", "since_ns", type=MOMENT, default="365d", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:

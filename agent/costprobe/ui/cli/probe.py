@@ -40,7 +40,7 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import NAMES_SHOWN, PROBES, STORED_DEVICES, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.option_types import Percent
+from costprobe.ui.cli.support.option_types import PERCENT
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.sweep import shown
 from costprobe.ui.cli.views.status_lines import probe_line
@@ -286,7 +286,7 @@ _OPTIONS = {
 )
 @click.option(
     "--fail-above",
-    type=Percent(),
+    type=PERCENT,
     help='With --against: exit with 1 if it is more expensive by more than this, such as "5%".',
 )
 @click.option(

@@ -24,7 +24,7 @@ from costprobe.ui.cli.support.command_prices import (
 )
 from costprobe.ui.cli.support.known_names import STORED_PROBES, STORED_SERVICES, check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.savings import (
     break_even_words,
@@ -49,7 +49,7 @@ SHOWN = 3
         "costprobe savings --plans plans.toml --service chat  # with offers, one service only",
     ),
 )
-@click.option("--since", "since_ns", type=Moment(), default="30d", show_default=True)
+@click.option("--since", "since_ns", type=MOMENT, default="30d", show_default=True)
 @click.option("--service", shell_complete=STORED_SERVICES, help="Only workloads of this service.")
 @click.option("--probe", shell_complete=STORED_PROBES, help="Only workloads of this probe's model.")
 @click.option(
@@ -71,6 +71,7 @@ SHOWN = 3
     " purchase price of these GPUs, without the server. May be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Every supply as JSON.")
+@FLEET_OPTION
 @click.pass_obj
 def command(  # noqa: PLR0913 - one argument for each option
     config: str | None,
