@@ -1,4 +1,4 @@
-"""`costprobe compare`: the Pareto front of models, and the cheapest one within limits."""
+"""`costprobe compare`: models side by side, and the cheapest one within limits."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _limits_text(p99_ms: float | None, quality: float | None) -> str:
 def _group_lines(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
     yield f"{group.currency}, {BASES[group.basis]}"
     yield from map(one_line, _table(group))
-    yield "* on the Pareto front: no other is at least as good in every value and better in one"
+    yield "* no other is at least as good in every value and better in one (the Pareto front)"
     for placed in group.placed:
         if placed.dominated_by is not None:
             yield one_line(
@@ -244,7 +244,7 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
     if words := per_million_tokens(candidate):
         yield f"{candidate.name}: per million tokens {words}"
     if candidate.idle_share is not None:
-        yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost is idle time"
+        yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost is paid while it waits"
     if candidate.excluded:
         yield f"{candidate.name}: samples excluded: {candidate.excluded}"
     if len(candidate.plans) > 1:

@@ -483,7 +483,7 @@ def _plot(curve: LoadCurve) -> str:
     plotext.plot(
         [point.speed or 0.0 for point in front],
         [curve.price(point) * scale for point in front],
-        label="Pareto front",
+        label="cheapest at its speed",
         marker="braille",
     )
     if others:
