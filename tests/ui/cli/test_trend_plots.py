@@ -7,7 +7,6 @@ import pytest
 from costprobe.adapters.store.read import SeriesValues
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
-from costprobe.ui.cli.trend import trend_table
 from costprobe.ui.cli.views.plots import series_names, trend_plots
 from fakes.cases import check_all
 from fakes.clock import FakeClock
@@ -104,32 +103,6 @@ def test_names_of_different_series_differ():
     # What all have in common is left out.
     paid = {**tags, "basis": "serving", "plan": "spot", "currency": "USD"}
     assert series_names([paid, {**paid, "plan": "owned"}]) == ["gpu0 chat spot", "gpu0 chat owned"]
-
-
-def test_costs_of_each_basis_have_a_scale_of_their_own():
-    """Millions of a probe's inferences beside thousands of a service's; a change of nothing has no sign."""
-    series = [
-        SeriesValues(
-            {"device": "gpu0", "probe": "p", "basis": "probe", "currency": "USD"}, [0], [4e-7]
-        ),
-        SeriesValues({"service": "s", "basis": "serving", "currency": "USD"}, [0], [7e-4]),
-    ]
-    lines = trend_table("cost", "cost_per_inference", series, [-0.001, None])
-    assert [line.split()[:3] for line in lines[::2]] == [
-        ["series,", "per", words] for words in ("million", "1,000")
-    ]
-    assert lines[1].split() == [
-        "gpu0",
-        "p",
-        "probe",
-        "1",
-        "$0.4",
-        "$0.4",
-        "+0.0",
-        "%",
-        *3 * ["$0.4"],
-    ]
-    assert lines[3].split() == ["s", "serving", "1", "$0.7", "$0.7", "-", *3 * ["$0.7"]]
 
 
 def test_any_finite_values_keep_the_frame():
