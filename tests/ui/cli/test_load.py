@@ -10,7 +10,7 @@ from costprobe.core.clock import SystemClock
 from costprobe.daemon.control import measured_rows
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
 from costprobe.ui.cli.load import in_maintenance, rows_of
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.place import Settings
 from fakes.command import called
 from fakes.documents import checked
 
@@ -86,7 +86,7 @@ def test_stored_curve_is_shown(config, tmp_path):
         replace(point, figures={**point.figures, "tokens_out_per_s": point.work_per_s / 2})
         for point in slower.points
     ]
-    settings = LoadedConfig(str(config))
+    settings = Settings(str(config))
     rows = rows_of(settings, [curve(), replace(slower, points=tuple(points))])
     assert [row.measurement for row in rows] == ["sweep", "sweep", "event"]
     # As the daemon checks them, and in the store.

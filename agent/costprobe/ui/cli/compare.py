@@ -22,7 +22,6 @@ from costprobe.ui import hosted_apis
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import STORED_DEVICES, STORED_MODELS, check_names
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import (
     FLEET_OPTION,
     LABEL,
@@ -31,6 +30,7 @@ from costprobe.ui.cli.support.option_types import (
     FiniteRange,
 )
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
+from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
 from costprobe.ui.text import BASES, local, per_million_tokens
 from costprobe.unit_costs.compare import (
@@ -100,12 +100,12 @@ def command(  # noqa: PLR0913 - an option each
     Figures are medians of stored samples, without those that other processes or throttling disturbed.
     Costs in different currencies, and probe and serving costs, are never compared with each other.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     tags = {**({"device": device} if device else {}), **dict(labels)}
     with reader_of(settings) as reader:
-        check_names(reader, lambda: settings.config, {**tags, "currency": currency})
+        check_names(reader, settings, {**tags, "currency": currency})
         for name in only:
-            check_names(reader, lambda: settings.config, {"model": name})
+            check_names(reader, settings, {"model": name})
         candidates, choices = _candidates(reader, settings.config, since_ns, tags, only)
     choices = [choice for choice in choices if currency in (None, choice.currency)]
     if not candidates:
