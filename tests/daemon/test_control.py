@@ -10,7 +10,7 @@ from threading import Event as Flag
 
 import pytest
 from costprobe.core.incident import Silence
-from costprobe.daemon.control import ControlRequests, ControlServer
+from costprobe.daemon.control import ControlServer, control_requests
 from costprobe.daemon.control_protocol import MAX_LINE_BYTES, control_path, decoded, encoded
 
 STATUS = {"state": "running"}
@@ -26,7 +26,7 @@ class Parts:
         self.watching = self.notifying = self.delivery = self.ledger = self.annotations = self
 
     def handlers(self):
-        return ControlRequests(lambda: self, lambda: STATUS).handlers()
+        return control_requests(lambda: self, lambda: STATUS)
 
     def add_silence(self, silence):
         if silence.ends_ns <= silence.starts_ns:
@@ -241,7 +241,7 @@ def test_rows_other_than_of_a_sweep_are_rejected(server, parts):
 
 
 def test_status_is_answered_without_an_active_configuration():
-    starting = ControlRequests(lambda: None, lambda: STATUS).handlers()
+    starting = control_requests(lambda: None, lambda: STATUS)
     assert starting["status"]({}) == {**STATUS, "alerts": []}
     with pytest.raises(ValueError, match="starting or stopping"):
         starting["silences"]({})

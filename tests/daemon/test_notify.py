@@ -3,10 +3,12 @@
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from costprobe.daemon.main import Watchdog
+from costprobe.daemon.main import Service
 from costprobe.daemon.systemd import SystemdNotifier
 from fakes.clock import FakeClock
 from fakes.processes import children_of
@@ -106,16 +108,18 @@ def test_systemds_variables_are_removed_from_the_environment():
 def test_dead_part_stops_the_watchdog_and_is_reported(systemd):
     clock = FakeClock()
     lives = {"sensors": True, "sink influxdb": True}
-    watchdog = Watchdog(SystemdNotifier(systemd.address, 3.0, clock), lambda: lives)
-    watchdog.beat()
+    notifier = SystemdNotifier(systemd.address, 3.0, clock)
+    service = SimpleNamespace(_dead=(), _liveness=lambda: lives, _notifier=notifier)
+    beat = partial(Service._beat, service)  # noqa: SLF001 - without the store of a whole process
+    beat()
     lives["sink influxdb"] = False
     for _ in range(5):
         clock.move(1)
-        watchdog.beat()
+        beat()
     assert systemd.listen() == ["WATCHDOG=1", "STATUS=dead parts: sink influxdb"]
     lives["sink influxdb"] = True
     clock.move(1)
-    watchdog.beat()
+    beat()
     assert systemd.listen()[2:] == ["STATUS=measuring", "WATCHDOG=1"]
 
 

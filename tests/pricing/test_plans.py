@@ -53,7 +53,7 @@ class TestReserved:
         assert reserved.quote(ns(2027, 1, 1) - 1).plan == "reserved"
         quote = reserved.quote(ns(2027, 1, 1))
         assert (quote.plan, quote.per_hour) == ("on_demand", Decimal("2.00"))
-        assert "ended on 2027-01-01" in quote.note
+        assert "ended on 2027-01-01" in quote.source
         book = PriceBook([reserved], None, GPUS[:1])
         assert book.terms("gpu0", ns(2027, 1, 2)).rate.plan == "on_demand"
 

@@ -67,16 +67,8 @@ def test_fault_and_duty_of_the_last_hour_survive_a_restart(clock):
 
 def test_last_result_is_shown_after_a_restart_with_the_same_version(clock):
     ledger = MemoryLedger()
-    ledger.put_state(
-        "job gpu0 e",
-        {
-            "version": __version__,
-            "full_s": 9.0,
-            "latency_only_s": 1.0,
-            "last": {"batch": 4},
-            "fault": None,
-        },
-    )
+    known = {"full_s": 9.0, "latency_only_s": 1.0, "last": {"batch": 4}, "fault": None}
+    ledger.put_state("job gpu0 e", {"version": __version__, **known})
     assert job_of(ledger, clock).status()["last"] == {"batch": 4}
     ledger.put_state("job gpu0 e", {"version": "0.0.1", "last": {"of": "another"}})
     assert job_of(ledger, clock).status()["last"] is None

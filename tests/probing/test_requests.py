@@ -27,18 +27,10 @@ def test_request_of_a_model_is_its_section_and_the_run():
     found = read(request)
     assert (request.visible_gpu, request.probe) == ("GPU-1", "p")
     expected = {
-        "cmd": "probe",
-        "kind": "timm",
-        "model": "vit",
-        "weights": "/w.pt",
-        "dtype": None,
-        "latency_bound_s": 0.05,
-        "min_samples": probe.min_samples,
-        "torch_device": "cuda:0",
-        "known_batch": 8,
-        "known_fingerprint": "f",
-        "energy": True,
-    }
+        "cmd": "probe", "kind": "timm", "model": "vit", "weights": "/w.pt", "dtype": None,
+        "latency_bound_s": 0.05, "min_samples": probe.min_samples, "torch_device": "cuda:0",
+        "known_batch": 8, "known_fingerprint": "f", "energy": True,
+    }  # fmt: skip
     assert {key: found[key] for key in expected} == expected
 
 

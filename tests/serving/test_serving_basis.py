@@ -9,7 +9,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
 from costprobe.serving.cost import RollingRatio, service_cost
 from costprobe.serving.meter import Counts, ServedWindow
-from costprobe.serving.rows import allocation_points, window_points
+from costprobe.serving.rows import window_points
 from costprobe.serving.tokens import TokenWeighing, Weights
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,18 +83,6 @@ def test_a_cached_token_has_a_price_of_its_own_and_saves_the_rest_of_a_fresh_one
     alone = priced(quarter, cached_tokens=500_000, tokens_out=0)
     assert alone == [None, 10.0, None, None, 1.0]
     assert priced(quarter, cached_tokens=None) == [10 / 3, None, 40 / 3, None, None]
-
-
-def test_server_without_output_has_its_whole_cost_on_input_tokens():
-    counts = Counts(requests=10, tokens_in=1_000_000, tokens_out=0, prefill_s=1.0, decode_s=1.0)
-    figure = figures(window(m=counts))
-    assert figure["cost_per_million_tokens_in"] == pytest.approx(5.0)
-    assert figure["cost_per_million_tokens_out"] is None
-
-
-def test_fully_cached_tokens_still_have_a_cost():
-    counts = Counts(requests=1, tokens_in=100, cached_tokens=100, tokens_out=0)
-    assert figures(window(m=counts))["cost_per_million_tokens_in"] == pytest.approx(50_000)
 
 
 def test_tokens_alone_have_a_cost_where_no_requests_are_counted():
@@ -244,46 +232,6 @@ def test_models_and_tokens_sum_to_the_cost_of_the_service(served, busy_s, weighi
             kinds = ("fresh_tokens", "cached_tokens", "tokens_out")
             for kind, cost in zip(kinds, one.token_costs, strict=True):
                 assert getattr(one.counts, kind) or not cost
-
-
-def test_window_rows():
-    rolling = RollingRatio()
-    found = cost_of(window(a=CHAT, b=CHAT), devices=("gpu0", "gpu1"))
-    rolling.add(HOUR_NS, 3600, float(found.total.cost), found.total.counts.inferred)
-    found = replace(found, rolled=rolling.summaries(HOUR_NS))
-    whole, a, _ = rows_of(found, "cost")
-    assert whole.tags == {
-        "host": "h",
-        "device": "gpu0+gpu1",
-        "service": "chat",
-        "basis": "serving",
-        "plan": "owned",
-        "currency": "EUR",
-    }
-    assert whole.fields["cost_total"] == 10
-    assert whole.fields["cost_per_inference"] == pytest.approx(0.005)
-    assert whole.fields["cost_per_thousand_inferences"] == pytest.approx(5)
-    assert whole.fields["cost_hardware"] + whole.fields["cost_energy"] == pytest.approx(0.005)
-    assert whole.fields["idle_share"] == 0.75
-    assert whole.fields["rolling_1h"] == pytest.approx(0.005)
-    assert whole.fields["rolling_24h_coverage"] == pytest.approx(1 / 24)
-    assert a.tags["served_model"] == "a"
-    assert a.fields["cost_total"] == 5
-    assert a.fields["model_split"] == "time"
-
-    service, served, _ = rows_of(found, "serving")
-    assert service.tags == {"host": "h", "service": "chat", "engine": "vllm"}
-    assert service.fields["requests"] == 2000
-    assert served.tags == {**service.tags, "served_model": "a"}
-    assert served.fields["requests"] == 1000
-    assert {row.fields["busy_share"] for row in (service, served)} == {0.25}
-    assert {row.fields["complete"] for row in (service, served)} == {True}
-
-    rows = allocation_points(allocated("gpu0")["gpu0"].allocation.lines, {}, HOUR_NS)
-    assert [(row.tags["part"], row.fields["cost"]) for row in rows] == [
-        ("busy", 1.25),
-        ("idle", 3.75),
-    ]
 
 
 MODELS_AND_ROWS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from costprobe.core.records import NS_PER_S, Event, Point
-from costprobe.drift.causes import UNKNOWN, Cause, Explanation, service_annotations_of
+from costprobe.drift.causes import UNKNOWN, Explanation, annotations_of
 from costprobe.drift.events import production_event, service_reversal_event
 from costprobe.drift.findings import SETTLED_NS, ServingMetric
 from costprobe.drift.message import (
@@ -20,6 +20,7 @@ from costprobe.drift.message import (
 )
 from costprobe.drift.normal import DAY_S
 from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
+from costprobe.drift.runs import events_of_service
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import ProductionChange, production_change, spend_change
 
@@ -222,15 +223,13 @@ class ProductionMonitor:
             return replace(found, name=name, causes=(*found.causes, *saturated))
         parts = demand_causes(change) if change and finding.metric == "demand" else []
         name = "replicas" if parts and parts[0].name == "replicas" else UNKNOWN
-        return Explanation(name, (*parts, *self._annotations(service, finding)))
-
-    def _annotations(self, service: str, finding: ProductionFinding) -> Sequence[Cause]:
-        """Return the annotations before a change; its start is known to a window."""
+        # The start of the change is known to a window.
         since_ns = round(finding.since_s * NS_PER_S)
         window_ns = round(self._settings.serving_window_s * NS_PER_S)
         span_ns = since_ns - ANNOTATED_NS, since_ns + window_ns
         rows = self._history("event", "", "", span_ns, ANNOTATIONS_MAX)
-        return service_annotations_of(rows, service, since_ns - window_ns)
+        near = events_of_service(rows, service, detector.devices)
+        return Explanation(name, (*parts, *annotations_of(near, since_ns - window_ns)))
 
     def _change(
         self,

@@ -23,9 +23,7 @@ from costprobe.adapters.store.ledger import restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns
 from costprobe.core.columns import number
-from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event, Point, Reading
-from costprobe.core.schema import Measure
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.devices.settings import TelemetryConfig
 from costprobe.devices.use import DeviceLog, longest_gap_s
@@ -45,7 +43,6 @@ from costprobe.serving.device_costs import (
     grouped,
 )
 from costprobe.serving.meter import (
-    JUDGED,
     MAX_AT_ONCE,
     Scrape,
     ServedWindow,
@@ -112,21 +109,6 @@ class _StoredRows:
             rows = reader.last(measurement, self._clock.time_ns(), {"service": service})
         return {row.tags.get(tag, ""): row.time_ns for row in rows}
 
-    def fastest(self, service: str) -> Mapping[Measure, float]:
-        """Return the highest rate of each count of a service in complete windows of the last day, per s."""
-        now_ns = self._clock.time_ns()
-        rates: dict[Measure, float] = {}
-        with closing(StoreReader.open(self._store_path)) as reader:
-            tags, since_ns = {"service": service}, now_ns - 24 * HOUR_NS
-            for row in reader.points("serving", since_ns, now_ns, tags, with_hours=False):
-                window_s = number(row, "window_s")
-                if "served_model" in row.tags or not window_s or not row.fields.get("complete"):
-                    continue
-                for measure in JUDGED:
-                    rate = (number(row, measure) or 0.0) / window_s
-                    rates[measure] = max(rate, rates.get(measure, 0.0))
-        return rates
-
     def calibrated(self, service: str) -> tuple[StoredCalibration | None, str | None]:
         """Return the newest calibration, and the newest fingerprint of its probe."""
         now_ns = self._clock.time_ns()
@@ -175,7 +157,6 @@ class ServedService:
             edge_ns,
             clock.time_ns,
             ModelNames(clock.time_ns, stored.known("serving", "served_model", config.name)),
-            fastest=stored.fastest(config.name),
         )
         self._tenants: ServiceMeter | None = None
         if config.tenants is not None:

@@ -194,16 +194,6 @@ def test_document_that_arrives_byte_by_byte_costs_the_time_limit(detector):
         assert detector("aws", server, 0.3).instance() == Instance("aws", "p5.48xlarge")
 
 
-def test_oracle_service_with_the_whole_document_only(detector):
-    document = {"shape": "VM.GPU.A10.1", "region": "fra", "canonicalRegionName": "eu-frankfurt-1"}
-    whole = json.dumps(document | {"metadata": {"user_data": "c2VjcmV0"}}).encode()
-    with InferenceServer(
-        lambda call: call.whole(whole, 200 if call.path == "/opc/v2/instance/" else 404)
-    ) as server:
-        found = detector("oci", server).instance()
-    assert found == Instance("oci", "VM.GPU.A10.1", "eu-frankfurt-1")
-
-
 def test_market_is_unknown_if_the_service_does_not_report_it(detector):
     with InferenceServer(answering("gcp", preemptible="MAYBE")) as server:
         assert detector("gcp", server).instance().market == ""

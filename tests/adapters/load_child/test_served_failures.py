@@ -90,7 +90,7 @@ BROKEN = {
         lambda call: call.json({"choices": [{"message": {"content": "all at once"}}]}),
         "truncated",
     ),
-    "garbage": (streams(bytes(range(256)) * 64, b"\n\n: x\n\ndata\n\n"), "bad_json"),
+    "garbage": (streams(bytes(range(256)) * 64, b"\n\n: x\n\ndata\n\n"), "truncated"),
     "odd chunk size": (writes(CHUNKED + b"-5\r\nabc\r\n"), "truncated"),
     "no HTTP": (writes(b"220 mail.example.com ESMTP\r\n\r\n"), "bad_http"),
     "endless line": (endless(b"x" * MIB), "too_large"),
@@ -151,9 +151,10 @@ def dribbling_headers(call):
         call.write(b"X")
 
 
-@pytest.mark.parametrize("slow", [silent, dribbling, dribbling_headers])
-def test_timeout_covers_the_whole_request(slow):
-    with some_failing(slow) as server:
-        result = measured(server.url, warmup_requests=0, requests=3, concurrency=1, timeout_s=0.5)
-    assert result["errors"] == {"timeout": 1}
-    assert result["samples"] == 3
+def test_timeout_covers_the_whole_request():
+    for slow in (silent, dribbling, dribbling_headers):
+        with some_failing(slow) as server:
+            result = measured(
+                server.url, warmup_requests=0, requests=3, concurrency=1, timeout_s=0.5
+            )
+        assert (result["errors"], result["samples"]) == ({"timeout": 1}, 3), slow

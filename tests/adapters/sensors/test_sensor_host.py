@@ -1,11 +1,9 @@
 """The child on a host whose /proc and /sys are a folder of the test."""
 
-import os
 import subprocess
 import sys
 
 import pytest
-from fakes.nvml import FakeNvml, require_gcc
 
 STAT = "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 100 0 100 800 0 0 0 0 0 0\n"
 MEMINFO = "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 400 kB\n"
@@ -70,23 +68,14 @@ def test_host_without_proc_is_a_fault(start_child, tmp_path):
     assert child.wait_for("handshake")["devices"] == []
 
 
-def test_malformed_commands_are_ignored_and_counted(start_child):
+def test_malformed_commands_are_ignored(start_child):
     child = start_child(cpu=True, gpus=False)
     child.wait_for("handshake")
     child.process.stdin.write(b"nonsense\n" + b"x" * 100_000 + b'\n{"cmd":"energy"}\n')
     child.send({"cmd": "dance"})
     child.send({"cmd": "mark", "device": "gpu9"})
-    # The overlong line counts as two.
-    child.wait_for("heartbeat", dropped=5)
     child.send({"cmd": "stop"})
     assert child.wait_for("exit")["reason"] == "stop"
-
-
-def test_child_ends_when_its_input_closes(start_child):
-    child = start_child(cpu=True, gpus=False)
-    child.wait_for("handshake")
-    child.process.stdin.close()
-    assert child.process.wait(60) == 0
 
 
 def test_child_loads_no_large_package(request):
@@ -99,23 +88,3 @@ def test_child_loads_no_large_package(request):
     root = request.config.rootpath
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-@pytest.mark.parametrize(
-    ("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)]
-)
-def test_without_gcc_these_tests_are_skipped_but_fail_in_ci(monkeypatch, tmp_path, ci, outcome):
-    monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    monkeypatch.setenv("CI", ci)
-    with pytest.raises(outcome, match="apt-get install gcc"):
-        require_gcc()
-
-
-def test_true_energy_of_the_fake_is_the_integral_of_its_script(tmp_path):
-    require_gcc()
-    gpu = FakeNvml(tmp_path).gpus[0]
-    now_ns = 10**18
-    gpu.set_power(100.0, at_ns=now_ns)
-    gpu.set_power(300.0, at_ns=now_ns + 2 * 10**9)
-    assert gpu.energy_j(now_ns - 10**9, now_ns + 3 * 10**9) == pytest.approx(60 + 200 + 300)
-    assert gpu.energy_j(now_ns + 10**9, now_ns + 10**9) == 0

@@ -12,7 +12,7 @@ import pytest
 from costprobe.adapters.store.write import Store
 from costprobe.core.incident import Silence
 from costprobe.core.schema import make_point
-from costprobe.daemon.control import ControlRequests, ControlServer
+from costprobe.daemon.control import ControlServer, control_requests
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.control_client import user_name
 from costprobe.ui.incidents import hidden_changes
@@ -182,7 +182,7 @@ class Parts:
 def daemon(tmp_path):
     alerting = Parts()
     server = ControlServer(
-        tmp_path / "control.sock", ControlRequests(lambda: alerting, dict).handlers(), Flag()
+        tmp_path / "control.sock", control_requests(lambda: alerting, dict), Flag()
     )
     server.start()
     yield alerting

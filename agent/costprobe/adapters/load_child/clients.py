@@ -135,49 +135,27 @@ class ServerClient(ABC):
 
 
 class EventStream:
-    """Split a stream into events; buffer one incomplete event of at most MAX_EVENT_BYTES."""
+    """Split a stream into events: lines of data, each a JSON document of a server with this API."""
 
     def __init__(self) -> None:
-        self._line: list[bytes] = []
-        self._data: list[bytes] = []
-        self._bytes = 0
+        self._line = bytearray()
 
     def feed(self, content: bytes) -> list[bytes]:
-        """Add received bytes; return the data of the events that they complete.
+        """Add received bytes; return the data of the lines that they complete.
 
         Raises:
-            Failure: A line or an event is too long.
+            Failure: A line is too long.
         """
-        events = []
         *complete, incomplete = content.split(b"\n")
+        lines = []
         for end in complete:
-            line = b"".join([*self._line, end]).rstrip(b"\r")
+            lines.append(bytes(self._line + end))
             self._line.clear()
-            self._count(len(end))
-            event = self._add_line(line)
-            if event is not None:
-                events.append(event)
-        self._line.append(incomplete)
-        self._count(len(incomplete))
-        return events
-
-    def _add_line(self, line: bytes) -> bytes | None:
-        """Add a line; return the data of the event that it ends, if any."""
-        if line:
-            name, _, value = line.partition(b":")
-            if name == b"data":
-                self._data.append(value[1:] if value.startswith(b" ") else value)
-            return None
-        event = b"\n".join(self._data) if self._data else None
-        self._data.clear()
-        self._bytes = 0
-        return event
-
-    def _count(self, size: int) -> None:
-        # At least one byte for each piece: empty pieces take memory too.
-        self._bytes += size + 1
-        if self._bytes > MAX_EVENT_BYTES:
+        self._line += incomplete
+        if len(self._line) > MAX_EVENT_BYTES:
             raise Failure("too_large", f"an event has more than {MAX_EVENT_BYTES} bytes")
+        data = (line.removeprefix(b"data:").strip() for line in lines if line.startswith(b"data:"))
+        return [each for each in data if each]
 
 
 class OpenAiClient(ServerClient):
@@ -289,7 +267,7 @@ class _TokenStream:
 
     def consume(self, data: bytes, now_ns: int) -> bool:
         for event in self._events.feed(data):
-            if event.strip() == b"[DONE]":
+            if event == b"[DONE]":
                 self._is_finished = True
                 return True
             self._chunk(parse_json(event), now_ns)

@@ -129,8 +129,12 @@ def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
         tokens_out: Returns the tokens that a request generated.
     """
     times_ms = [times(reply, tokens_out(reply)) for reply in replies]
+    found = {
+        name: [each_ms for of_one in times_ms if (each_ms := of_one[name]) is not None]
+        for name in ("latency", "ttft", "tpot")
+    }
     return {
-        **{f"{name}_ms": _summary(times_ms, name) for name in ("latency", "ttft", "tpot")},
+        **{f"{name}_ms": summary(values) if values else None for name, values in found.items()},
         "tokens_in": _mean([x.tokens_in for x in replies]),
         "tokens_out": _mean([tokens_out(x) for x in replies]),
         "cached_tokens": _mean(_cached_tokens(replies)),
@@ -156,7 +160,11 @@ def load_figures(
         for before, after in pairwise(reply.arrivals_ns or ())
     ]
     window_s = (window.end_ns - window.start_ns) / 1e9
-    good = sum(_is_good(times(reply, tokens_out(reply)), bounds_ms) for reply in replies)
+    # Of a single token there is no time per token: it is within any bound.
+    good = sum(
+        all((times_ms[name] or 0.0) <= bound_ms for name, bound_ms in bounds_ms.items())
+        for times_ms in (times(reply, tokens_out(reply)) for reply in replies)
+    )
     return {
         **figures(replies, tokens_out),
         "itl_ms": summary(gaps_ms) if gaps_ms else None,
@@ -254,17 +262,6 @@ def in_flight(outcomes: Outcomes, window: ProbeWindow) -> float:
         for x in outcomes.ended
     )
     return lasted_ns / window_ns
-
-
-def _summary(times_ms: Sequence[Mapping[str, float | None]], name: str) -> dict[str, float] | None:
-    known = [each_ms for each in times_ms if (each_ms := each[name]) is not None]
-    return summary(known) if known else None
-
-
-def _is_good(times_ms: Mapping[str, float | None], bounds_ms: Mapping[str, float]) -> bool:
-    """Return whether a request is within all bounds; one of a single token has no time per token."""
-    known = ((times_ms[name], bound_ms) for name, bound_ms in bounds_ms.items())
-    return all(time_ms is None or time_ms <= bound_ms for time_ms, bound_ms in known)
 
 
 def is_cached(replies: Sequence[Reply], hits: int | None, *, varies: bool | None) -> bool | None:

@@ -23,11 +23,9 @@ from costprobe.core.units import counted, percent, significant
 from costprobe.drift.load_curve import (
     CurveChange,
     PresentLoad,
-    conditions_of,
     load_curve_event,
     newest_shift,
 )
-from costprobe.drift.runs import Conditions
 from costprobe.pricing.book import Terms
 from costprobe.probing.load_curve import (
     DEADLINE_MARGIN_S,
@@ -276,16 +274,15 @@ def change_event(settings: Settings, curves: Sequence[LoadCurve]) -> Event | Non
     if shift is None:
         return None
     with reader_of(settings) as reader:
-        before, after = (_conditions(reader, curve) for curve in (shift.baseline, shift.newest))
+        rows = _device_rows(reader, shift.baseline), _device_rows(reader, shift.newest)
         load = _present_load(reader, settings.config, shift.newest)
-    return load_curve_event(shift, before, after, load)
+    return load_curve_event(shift, rows, load)
 
 
-def _conditions(reader: StoreReader, curve: LoadCurve) -> Conditions:
-    """Return the conditions of the first device of a curve in the windows of its points."""
+def _device_rows(reader: StoreReader, curve: LoadCurve) -> list[Point]:
+    """Return the rows of the first device of a curve in the windows of its points."""
     tags = {"device": curve.device.split(TOGETHER)[0]}
-    rows = reader.points("device", _start_ns(curve), curve.time_ns, tags)
-    return conditions_of(rows, curve)
+    return list(reader.points("device", _start_ns(curve), curve.time_ns, tags))
 
 
 def _present_load(reader: StoreReader, config: Config, curve: LoadCurve) -> PresentLoad | None:

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, Final, NoReturn
 
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker
@@ -194,21 +195,15 @@ class MessageWriter:
 
     Args:
         write_fd: File descriptor of the pipe.
-
-    Attributes:
-        dropped: Messages that were dropped because the queue was full.
     """
 
     def __init__(self, write_fd: int) -> None:
-        self.dropped = 0
         self._write_fd = write_fd
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def put(self, message: Message) -> None:
         """Queue a message from any thread; drop it if the queue is full, never block."""
-        if self._messages.qsize() >= QUEUE_MAX:
-            self.dropped += 1
-        else:
+        if self._messages.qsize() < QUEUE_MAX:
             self._messages.put(message)
 
     def gather(self, timeout_s: float) -> list[Message]:
@@ -218,11 +213,10 @@ class MessageWriter:
         except queue.Empty:
             return []
         time.sleep(GATHER_S)
-        try:
+        with suppress(queue.Empty):
             while True:
                 gathered.append(self._messages.get_nowait())
-        except queue.Empty:
-            return gathered
+        return gathered
 
     def write(self, *messages: dict[str, Any] | Message) -> None:
         """Write messages at once; end the process if the daemon is gone."""
@@ -411,12 +405,7 @@ class SensorChild:
             for name, worker in self._workers.items()
             if worker.opened and worker.sampled_ns is not None
         }
-        return {
-            "type": "heartbeat",
-            "t_ns": now_ns,
-            "ages_s": ages_s,
-            "dropped": self._writer.dropped,
-        }
+        return {"type": "heartbeat", "ages_s": ages_s}
 
     def _exit_if_hung(self) -> None:
         """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
@@ -456,14 +445,13 @@ class SensorChild:
     def _read_commands(self) -> NoReturn:
         """Read the daemon's commands; a closed pipe means that the daemon ended."""
         while line := self._commands.readline(LINE_BYTES_MAX):
-            try:
+            # A malformed line is ignored.
+            with suppress(KeyError, ValueError):
                 command = decode(line)
                 if command["cmd"] == "stop":
                     self._writer.put({"type": "stop"})
                 elif (worker := self._workers.get(command["device"])) is not None:
                     worker.offer(command)
-            except (KeyError, ValueError):
-                self._writer.dropped += 1
         os._exit(0)
 
 

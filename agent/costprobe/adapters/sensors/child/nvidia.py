@@ -15,7 +15,7 @@ A MIG device is a compute instance on a board in MIG mode.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -382,6 +382,9 @@ class NvidiaSensor(Sensor):
         self._report = report
         # The board's UUID, once it is known.
         self._uuid = ""
+        # The metrics that a device of this kind lacks, and those that it has by another handle.
+        self._lacking: Collection[str] = ()
+        self._handles: dict[str, object] = {}
         self._reset()
 
     def _reset(self) -> None:
@@ -487,14 +490,6 @@ class NvidiaSensor(Sensor):
             SensorFault: It is gone, or the library or the whole GPU is concerned.
         """
 
-    def _has(self, metric: str) -> bool:  # noqa: ARG002 - a MIG device lacks some
-        """Whether the driver has a metric for devices of this kind."""
-        return True
-
-    def _handle_of(self, metric: str) -> object:  # noqa: ARG002 - a MIG device has two
-        """The handle by which a metric is read."""
-        return self._handle
-
     def sample(self, *, quick: bool = False) -> Sample:
         """Read every metric that the GPU supports.
 
@@ -515,7 +510,7 @@ class NvidiaSensor(Sensor):
             self._metrics.leave("throttle", _violations)
         values: Values = {}
         for metric in metrics:
-            if self._has(metric):
+            if metric not in self._lacking:
                 values |= self._read(metric)
         if not values and not self._metrics.has_any():
             detail = "the driver supports no metric of this GPU"
@@ -614,7 +609,7 @@ class NvidiaSensor(Sensor):
 
     def _read(self, metric: str) -> Values:
         """Read one metric by its best supported way; empty if it is absent, temporarily or permanently."""
-        return self._metrics.read(metric, self._nvml, self._handle_of(metric))
+        return self._metrics.read(metric, self._nvml, self._handles.get(metric, self._handle))
 
     def slices(self) -> list[Sensor] | None:
         """Return a sensor for each MIG device on this board; none on a board without MIG mode.
@@ -686,24 +681,25 @@ class MigSensor(NvidiaSensor):
         super().__init__(index, clock, report, f"gpu{index}.mig{number}")
         self.parent = f"gpu{index}"
         self._number = number
-        self._mig_handle: Any = None
+        self._lacking = BOARD_ONLY
         self._mig_uuid = ""
 
     def _describe(self, uuid: str) -> Device:  # noqa: ARG002 - that is the board's
-        self._mig_handle = self._mig_device()
-        self._mig_uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", self._mig_handle)
-        attributes = self._nvml("nvmlDeviceGetAttributes_v2", self._mig_handle)
+        handle = self._mig_device()
+        self._handles = dict.fromkeys(OF_A_SLICE, handle)
+        self._mig_uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", handle)
+        attributes = self._nvml("nvmlDeviceGetAttributes_v2", handle)
         return Device(
             self.name,
             "mig",
             self._mig_uuid or self.name,
-            nvml_text(self._nvml, "nvmlDeviceGetName", self._mig_handle) or UNNAMED,
+            nvml_text(self._nvml, "nvmlDeviceGetName", handle) or UNNAMED,
             self._read("memory").get("mem_total_bytes"),
             parent=self.parent,
             # Those of its GPU instance are shared by all compute instances on it.
             slices=int(attributes.computeInstanceSliceCount),
             slices_of=int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle)),
-            gpu_instance=self._optional("nvmlDeviceGetGpuInstanceId", self._mig_handle),
+            gpu_instance=self._optional("nvmlDeviceGetGpuInstanceId", handle),
         )
 
     def _mig_device(self) -> object:
@@ -737,12 +733,6 @@ class MigSensor(NvidiaSensor):
     def slices(self) -> list[Sensor]:
         """Return none: a MIG device is not divided."""
         return []
-
-    def _has(self, metric: str) -> bool:
-        return metric not in BOARD_ONLY
-
-    def _handle_of(self, metric: str) -> object:
-        return self._mig_handle if metric in OF_A_SLICE else self._handle
 
 
 def _gone(call: str, code: str) -> SensorFault:
