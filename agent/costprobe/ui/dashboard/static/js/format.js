@@ -21,10 +21,10 @@ export function number(value, digits = 3) {
 }
 
 /** An amount with its currency, as ui/amounts.py writes it: "$0.00158", "12.3 CHF", "-$5". */
-export function money(amount, currency) {
+export function money(amount, currency, digits = 3) {
   if (!isKnown(amount)) return "–";
   const sign = SIGNS[currency];
-  const text = `${sign ?? ""}${decimal(Math.abs(amount), 3)}`;
+  const text = `${sign ?? ""}${decimal(Math.abs(amount), digits)}`;
   return `${amount < 0 ? "-" : ""}${text}${sign ? "" : ` ${currency ?? ""}`}`.trimEnd();
 }
 
@@ -40,10 +40,6 @@ export function moneyOf(field) {
 
 export function percent(share) {
   return share === null || share === undefined ? "–" : `${number(share * 100, 3)}${SPACE}%`;
-}
-
-export function bytes(value) {
-  return value === undefined ? "–" : `${number(value / 2 ** 30, 3)} GiB`;
 }
 
 /** A duration: "12 s", "3 min", "2 h", "4.0 d". */
