@@ -8,7 +8,6 @@ same amounts. The charges of a device follow its readings and are priced once.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -161,8 +160,6 @@ def _change_ns(terms_at: TermsAt, before: Terms | None, low_ns: int, high_ns: in
 
 # Samples of a board and of its MIG devices are taken one after the other.
 MIG_LAG_NS = NS_PER_S // 10
-# Readings of a board after which the readings of its MIG devices of that time have come.
-UNSETTLED = 2
 
 
 class ChargedReading(NamedTuple):
@@ -202,7 +199,7 @@ class DeviceCharges:
     ) -> None:
         self._book = book
         # What each MIG device owes for readings of its board, the oldest first.
-        self._owed: dict[str, deque[tuple[Charge, ...]]] = {}
+        self._owed: dict[str, list[Charge]] = {}
         # CLOCK_MONOTONIC ns until which each MIG device is charged.
         self._ends_ns: dict[str, int] = {}
         self._waiting: dict[str, tuple[Reading, Device, int]] = {}
@@ -232,7 +229,7 @@ class DeviceCharges:
                 self._waiting[device.name] = reading, device, offset_ns
             for name, waiting in list(self._waiting.items()):
                 owed = self._owed.get(name)
-                if owed and owed[-1][-1].end_ns + MIG_LAG_NS >= waiting[0].end_ns:
+                if owed and owed[-1].end_ns + MIG_LAG_NS >= waiting[0].end_ns:
                     del self._waiting[name]
                     charged.append(self._of_slice(*waiting))
         return charged
@@ -265,18 +262,18 @@ class DeviceCharges:
         energy_j = _of_reading(reading)
         charges = self._charges(device.name, reading.start_ns, reading.end_ns, energy_j, offset_ns)
         for part in self._book.slices_of(device.name):
-            owed = self._owed.setdefault(part.name, deque())
-            owed.append(
-                self._charges(part.name, reading.start_ns, reading.end_ns, energy_j, offset_ns)
-            )
-            while len(owed) > UNSETTLED:
-                unpaid = self._absent(part.name, [owed.popleft()], offset_ns)
-                charges = (*charges[:-1], _with(charges[-1], unpaid))
+            owed = self._owed.get(part.name, [])
+            # The readings of its MIG devices of the time before the last reading have come.
+            late = [charge for charge in owed if charge.end_ns < reading.start_ns]
+            now = self._charges(part.name, reading.start_ns, reading.end_ns, energy_j, offset_ns)
+            self._owed[part.name] = [*owed[len(late) :], *now]
+            unpaid = self._absent(part.name, late, offset_ns)
+            charges = (*charges[:-1], _with(charges[-1], unpaid))
         return ChargedReading(reading, device, charges)
 
     def _of_slice(self, reading: Reading, device: Device, offset_ns: int) -> ChargedReading:
         """Charge a MIG device with what it owes, or with its time if its board is not read."""
-        owed = [charge for charges in self._owed.pop(device.name, ()) for charge in charges]
+        owed = self._owed.pop(device.name, [])
         if not owed:
             charges = self._charges(
                 device.name, reading.start_ns, reading.end_ns, _unknown, offset_ns
@@ -301,14 +298,11 @@ class DeviceCharges:
             lambda t_ns: self._book.terms(device, t_ns + offset_ns), since_ns, end_ns, energy_j
         )
 
-    def _absent(
-        self, device: str, owed: Iterable[Iterable[Charge]], offset_ns: int
-    ) -> list[Charge]:
+    def _absent(self, device: str, owed: Iterable[Charge], offset_ns: int) -> list[Charge]:
         """Return what the board of a MIG device pays while that is not there, as far as it is known."""
         return [
             charge
-            for charges in owed
-            for charge in charges
+            for charge in owed
             if charge.cost is not None
             and self._book.absent_terms(device, charge.end_ns + offset_ns) is not None
         ]

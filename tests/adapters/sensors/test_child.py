@@ -1,5 +1,7 @@
 """The life cycle of the sensor child, with the real pynvml and the fake library."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -21,9 +23,9 @@ def fields_of(child, since=1, device="gpu0"):
 
 def test_handshake_has_devices_and_driver_versions(start_child, fake_nvml):
     fake = fake_nvml(gpus=2)
-    handshake = start_child(fake.env()).wait_for("handshake")
-    assert handshake["driver_version"] == "580.65.06"
-    assert handshake["nvml_version"] == "13.580.65.06"
+    handshake = start_child(fake.env()).known()
+    versions = {"driver_version": "580.65.06", "nvml_version": "13.580.65.06"}
+    assert (handshake["versions"], handshake["faults"]) == (versions, {})
     assert sorted(device["name"] for device in handshake["devices"]) == ["gpu0", "gpu1"]
     device = min(handshake["devices"], key=lambda device: device["name"])
     assert device == {
@@ -125,8 +127,8 @@ def test_other_devices_are_sampled_while_one_hangs(start_child, fake_nvml, wait_
 
 def test_processors_replace_gpus_where_there_is_no_driver(start_child):
     child = start_child(cpu="auto")
-    handshake = child.wait_for("handshake")
-    assert "driver_version" not in handshake
+    handshake = child.known()
+    assert handshake["versions"] == {}
     assert [device["kind"] for device in handshake["devices"]] == ["cpu"]
     fields = fields_of(child, device="cpu")
     assert fields["energy_method"] in ("rapl", "modelled")
@@ -146,3 +148,32 @@ def test_processors_are_read_beside_gpus_only_if_configured():
         if len(cpu_sensors(context)) != expected:
             wrong.append((cpu, len(others)))
     assert wrong == []
+
+
+def test_host_without_proc_is_a_fault(start_child, tmp_path):
+    child = start_child(cpu=True, gpus=False, sysfs_root=str(tmp_path))
+    fault = child.wait_for("fault", device="cpu")
+    assert (fault["call"], fault["reaction"]) == ("/proc/stat", "quarantine")
+    assert child.known()["devices"] == []
+
+
+def test_malformed_commands_are_ignored(start_child):
+    child = start_child(cpu=True, gpus=False)
+    child.wait_for("handshake")
+    child.process.stdin.write(b"nonsense\n" + b"x" * 100_000 + b'\n{"cmd":"energy"}\n')
+    child.send({"cmd": "dance"})
+    child.send({"cmd": "mark", "device": "gpu9"})
+    child.send({"cmd": "stop"})
+    assert child.wait_for("exit")["reason"] == "stop"
+
+
+def test_child_loads_no_large_package(request):
+    code = (
+        "import sys, costprobe.adapters.sensors.child.main\n"
+        "big = {'torch', 'numpy', 'pydantic', 'apscheduler', 'asyncio', 'sqlite3', 'click'}\n"
+        "print(sorted(big & sys.modules.keys()))"
+    )
+    command = [sys.executable, "-c", code]
+    root = request.config.rootpath
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -17,13 +17,6 @@ NO_PERMISSION = 4
 FUNCTION_NOT_FOUND = 13
 
 
-@pytest.fixture
-def simulated(fake_nvml):
-    fake = fake_nvml(gpus=2, simulated_utc_ns=NOON_NS)
-    with fake.in_this_process():
-        yield fake
-
-
 def opened(fake):
     """The sensor of the first GPU, and the faults that it reported."""
     (sensor, *_), faults = sensors_of(fake)

@@ -279,13 +279,13 @@ def test_lost_gpu_stays_quarantined_across_a_killed_child_until_it_is_back(watch
 
 SILENT_FOR_4_S = """
 import json, sys, time
-handshake = {"type": "handshake", "pid": 1, "driver_version": None, "nvml_version": None, "devices": []}
+handshake = {"type": "handshake", "faults": {}, "versions": {}}
 sys.stdin.readline()
 print(json.dumps(handshake), flush=True)
 sys.stdin.readline()
 open(PATH, "w").close()
 time.sleep(4)
-print(json.dumps({"type": "drivers", "faults": {"acme": "busy"}}), flush=True)
+print(json.dumps({"type": "drivers", "faults": {"acme": "busy"}, "versions": {}}), flush=True)
 sys.stdin.readline()
 """
 
@@ -345,7 +345,7 @@ sys.stdin.readline()
 out.write(b"Segmentation fault (core dumped)\\n[1,2]\\n{}\\n\\xff\\xfe\\n")
 out.write(b'{"type":"reading","device":"gpu0"}\\n{"type":"sonnet"}\\n')
 out.write(b'{"type":"heartbeat","t_ns":1,"ages_s":[1]}\\n')
-out.write(b'{"type":"handshake","pid":1,"driver_version":null,"nvml_version":null,"devices":[]}\\n')
+out.write(b'{"type":"handshake","faults":{},"versions":{}}\\n')
 out.flush()
 while not select.select([sys.stdin], [], [], 0.1)[0]:
     out.write(b'{"type":"heartbeat","t_ns":1,"ages_s":{}}\\n')

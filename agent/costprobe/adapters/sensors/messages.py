@@ -1,9 +1,9 @@
 """The protocol between the daemon and the sensor child: one JSON object per line.
 
 All times are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come commands
-(`watch`, `mark`, `stop`). The child's first line is the `handshake`; then come `heartbeat`,
-`reading`, `samples`, `selftest`, `fault`, `drivers`, `device`, `slices` and `exit` lines. A closed
-pipe means stop.
+(`watch`, `mark`, `stop`). The child writes `device`, `slices`, `drivers`, `fault`, `heartbeat`,
+`reading`, `samples`, `selftest` and `exit` lines, and one `handshake` once its devices are known. A
+closed pipe means stop.
 
 A sample has the metrics of one device; its energy counter has readings of its own. The child sends
 both while the daemon watches the device, around a window of a probe. Activity is a

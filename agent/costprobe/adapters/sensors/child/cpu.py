@@ -333,7 +333,7 @@ class CpuSensor(Sensor):
             "energy": (self._energy,),
             "dram": (self._dram_energy,),
         }
-        self._metrics = MetricReader(self.name, self._report, self._ways, self.bounds)
+        self._metrics = MetricReader(self.name, self._report, self._ways)
         self._rapl: RaplCounter | None = None
         self._dram: RaplCounter | None = None
         self._model: ModelledCounter | None = None
@@ -437,7 +437,7 @@ class CpuSensor(Sensor):
 
     def _temperature(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
         values = read_temperatures_c(self._temperature_files)
-        possible = [value for value in values if self.bounds.admitted({"temp_c": value})]
+        possible = [value for value in values if self.bounds.admitted(0, {"temp_c": value})]
         return {"temp_c": max(possible, default=None)}
 
     def _energy(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments

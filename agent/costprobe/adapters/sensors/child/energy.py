@@ -233,7 +233,7 @@ class Metering:
         """The message with what was read since the last one."""
         readings, self._is_first, is_first = self.readings, False, self._is_first
         readings.idle_power_w = self._idle.value_w()
-        readings.suspect_ns = self._bounds.suspect_ns()
+        readings.suspect_ns = list(self._bounds.suspect_ns)
         readings.scope = "parent" if self.is_slice else self._sensor.energy_scope
         message = readings.message(self._sensor.name, is_first=is_first)
         readings.clear()

@@ -389,7 +389,7 @@ class NvidiaSensor(Sensor):
 
     def _reset(self) -> None:
         self._handle: Any = None
-        self._metrics = MetricReader(self.name, self._report, WAYS, self.bounds)
+        self._metrics = MetricReader(self.name, self._report, WAYS)
         self._throttle = ThrottleClock()
         self._listed = ListedProcesses()
         self._samples_seen_us = 0
@@ -412,17 +412,28 @@ class NvidiaSensor(Sensor):
         self.call = function
         return nvml_call(function, *args)
 
-    def _optional(self, function: str, *args: Any) -> Any:  # noqa: ANN401 - as above
-        """What a function returns; None where the driver does not report it, or not now.
+    def _optional(self, function: str, *args: Any, none: object = None) -> Any:  # noqa: ANN401 - as above
+        """What a function returns; None where the driver does not support it, or not now.
+
+        Args:
+            function: Its name.
+            args: Its arguments.
+            none: What to return where the driver found nothing.
 
         Raises:
             SensorFault: The library or the whole GPU is concerned.
         """
+        if function in self._lacks:
+            return None
         try:
             return self._nvml(function, *args)
         except SensorFault as fault:
+            if fault.code == "NOT_FOUND":
+                return none
             if fault.reaction not in PASSING:
                 raise
+            if fault.reaction is Reaction.ABSENT:
+                self._lacks.add(function)
             return None
 
     def discover(self) -> Device:
@@ -564,7 +575,7 @@ class NvidiaSensor(Sensor):
             SensorFault: The library or the whole GPU is concerned.
         """
         buffer, seen_us = SAMPLES_OF_SCOPE[self._scopes[0].power_scope], self._samples_seen_us
-        found = self._recent("nvmlDeviceGetSamples", (0, ()), buffer, seen_us)
+        found = self._optional("nvmlDeviceGetSamples", self._handle, buffer, seen_us, none=(0, ()))
         if found is None:
             return None
         offset_ns = self._clock.time_ns() - self._clock.monotonic_ns()
@@ -582,7 +593,8 @@ class NvidiaSensor(Sensor):
         """
         since_us = utc_ns(self._clock, since_ns) // 1000
         # No sample since then: no process was busy.
-        found = self._recent("nvmlDeviceGetProcessUtilization", (), since_us)
+        function = "nvmlDeviceGetProcessUtilization"
+        found = self._optional(function, self._handle, since_us, none=())
         if found is None:
             return None
         by_pid = process_util_pct(found)
@@ -591,21 +603,6 @@ class NvidiaSensor(Sensor):
             pids = {pid for values in lists for listed in values.values() for pid in listed}
             self._listed.add(self._clock.monotonic_ns(), pids)
         return self._listed.known(by_pid)
-
-    def _recent(self, function: str, none: object, *args: int) -> Any:  # noqa: ANN401 - pynvml has no types
-        """What the driver kept lately: `none` if that is nothing, None if it is unknown."""
-        if function in self._lacks:
-            return None
-        try:
-            return self._nvml(function, self._handle, *args)
-        except SensorFault as fault:
-            if fault.code == "NOT_FOUND":
-                return none
-            if fault.reaction is Reaction.ABSENT:
-                self._lacks.add(function)
-            elif fault.reaction is not Reaction.TRANSIENT:
-                raise
-            return None
 
     def _read(self, metric: str) -> Values:
         """Read one metric by its best supported way; empty if it is absent, temporarily or permanently."""
