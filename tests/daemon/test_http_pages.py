@@ -236,7 +236,7 @@ def test_events_and_firing_incidents_have_their_texts_as_labels(pages, store, cl
 
 
 def test_alert_is_exported_in_its_last_state_only():
-    newest = Newest(100)
+    newest = Newest()
     for time_ns, state in enumerate(["pending", "firing", "resolved"]):
         newest.take(Point("alert", {"rule": "r", "state": state}, {"value": time_ns}, time_ns))
     newest.take(Point("alert", {"rule": "other", "state": "firing"}, {"value": 5}, 9))

@@ -56,7 +56,7 @@ def test_meter_counts_an_hour_of_traffic_with_restarts(exposes_start):
                 assert served * 0.9 < counted <= served * (1 + 1e-9), (model, measure)
 
 
-def test_failed_scrape_makes_the_window_incomplete():
+def test_failed_scrape_makes_its_window_incomplete_and_one_at_an_edge_both():
     time, engine = Time(), ServingEngine()
     with engine.over_http() as server:
         reader = meter(server.url, time)
@@ -66,28 +66,19 @@ def test_failed_scrape_makes_the_window_incomplete():
         assert "HTTP 503" in reader.scrape().problems[0]
         engine.is_away = False
         window = reader.close_window()
-        assert not window.is_complete
         assert "HTTP 503" in window.problems[0]
         assert window.models["m"].requests == 3
-
         engine.serve(requests=4)
         assert reader.close_window().is_complete
 
-
-def test_failed_scrape_at_an_edge_makes_both_windows_incomplete():
-    time, engine = Time(), ServingEngine()
-    with engine.over_http() as server:
-        reader = meter(server.url, time)
-        reader.scrape()
         engine.serve(requests=100)
         engine.is_away = True
-        before = reader.close_window()
+        assert not reader.close_window().is_complete
         engine.is_away = False
         engine.serve(requests=1)
         after = reader.close_window()
         # It contains requests of the window before and would have too low a cost per request.
         assert after.models["m"].requests == 101
-        assert not before.is_complete
         assert after.problems == ("the scrape at its beginning failed",)
         assert reader.close_window().is_complete
 
@@ -223,16 +214,11 @@ def test_server_that_crashes_in_a_loop_makes_its_windows_incomplete():
     assert "does the server crash in a loop" in found[-1].problems[-1]
 
 
-def test_window_without_a_scrape_at_its_beginning_is_incomplete():
-    with ServingEngine().over_http() as server:
-        assert meter(server.url, Time()).close_window().problems == ("no scrape before its end",)
-
-
 def test_unavailable_replica_makes_the_window_incomplete():
     time, one, two = Time(), ServingEngine(), ServingEngine(started_s=500.0)
     with one.over_http() as first, two.over_http() as second:
         reader = meter([first.url, second.url], time)
-        reader.scrape()
+        assert reader.close_window().problems == ("no scrape before its end",)
         one.serve(requests=5)
         two.serve(requests=7)
         window = reader.close_window()

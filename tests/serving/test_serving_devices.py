@@ -24,7 +24,6 @@ from costprobe.serving.device_costs import (
     DeviceCosts,
     ProcessOwners,
     Surroundings,
-    busy_by_service,
     grouped,
 )
 from fakes.clock import FakeClock
@@ -210,27 +209,22 @@ def test_services_share_by_process_time_including_ended_processes(tmp_path):
     assert "set share" in problems["two"]
 
 
-def test_processes_belong_to_services_by_their_truncated_names(tmp_path):
-    for pid, name in {11: "VLLM::EngineCor", 12: "python3", 13: "tritonserver"}.items():
+def test_busy_time_is_that_of_services_by_the_truncated_names_of_their_processes(tmp_path):
+    for pid, name in {11: "VLLM::EngineCor", 12: "python3", 13: "tritonserver", 15: "own"}.items():
         comm(tmp_path, pid, name)
-    processes = {"chat": ["VLLM::EngineCore"], "rank": ["tritonserver"], "other": []}
+    processes = {"chat": ["VLLM::EngineCore"], "rank": ["tritonserver"], "gone": ["other"]}
     services = [service(name, processes=names) for name, names in processes.items()]
     owners = ProcessOwners(services, tmp_path)
     owners.find_owners([11, 12, 13, 14])
-    found = owners.pids_of(processes, [11, 12, 13, 14])
-    assert found == {"chat": {11}, "rank": {13}, "other": frozenset()}
+    by_pid_s = {11: 10.0, 12: 1.0, 13: 5.0, 14: 0.5, 15: 2.0}
+    found = owners.busy_s([*processes], by_pid_s, {15})
+    assert found == ({"chat": 10.0, "rank": 5.0, "gone": None}, 1.5)
     # Of very many the last ones are known, and a pid may be used again.
     owners.find_owners([12] + [11] * MAX_PIDS)
-    assert owners.pids_of(["chat"], [11]) == {"chat": {11}}
+    assert owners.busy_s(["chat"], {11: 1.0}, ()) == ({"chat": 1.0}, 0.0)
     comm(tmp_path, 11, "else")
     owners.find_owners([11])
-    assert owners.pids_of(["chat"], [11]) == {"chat": frozenset()}
-
-
-def test_busy_time_is_divided_among_services_probes_and_the_rest():
-    busy_s = {1: 10.0, 2: 5.0, 3: 2.0, 4: 1.0}
-    pids = {"chat": frozenset({1, 2}), "gone": frozenset()}
-    assert busy_by_service(busy_s, pids, frozenset({3})) == ({"chat": 15.0, "gone": None}, 1.0)
+    assert owners.busy_s(["chat"], {11: 1.0}, ()) == ({"chat": None}, 1.0)
 
 
 def test_missing_device_and_divided_board_are_problems():

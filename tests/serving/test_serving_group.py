@@ -63,16 +63,16 @@ class Bench:
             on_event=self.events.append,
             store_path=self.store.path,
         )
+        self.jobs = {}
         self.serving = Serving(
             self.config.service,
             self.config.kubernetes,
             self.config.telemetry,
             DEVICES,
             around,
+            self,
             window_s=self.config.longest_window_s,
         )
-        self.jobs = {}
-        self.serving.schedule_on(self)
         self.serving.begin()
         self.scrape()
 

@@ -134,22 +134,10 @@ _TEXT_LABEL_MAX: Final = 200
 
 
 class Newest:
-    """The newest value of each numeric field of each series.
+    """The newest value of each numeric field of each series."""
 
-    Args:
-        max_series: Maximum number of values; others are only counted.
-    """
-
-    def __init__(self, max_series: int) -> None:
-        self._max_series = max_series
-        self._count = 0
+    def __init__(self) -> None:
         self._series: dict[str, dict[_Key, tuple[Tags, dict[str, float]]]] = {}
-        self._dropped: set[int] = set()
-
-    @property
-    def dropped(self) -> int:
-        """Number of values beyond `max_series`."""
-        return len(self._dropped)
 
     def take(self, point: Point) -> None:
         """Add a row; rows of one measurement must come in the order of their times."""
@@ -157,23 +145,11 @@ class Newest:
         key = tuple((name, value) for name, value in point.tags.items() if name != state)
         by_tags = self._series.setdefault(point.measurement, {})
         labels, fields = _labelled(point)
-        tags, values = by_tags.get(key, (labels, {}))
-        if tags != labels:
-            self._count -= len(values)
-            values = {}
-        for field, value in fields.items():
-            if isinstance(value, str):
-                continue
-            if field not in values:
-                if self._count >= self._max_series:
-                    self._dropped.add(hash((point.measurement, key, field)))
-                    continue
-                self._count += 1
-            values[field] = float(value)
-        if values:
-            by_tags[key] = (labels, values)
-        else:
-            by_tags.pop(key, None)
+        tags, before = by_tags.get(key, (labels, {}))
+        values = {
+            name: float(value) for name, value in fields.items() if not isinstance(value, str)
+        }
+        by_tags[key] = labels, {**(before if tags == labels else {}), **values}
 
     def by_field(self, measurement: str) -> Iterator[tuple[str, list[tuple[Tags, float]]]]:
         """Return each field of a measurement with tags and value of each series that has it."""
@@ -289,7 +265,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the metrics of the daemon itself, then those of the store."""
         yield from _of_agent(self._now())
-        newest, totals, is_readable = Newest(self._max_series), list[StoredSample](), True
+        newest, totals, is_readable = Newest(), list[StoredSample](), True
         alerts: Mapping[str, Any] = {}
         now_ns = self._clock.time_ns()
         since_ns = now_ns - int(self._window_s * NS_PER_S)
@@ -303,9 +279,13 @@ class Metrics(Collector):
         except StoreError:
             is_readable = False
         yield from counter_families(kept(totals, self._max_series))
+        left, dropped = self._max_series, max(0, len(totals) - self._max_series)
         for measurement in SCHEMA:
             for field, series in newest.by_field(measurement):
-                yield _family(measurement, field, series)
+                if left:
+                    yield _family(measurement, field, series[:left])
+                dropped += max(0, len(series) - left)
+                left = max(0, left - len(series))
         yield _firing(alerts)
         yield GaugeMetricFamily(
             "costprobe_metrics_store_readable",
@@ -315,7 +295,7 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "costprobe_metrics_dropped_series",
             "Series beyond http.max_series, which are not on this page",
-            value=float(newest.dropped + max(0, len(totals) - self._max_series)),
+            value=float(dropped),
         )
 
 

@@ -172,7 +172,6 @@ class Runtime:
             carbon=carbon,
             on_containers=self._take_containers,
         )
-        self._serving = self._services(config, devices, around)
         # A service's scrape and the end of its window may be due together.
         workers = len(self._probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
         workers += POD_WORKERS if config.kubernetes is not None else 0
@@ -181,6 +180,7 @@ class Runtime:
         self.notifying = Notifying(
             config.notifier, host.store, clock, self._stop, self.watching.firing_for, self.tags
         )
+        self._serving = self._services(config, devices, around)
         self._add_jobs(config, history)
 
     def _budget_tracker(self, config: Config) -> BudgetTracker | None:
@@ -213,6 +213,7 @@ class Runtime:
             config.telemetry,
             devices,
             around,
+            self.schedule,
             window_s=config.longest_window_s,
         )
 
@@ -222,8 +223,6 @@ class Runtime:
         self._probes.schedule_on(schedule, history)
         if self._budgets is not None:
             schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
-        if self._serving is not None:
-            self._serving.schedule_on(schedule)
         files = price_file_jobs(config, self.store_path, host.clock)
         for name, every_s, run in (*files, *self._pricing.jobs()):
             schedule.add(name, every_s, run, at_once=True)

@@ -78,6 +78,8 @@ TIME_OF_CLOCK = Estimate(0.85, 0.2)
 TIME_OF_MEMORY_CLOCK = Estimate(0.5, 0.25)
 # Power over clock: static power does not follow it, dynamic power follows clock x voltage squared.
 POWER_OF_CLOCK = Estimate(1.2, 0.5)
+# Of heat, where the clock is unknown.
+TIME_OF_HEAT = Estimate(0.0, 0.05)
 # Leakage per degree Celsius.
 POWER_OF_TEMPERATURE = Estimate(0.002, 0.0015)
 # Time of a run beside another process: alone half as often (two processes share in turns), rarely
@@ -466,22 +468,10 @@ RULES: Sequence[Callable[[Levels], Cause | None]] = (
 )
 
 
-# Causes whose size no signal measures: standard deviation of their effect on time.
-UNMEASURED: Mapping[str, float] = {
-    "software": 0.15,
-    "software: model": 0.4,
-    "software: weights": 0.3,
-    "software: dtype": 0.5,
-    "software: inputs": 0.4,
-    ANNOTATION: 0.25,
-    BOARD: 0.12,
-    "memory errors": 0.05,
-    "memory pressure": 0.15,
-    "temperature": 0.05,
-}
-# Those of them that may have any size: something was exchanged.
+# Effects on time and power of a cause whose size no signal measures.
+UNMEASURED, UNMEASURED_POWER = Estimate(0.0, 0.2), Estimate(0.0, 0.05)
+# Causes that may have any size: something was exchanged.
 EXCHANGED = ("software", ANNOTATION, BOARD)
-UNMEASURED_POWER = Estimate(0.0, 0.05)
 
 
 def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> ExpectedEffect:
@@ -497,8 +487,7 @@ def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> Expect
     measure = _MEASURES.get(kind)
     found = None if measure is None else measure(levels)
     if found is None:
-        error = UNMEASURED.get(cause.name, UNMEASURED.get(kind, UNMEASURED["software"]))
-        found = ExpectedEffect(Estimate(0.0, error), UNMEASURED_POWER, "remainder")
+        found = ExpectedEffect(UNMEASURED, UNMEASURED_POWER, "remainder")
     part = chain_share * (EARLY if cause.coincides is False else 1.0)
     return ExpectedEffect(
         found.time.times(part),
@@ -587,7 +576,7 @@ def _of_heat(levels: Levels) -> ExpectedEffect | None:
     # Heat alone does not slow a device whose clock and counters are known.
     is_known = levels.means("sm_clock_mhz") is not None
     return ExpectedEffect(
-        NONE if is_known else Estimate(0.0, UNMEASURED["temperature"]),
+        NONE if is_known else TIME_OF_HEAT,
         POWER_OF_TEMPERATURE.with_measured(slope).times(hotter_c),
         "physics" if slope is None else "history",
     )

@@ -126,6 +126,17 @@ def joined_runs(probes: Iterable[Point], costs: Iterable[Point]) -> list[Detecti
     return sorted((run for run in runs if run is not None), key=lambda run: run.time_ns)
 
 
+def control_of(sides: Iterable[Sequence[Sequence[Point]]]) -> float | None:
+    """Return the time per inference of probes, later over earlier; None without any in both periods.
+
+    Args:
+        sides: Rows of `probe` of each in the earlier and in the later period.
+    """
+    runs = ([joined_runs(rows, ()) for rows in side] for side in sides)
+    logs = [math.log(factors(new).time_s / factors(old).time_s) for old, new in runs if old and new]
+    return math.exp(fmean(logs)) if logs else None
+
+
 def software_change_of(event: Point) -> SoftwareChange | None:
     """Parse a row of `event`; None unless it is a software change."""
     if event.tags.get("kind") != "software":

@@ -173,13 +173,13 @@ def capacity_worth(price_per_s: float, ratio: float) -> float:
     """Return what a change of the cost per inference is worth in a month of a device that is fully used.
 
     The device costs the same before and after. Of its price the share 1 - 1/ratio pays for what the same
-    work did not take before; it is negative for an improvement: what the work would have taken more.
+    work did not take before; after an improvement the share 1 - ratio is free for other work, and negative.
 
     Args:
         price_per_s: Currency per device-second, with the electricity of a device that is fully used.
         ratio: Cost per inference at constant prices, later over earlier.
     """
-    return price_per_s * MONTH_S * (1 - 1 / ratio)
+    return price_per_s * MONTH_S * (1 - 1 / ratio if ratio > 1 else ratio - 1)
 
 
 def log_mean_parts(
@@ -308,13 +308,6 @@ class ProductionSums:
     def cost(self) -> float:
         """Currency for devices and electricity."""
         return self.hardware + self.electricity
-
-    @property
-    def idle_share(self) -> float | None:
-        """Share of the device-seconds in which the devices were idle."""
-        if self.busy_s is None or self.device_s <= 0:
-            return None
-        return min(1.0, max(0.0, 1 - self.busy_s / self.device_s))
 
     @property
     def total(self) -> ModelSums:

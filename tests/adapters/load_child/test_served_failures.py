@@ -116,7 +116,7 @@ def test_invalid_response_fails_only_its_own_request(monkeypatch):
     for name, (bad, kind) in BROKEN.items():
         with some_failing(bad) as server:
             result = measured(server.url, warmup_requests=0, requests=4, concurrency=1)
-        expected = {"samples": 4, "window_requests": 4, "requests": 5, "tokens_out": 4}
+        expected = {"samples": 4, "inferences": 4, "requests": 5, "tokens_out": 4}
         found = {key: result[key] for key in (*expected, "errors")}
         wrong += [] if found == {**expected, "errors": {kind: 1}} else [(name, found)]
     assert wrong == []

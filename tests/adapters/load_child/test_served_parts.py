@@ -6,9 +6,10 @@ import json
 import time
 
 import pytest
-from costprobe.adapters.load_child.clients import MAX_EVENT_BYTES, EventStream, Failed, Reply
+from costprobe.adapters.load_child.clients import MAX_EVENT_BYTES, EventStream
 from costprobe.adapters.load_child.connection import (
     Failure,
+    Reply,
     ServerConnection,
     excerpt,
     parse_target,
@@ -163,7 +164,7 @@ def test_unexpected_exception_ends_the_load_and_is_raised_on_exit():
 
 def test_outcomes_are_selected_by_time_in_flight():
     replies = [Reply(0, 10), Reply(10, 20), Reply(20, 30)]
-    failed = [Failed(5, 12, "odd", ""), Failed(30, 40, "odd", "")]
+    failed = [Reply(5, 12, failure="odd"), Reply(30, 40, failure="odd")]
     outcomes = Outcomes(replies, failed)
     assert outcomes.sent_before(10) == (replies[:1], failed[:1])
     assert outcomes.within(10, 20) == (replies[1:2], failed[:1])

@@ -178,10 +178,10 @@ def test_failed_child_gives_a_fault_of_its_kind():
 
 def test_stderr_tail_is_bounded():
     fault = run(
-        runner_of("[print(i, 'w' * 5000, file=sys.stderr) for i in range(500)]; sys.exit(1)")
+        runner_of("[print(i, 'w' * 5000, file=sys.stderr) for i in range(60)]; sys.exit(1)")
     )
     assert len(fault.stderr_tail) <= 40
-    assert fault.stderr_tail[-1].startswith("499 ")
+    assert fault.stderr_tail[-1].startswith("59 ")
     assert max(len(words) for words in fault.stderr_tail) <= 300
 
 
@@ -204,7 +204,7 @@ def _alive(pid):
 
 
 def test_large_stderr_does_not_fail_the_run():
-    failure = "[sys.stderr.write('x' * 1000000) for _ in range(10)]"
+    failure = "sys.stderr.write('x' * 1000000)"
     assert isinstance(run(runner_of(failure)), ProbeResult)
 
 

@@ -13,7 +13,7 @@ from costprobe.core.columns import RowEnd
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
-from fakes.store_access import advance, cursor, rows_after
+from fakes.store_access import rows_after
 from store_samples import DAY_NS, T0_NS, S, lines_of, point, query
 
 NEVER_NS = -(2**63)
@@ -118,23 +118,6 @@ def test_late_row_is_added_to_its_hour_and_does_not_change_the_newest_value(stor
     assert (rolled.rows, rolled.fields) == (3, {"energy_j": 60.0, "ecc_uncorrected": 5})
     # The newest row is not the one that arrived last.
     assert rolled.newest_ns == T0_NS + 30 * S
-
-
-def test_hour_with_an_unsent_row_is_not_reduced(store, reader):
-    store.append([device(second) for second in range(0, 7200, 600)])
-    store.register_sink("slow")
-    advance(store, "slow", 8, 8)
-    keep = since(raw=T0_NS + 2 * HOUR_NS, outbox=T0_NS)
-    assert retain(store, keep) == (6, 0, 0)
-    assert [row.line for row in rows_after(store, cursor(store, "slow"), 99)] == [
-        render(device(second)) for second in range(4800, 7200, 600)
-    ]
-    rolled, *raw = reader.points("device", *ALWAYS)
-    assert (rolled.rows, len(raw)) == (6, 6)
-    advance(store, "slow", 12, 4)
-    assert retain(store, keep) == (6, 0, 0)
-    assert [p.rows for p in reader.points("device", *ALWAYS)] == [6, 6]
-    assert store.dropped_points() == 0
 
 
 def test_rows_unsent_past_outbox_retention_are_counted_and_reduced(store, reader):

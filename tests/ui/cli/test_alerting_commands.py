@@ -40,13 +40,9 @@ def store(tmp_path):
     made.close()
 
 
-def keep(store, alerts=(), silenced=(), silences=()):
-    document = {
-        "alerts": [alert.to_document() for alert in alerts],
-        "silenced": list(silenced),
-        "silences": list(silences),
-    }
-    store.put_state("alerts", document)
+def keep(store, alerts=(), silenced=(), **more):
+    alerts = [alert.to_document() for alert in alerts]
+    store.put_state("alerts", {"alerts": alerts, "silenced": [*silenced], "silences": [], **more})
 
 
 def test_firing_alerts_are_listed_with_their_series(costprobe, store):
@@ -71,16 +67,7 @@ def test_noise_that_hides_changes_has_one_line(costprobe, store):
     )
     detectable = [dict(zip(names, row, strict=True)) for row in rows]
     noisy = [{"service": "chat", "noise_pct": 6.2}]
-    store.put_state(
-        "alerts",
-        {
-            "alerts": [],
-            "silenced": [],
-            "silences": [],
-            "detectable": detectable,
-            "noisy_services": noisy,
-        },
-    )
+    keep(store, detectable=detectable, noisy_services=noisy)
     words = "changes of the cost below 17 % are within the noise; rule cost-up asks for 10 %"
     assert costprobe("alerts").splitlines()[1:] == [
         "no alert is firing",

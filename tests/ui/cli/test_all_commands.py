@@ -1,6 +1,5 @@
 """For every command the examples run and the --json output is valid against its schema."""
 
-import json
 import os
 import re
 import shlex
@@ -128,14 +127,6 @@ def test_schemas_are_valid_and_describe_every_key():
             problems.append(f"{name}: {names}")
         problems += [f"{name}{key} has no description" for key in undescribed(schema)]
     assert not problems, "\n".join(problems)
-
-
-def test_keys_missing_from_a_schema_are_detected():
-    good = {"path": "a", "good": False, "problems": []}
-    assert checked("config check", json.dumps(good)) == good
-    for bad in ({**good, "more": 1}, {**good, "problems": 1}, {"path": "a"}):
-        with pytest.raises(AssertionError):
-            checked("config check", json.dumps(bad))
 
 
 def test_json_page_is_up_to_date():

@@ -107,14 +107,6 @@ def test_missing_store_error_states_the_fix(costprobe):
         assert "costprobe run" in costprobe(command, code=1)
 
 
-def test_trend_is_a_table_and_a_plot(costprobe, points):
-    output = costprobe("trend", "--since", "6h")
-    assert "gpu0 cnn" in output
-    assert "gpu0 encoder" in output
-    assert "┤" in output
-    assert "\x1b" not in output
-
-
 def test_long_trend_is_by_the_hour(costprobe, tmp_path):
     now_ns = time.time_ns()
     store = Store.open(tmp_path / "costprobe.db", SystemClock())

@@ -47,7 +47,12 @@ def probed(probe, device, now_ns, cost, p99_ms, count=10, **more):
 def costprobe(tmp_path):
     now_ns = time.time_ns() - HOUR_NS
     served = {"device": "gpu0", "service": "shop", "basis": "serving", "plan": "on_demand"}
-    fields = {"cost_total": 2.0, "cost_idle": 1.5, "cost_per_inference": 0.001}
+    fields = {
+        "cost_total": 2.0,
+        "cost_idle": 1.5,
+        "inferences": 2000.0,
+        "cost_per_inference": 0.001,
+    }
     cli = Cli(tmp_path, CONFIG)
     cli.append(
         probed("large", "gpu0", now_ns, 4e-6, 40.0),

@@ -114,32 +114,6 @@ def test_live_view_fits_any_width(config):
         assert is_shown is (columns >= 60)
 
 
-def test_live_view_uses_the_width_of_the_terminal(config):
-    lines = (
-        CONTROL.sub(b"", on_terminal(config, "status", "--watch", columns=40)).decode().splitlines()
-    )
-    assert max(len(line.rstrip()) for line in lines) <= 40
-
-
-def test_live_view_needs_no_daemon(tmp_path):
-    config = month(tmp_path, hours=2)
-    text = called(config, "status", "--watch").stdout
-    assert "no daemon has written a status" in text
-    assert "gpu0" in text
-    StoreReader.open(tmp_path / "costprobe.db").close()
-
-
-def test_trend_has_a_plot_for_each_model_and_basis(config):
-    plain = on_terminal(config, "trend", "--since", "2d", env={"NO_COLOR": "1"}.items()).decode()
-    lines = [line.strip() for line in plain.splitlines()]
-    for title in ("encoder gpu0", "ranker gpu0"):
-        assert title in lines
-    # Costs of two bases are in two plots.
-    assert "cost_per_inference probe EUR, per million" in lines
-    assert any("cost_per_inference serving EUR" in line for line in lines)
-    assert b"\xe2\x94\xa4" not in on_terminal(config, "trend", "--since", "2d", "--no-plot")
-
-
 def test_compare_plots_on_a_terminal_and_with_an_option(config):
     words = ("compare", "--since", "2d")
     assert "A ranker" in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()).decode()

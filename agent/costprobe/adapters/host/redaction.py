@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -34,6 +35,8 @@ _HOST_SCHEMES: Final = frozenset(
 _PLAIN_WORD: Final = re.compile(r"[a-z]{1,11}")
 _URL_PARTS: Final = re.compile(r"[/?&=:@#,;]+")
 _LITERAL: Final = re.compile(r"[a-z0-9]+")
+# What has a form of its own in a secret: letters and digits, backslashes, and each other character.
+_MARKS: Final = re.compile(r"[a-zA-Z0-9]+|\\+|.", re.DOTALL)
 _NAME: Final = (
     r"\b([\w.-]{0,32}(?:token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?key"
     r"|access[_-]?key|private[_-]?key|signature)|sig|pwd)([\"']?\s{0,3}"
@@ -89,8 +92,8 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._lock = Lock()
-        # By secret, the most recently read last: texts of which one is in a text with it, and a pattern.
-        self._known: dict[str, tuple[tuple[str, ...], re.Pattern[str]]] = {}
+        # By secret, the most recently read last: texts of which one is in every text with it.
+        self._known: dict[str, tuple[str, ...]] = {}
         self.learn(*secrets)
 
     def learn(self, *secrets: str) -> None:
@@ -102,7 +105,7 @@ class Redactor:
         with self._lock:
             known = dict(self._known)
             for secret in sorted(part for part in parts if len(part) >= MIN_WORD_CHARS):
-                known[secret] = known.pop(secret) if secret in known else _forms(secret)
+                known[secret] = known.pop(secret) if secret in known else _signs(secret)
             # Replaced, not changed: other threads iterate over it.
             self._known = dict(islice(known.items(), max(0, len(known) - SECRETS_MAX), None))
 
@@ -136,41 +139,49 @@ class Redactor:
         """Yield the patterns of the secrets that a text may contain, of the longest first."""
         lower = text.lower()
         for secret in sorted(self._known, key=len, reverse=True):
-            texts, pattern = self._known[secret]
-            if len(secret) >= least_chars and any(one in lower for one in texts):
-                yield pattern
+            if len(secret) >= least_chars and any(sign in lower for sign in self._known[secret]):
+                yield _pattern(secret)
 
 
 REDACTOR: Final = Redactor()
 """The redactor of this process: it learns every secret that is read, from `read_secret`."""
 
 
-def _forms(secret: str) -> tuple[tuple[str, ...], re.Pattern[str]]:
-    """Return texts of which one is in every lower text with a secret, and a pattern of all its forms.
+def _coded(secret: str) -> set[str]:
+    return {secret.encode().hex(), *_base64_forms(secret.encode())}
 
-    These are the secret with its marks as they are or escaped, base64 and hexadecimal.
-    """
-    coded: set[str] = set()
-    if len(secret) >= MIN_SECRET_CHARS:
-        coded = {secret.encode().hex(), *_base64_forms(secret.encode())}
-    form = "|".join(["".join(map(_mark_form, secret)), *map(re.escape, coded)])
-    if len(secret) < MIN_SECRET_CHARS:
-        form = rf"(?<![^\W_])(?:{form})(?![^\W_])"
-    # Letters and digits are never escaped.
+
+def _signs(secret: str) -> tuple[str, ...]:
+    """Return texts of which one is in every text, in lower case, that contains a secret."""
+    # Servers repeat letters and digits as they are.
     longest = max(_LITERAL.findall(secret.lower()), key=len, default="")
-    return (longest, *(one.lower() for one in coded)), re.compile(form, re.IGNORECASE)
+    return (longest, *(form.lower() for form in _coded(secret)))
+
+
+@lru_cache(maxsize=16)
+def _pattern(secret: str) -> re.Pattern[str]:
+    """Return what matches a secret: its marks as they are or escaped, base64 and hexadecimal."""
+    plain = "".join(_mark_form(found[0]) for found in _MARKS.finditer(secret))
+    if len(secret) < MIN_SECRET_CHARS:
+        return re.compile(rf"(?<![^\W_])(?:{plain})(?![^\W_])", re.IGNORECASE)
+    return re.compile("|".join([plain, *map(re.escape, _coded(secret))]), re.IGNORECASE)
 
 
 def _mark_form(mark: str) -> str:
-    """Return a pattern of a character, escaped as in JSON, Python, URLs and HTML, also repeatedly."""
+    """Return a pattern of a character, escaped as in JSON, Python, URLs and HTML, also repeatedly.
+
+    Each has bounds: a text of a server may consist of escapes only.
+    """
     if _LITERAL.fullmatch(mark.lower()):
         return mark
     import html  # noqa: PLC0415 - its table of entities takes memory, and most hosts have no secret
 
-    code, plain = ord(mark), "[ +]" if mark in " +" else re.escape(mark)
-    url = "".join(f"%(?:25){{0,4}}{byte:02x}" for byte in mark.encode())
+    code, plain = ord(mark[0]), "[ +]" if mark in " +" else re.escape(mark)
+    url = "".join(f"%(?:25){{0,4}}+{byte:02x}" for byte in mark.encode())
+    if code == ord("\\"):
+        return rf"(?:\\{{{len(mark)},64}}+|{url})"
     entities = f"{re.escape(html.escape(mark))}|&#(?:{code}|x0*{code:x});"
-    return rf"(?:\\{{0,8}}{plain}|\\{{1,8}}(?:u{code:04x}|x{code:02x})|{url}|{entities})"
+    return rf"(?:\\{{0,8}}+{plain}|\\{{1,8}}+(?:u{code:04x}|x{code:02x})|{url}|{entities})"
 
 
 def _base64_forms(content: bytes) -> Iterator[str]:

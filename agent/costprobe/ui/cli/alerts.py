@@ -18,9 +18,9 @@ from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.known_names import NOTIFIERS, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import SEVERITIES, echo, echo_coloured, echo_json, paint
+from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.incidents import hidden_changes, incidents_of, noisy_services
 from costprobe.ui.text import ago, labels_text, local
 
@@ -56,7 +56,7 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
     """List the incidents that are pending or firing now, from the daemon or else the store."""
     if ctx.invoked_subcommand is not None:
         return
-    settings = LoadedConfig(ctx.obj)
+    settings = Settings(ctx.obj)
     try:
         with decoding(settings.store_path):
             document = _current(settings)
@@ -73,7 +73,7 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
         sys.exit(status)
 
 
-def _current(settings: LoadedConfig) -> dict[str, Any]:
+def _current(settings: Settings) -> dict[str, Any]:
     """Return the incidents from the daemon, whose store may be full; else the stored ones."""
     request = {"do": "alerts", "store": str(settings.store_path.resolve())}
     try:
@@ -110,7 +110,7 @@ def _exit_code(document: Mapping[str, Any]) -> int:
 @click.pass_obj
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     """List the incidents of a time range, oldest first."""
-    with reader_of(LoadedConfig(config)) as reader:
+    with reader_of(Settings(config)) as reader:
         incidents = incidents_of(reader.points("alert", since_ns, END_OF_TIME_NS))
     for incident in incidents:
         if as_json:
@@ -132,7 +132,7 @@ def test(config: str | None, *, notifier: str | None) -> None:
 
     The daemon sends it; this command does if no daemon runs.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     try:
         answers = ask(settings, {"do": "test", "notifier": notifier}, TEST_TIMEOUT_S)
     except NoDaemonError:

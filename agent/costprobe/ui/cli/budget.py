@@ -21,9 +21,9 @@ from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import BUDGETS, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
 from costprobe.ui.text import forecast_cells
 
@@ -47,7 +47,7 @@ _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXC
 @click.pass_obj
 def command(config: str | None, *, names: Sequence[str], plot: bool, as_json: bool) -> None:
     """Show spend and forecast of each budget for its period, or of the budgets NAMES."""
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     budgets = _wanted(settings.config.budget, names)
     books = SpendBooks(settings.config.budget, settings.config.telemetry.aggregate_s)
     with reader_of(settings) as reader:

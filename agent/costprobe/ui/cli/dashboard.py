@@ -13,9 +13,9 @@ from costprobe.adapters.databases.kinds import fleet_reader
 from costprobe.core.clock import SystemClock
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import fleet_config
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -91,7 +91,7 @@ def command(
     from costprobe.ui.dashboard.app import dashboard  # noqa: PLC0415 - explained above
     from costprobe.ui.dashboard.budgets import DashboardBudgets  # noqa: PLC0415 - as above
 
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     clock = SystemClock()
     budgets = DashboardBudgets(clock, settings.path, settings.config)
     page = dashboard(settings.store_path, clock, allowed_hosts, budgets=budgets)

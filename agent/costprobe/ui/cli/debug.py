@@ -35,8 +35,8 @@ from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.config_sample import shown
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 
 FILE_MODE: Final = 0o600
 KIB: Final = 1 << 10
@@ -89,7 +89,8 @@ def _host(config: str | None) -> Host:
     """Return the sources of the bundle, even if the configuration has errors."""
     now_ns = time.time_ns()
     try:
-        settings = LoadedConfig(config)
+        settings = Settings(config)
+        settings.check()
     except click.ClickException as error:
         path = Path(config) if config else SYSTEM_PATH
         return Host(error.message, path, default_store(path), now_ns)

@@ -21,8 +21,8 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA
 from costprobe.spend.charges import PeriodCharge, period_charges, tenant_charges
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import MOMENT
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 # Provider, publisher and issuer of the charges: costprobe derives them from the host's prices.
 ISSUER: Final = "costprobe"
@@ -171,7 +171,7 @@ def command(
         raise bad_input("--measurement: --format focus has charges only; leave it out")
     if form != "focus" and period is not None:
         raise bad_input("--period: only for --format focus")
-    loaded = LoadedConfig(config)
+    loaded = Settings(config)
     with reader_of(loaded) as reader:
         if form == "focus":
             _write_focus(reader, TimeSpan(since_ns, until_ns), period or "day", loaded.config)

@@ -68,7 +68,7 @@ def spend(
     *,
     by: str | None,
 ) -> None:
-    """Show what all devices cost in a period: money, energy, emissions and idle share.
+    """Show what all devices cost in a period: money, energy, emissions, and what of it was unused.
 
     `model` is the served model, `gpu_model` the product name of the GPU. Two currencies are never
     added. The period begins and ends with whole five minutes, of more than 2.5 days with whole hours;
@@ -385,7 +385,8 @@ def spend_lines(spend: SpendByKey, by: str, period: FleetPeriod) -> Iterator[str
     """Yield the spend of a period as a table with a line for each group and currency."""
     devices = counted(spend.total.series, "device")
     yield f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
-    heads = (by or "spend", "cost", "share", "idle", "kWh", "kg CO2e", "covered")
+    unused = "while waiting" if by in ("service", "model", "tenant") else "unused"
+    heads = (by or "spend", "cost", "share", unused, "kWh", "kg CO2e", "covered")
     totals = {one.currency: one.cost for one in spend.total.costs}
     rows = [
         row
@@ -452,7 +453,7 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
             "M tokens in",
             "M tokens out",
             "J",
-            "idle",
+            "while waiting",
             _COUNTED[basis],
         )
         rows = [

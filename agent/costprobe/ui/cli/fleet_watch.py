@@ -26,8 +26,8 @@ from costprobe.spend.budget import BudgetStatus, forecast_words
 from costprobe.ui.cli.budget import echo_budgets
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import fleet_config
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.cli.support.signals import handle_signals
 
 
@@ -47,7 +47,7 @@ def watch(config: str | None, *, once: bool, as_json: bool) -> None:
     Runs until Ctrl-C or SIGTERM, as the service costprobe-fleet does; SIGHUP reloads the file. It needs a
     configuration file and a store of its own. Of several watchers of one fleet that write to its database, one notifies.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     fleet = settings.config.fleet
     if fleet is None:
         raise bad_input(
@@ -83,7 +83,7 @@ def budget(config: str | None, *, as_json: bool) -> None:
     echo_budgets(budgets.statuses, as_json=as_json)
 
 
-def _run(settings: LoadedConfig) -> None:
+def _run(settings: Settings) -> None:
     # Imported here: other commands of this group do not need the daemon's parts.
     from costprobe.daemon.fleet_watch import FleetWatcher, watch_problem  # noqa: PLC0415
     from costprobe.daemon.systemd import SystemdNotifier  # noqa: PLC0415

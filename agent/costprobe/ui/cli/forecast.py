@@ -31,9 +31,9 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import STORED_LOADS, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import FLEET_OPTION, TIMESPAN
 from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import forecast_cells
 
 DAY_S = 86_400
@@ -67,7 +67,7 @@ def command(config: str | None, *, names: Sequence[str], horizon_s: float, as_js
     Of NAMES or all: a damped trend with its 80 % interval, the cost at today's prices, the cost of 1,000
     more requests, and the date when capacity ends.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     horizon_days = round(horizon_s / DAY_S)
     if not 1 <= horizon_days <= MAX_HORIZON_DAYS:
         raise bad_input(f"--horizon: write a time from 1d to {MAX_HORIZON_DAYS}d, such as 90d")

@@ -11,8 +11,8 @@ from costprobe.core.outside import UnusableInputError, decoded_text, read_regula
 from costprobe.delivery.contract import HttpSinkConfig
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.known_names import SINKS
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database, write_files
 from costprobe.ui.grafana.provisioning import (
     EDITIONS,
@@ -117,7 +117,7 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     The dashboards themselves go to FOLDER/boards; copy them to the folder given by --dashboards. The secret
     stays in its file: Grafana reads it when it starts.
     """
-    sink = chosen_influxdb(LoadedConfig(config).config, name, PROMETHEUS)
+    sink = chosen_influxdb(Settings(config).config, name, PROMETHEUS)
     _check(sink, user, secret_file, boards_at)
     source = Source(
         sink.api,

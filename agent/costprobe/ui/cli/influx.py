@@ -14,9 +14,9 @@ from costprobe.core.clock import SystemClock
 from costprobe.delivery.influx import InfluxClient, InfluxV1Config, InfluxV2Config
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.known_names import SINKS
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.option_types import TIMESPAN
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.cli.support.sinks import chosen_influxdb, write_files
 from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
 from costprobe.ui.influx_setup.v1 import InfluxqlApi, InfluxV1Setup
@@ -86,7 +86,7 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     rows, one that reports silent agents, and a token that may only write. A new password or token
     is written to its file with mode 0600; it is never shown.
     """
-    sink = chosen_influxdb(LoadedConfig(config).config, name, NO_SETUP)
+    sink = chosen_influxdb(Settings(config).config, name, NO_SETUP)
     if folder is not None:
         _write_tasks(sink, folder)
         return

@@ -35,9 +35,9 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand, ExampleGrou
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import MOMENT, FiniteRange
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.status_lines import range_words
 from costprobe.ui.hosted_apis import price_document
 from costprobe.ui.text import kind_prices, local
@@ -80,7 +80,7 @@ def listing(
     """
     if apis and any((gpu, cloud, region, instance)):
         raise bad_input("--apis: lists hosted models; remove the other filters")
-    catalogue = catalogue_folder(LoadedConfig(config).store_path).at(time.time_ns())
+    catalogue = catalogue_folder(Settings(config).store_path).at(time.time_ns())
     if apis:
         hosted = list(hosted_models().values())
         if as_json:
@@ -152,7 +152,7 @@ def update(config: str | None, *, place: str, sha256: str | None) -> None:
         raise bad_input(
             f"--from: its SHA-256 is {found}, not that of --sha256; nothing is installed"
         )
-    folder = catalogue_folder(LoadedConfig(config).store_path)
+    folder = catalogue_folder(Settings(config).store_path)
     try:
         catalogue = folder.install(content, time.time_ns())
     except ValueError as error:
@@ -302,7 +302,7 @@ def export(
     The costs of the window are ratios of sums over it, as in `costprobe report`. Window, coverage and
     date are in the file if its format has a place for them, and printed to standard error.
     """
-    loaded = LoadedConfig(config)
+    loaded = Settings(config)
     until_ns = time.time_ns() if until_ns is None else until_ns
     if since_ns >= until_ns:
         raise bad_input("--since: must be before --until")
@@ -366,7 +366,7 @@ command.add_command(export, "export")
 @click.pass_obj
 def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
     """Show each device's plan, its rate per hour and the parts of the rate."""
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     devices = discovered_devices(settings.config.telemetry)
     known = stored_prices(settings)
     book, carbon = known.book(devices), known.carbon_book(devices)
@@ -394,7 +394,7 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
 @click.pass_obj
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     """List every price change that the daemon recorded, oldest first."""
-    with reader_of(LoadedConfig(config)) as reader:
+    with reader_of(Settings(config)) as reader:
         rows = list(reader.points("event", since_ns, END_OF_TIME_NS, {"kind": "price"}))
     if as_json:
         entries = [{"time": iso(r.time_ns), **r.tags, **r.fields} for r in rows]

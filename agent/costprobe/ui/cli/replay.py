@@ -38,9 +38,9 @@ from costprobe.serving.meter import Counts
 from costprobe.serving.tokens import TokenWeighing
 from costprobe.ui.cli.alerts import incident_line
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import local
 
 MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "budget", "agent")
@@ -88,7 +88,7 @@ def command(
     Nothing is sent or stored. Rows contain no faults, so rules of that kind do not fire; silences and
     maintenance windows are ignored.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     changed = overridden(settings.config, changes)
     until_ns = time.time_ns() if until_ns is None else until_ns
     with ExitStack() as stack:

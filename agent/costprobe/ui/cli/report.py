@@ -24,9 +24,9 @@ from costprobe.ui.cli.support.command_prices import (
     stored_prices,
 )
 from costprobe.ui.cli.support.known_names import unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
 from costprobe.ui.cli.support.output import echo, replace_file
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.report.gather import Period, ReportSources, report_of
 from costprobe.ui.report.model import Report
 from costprobe.ui.text import local
@@ -92,7 +92,7 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
     if period.since_ns >= period.until_ns:
         raise bad_input("--since must be before --until")
     chosen = "json" if as_json else form or _form_of(file)
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     plans = plans_of(plans_file) if plans_file else []
     with reader_of(settings) as reader, _without_collection():
         labels = {tag for series in reader.series() for tag in series.tags}

@@ -13,9 +13,9 @@ from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import ask, user_name
 from costprobe.ui.cli.support.known_names import SILENCES
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.option_types import LABEL_VALUE, TIMESPAN
 from costprobe.ui.cli.support.output import echo, echo_answer
+from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.text import ago, labels_text, local
 
 
@@ -76,7 +76,7 @@ def command(
         "comment": comment,
         "author": user_name(),
     }
-    added = ask(LoadedConfig(ctx.obj), request)
+    added = ask(Settings(ctx.obj), request)
     lines = [
         f"silence {added['id']} until {local(added['ends_ns'])}: {labels_text(added['match'])}",
         f"end it with: costprobe silence end {added['id']}",
@@ -92,7 +92,7 @@ def command(
 @click.pass_obj
 def end(config: str | None, *, silence_id: str) -> None:
     """End a silence now."""
-    ended = ask(LoadedConfig(config), {"do": "unsilence", "id": silence_id})
+    ended = ask(Settings(config), {"do": "unsilence", "id": silence_id})
     echo(f"silence {ended['id']} has ended: {labels_text(ended['match'])}")
 
 

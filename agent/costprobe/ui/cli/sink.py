@@ -14,8 +14,8 @@ from costprobe.core.units import counted
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.known_names import SINKS, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 
 @click.group(cls=ExampleGroup)
@@ -31,7 +31,7 @@ def command() -> None:
 def retry(config: str | None, *, name: str | None) -> None:
     """Make the running daemon retry the sink NAME, or all sinks, immediately."""
     request: dict[str, Any] = {"do": "retry"}
-    names = ask(LoadedConfig(config), request | ({"sink": name} if name else {}))
+    names = ask(Settings(config), request | ({"sink": name} if name else {}))
     echo(f"retried: {', '.join(names)}" if names else "no sink is configured")
 
 
@@ -54,7 +54,7 @@ def retry(config: str | None, *, name: str | None) -> None:
 @click.pass_obj
 def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path | None) -> None:
     """List the newest points that the sink NAME, or any sink, rejected permanently, with reasons."""
-    with reader_of(LoadedConfig(config)) as reader:
+    with reader_of(Settings(config)) as reader:
         entries = _rejected(reader, name)
     if file is not None:
         try:

@@ -14,9 +14,9 @@ from costprobe.spend.query import Key, KeyAllocation, allocation_by
 from costprobe.ui import key_costs
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
 from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import local
 
 _SOURCES: Final = {
@@ -57,7 +57,7 @@ def command(
     The lines add up to the cost of the devices. "unattributed" is the cost of services that no
     tenant's counter explains, "unallocated" what belongs to none of the names.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     until_ns = time.time_ns() if until_ns is None else until_ns
     if since_ns >= until_ns:
         raise bad_input("--since: must be before --until")

@@ -13,7 +13,7 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.control_client import current_status
 from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import Role, echo, echo_json, echo_lines
-from costprobe.ui.cli.support.place import BadInputError, Place, reader_of
+from costprobe.ui.cli.support.place import BadInputError, Settings, reader_of
 from costprobe.ui.cli.views.status_lines import lines_of, outbox_document
 from costprobe.ui.incidents import is_running
 
@@ -60,7 +60,7 @@ def command(config: str | None, *, is_live: bool, as_json: bool) -> None:
 
         watch(config, as_json=as_json)
         return
-    place = Place(config)
+    place = Settings(config)
     with decoding(place.store_path):
         stored, current = _stored(place), current_status(place)
         # If the store cannot be written, the stored status is old; the daemon returns the current one.
@@ -82,7 +82,7 @@ def command(config: str | None, *, is_live: bool, as_json: bool) -> None:
     sys.exit(0 if status["running"] else NOT_RUNNING)
 
 
-def _stored(place: Place) -> dict[str, Any] | None:
+def _stored(place: Settings) -> dict[str, Any] | None:
     """Return the last status in the store; None if there is none that can be read."""
     try:
         with reader_of(place) as reader:

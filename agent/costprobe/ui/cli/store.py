@@ -14,8 +14,8 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.periods import iso
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.command_classes import ExampleGroup
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ def check(config: str | None, *, as_json: bool) -> None:
 
     The daemon may be running.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     path = settings.store_path
     try:
         health = examine(path)
@@ -81,7 +81,7 @@ def _echo_content(health: Health, waiting: Mapping[str, int]) -> None:
 @click.pass_obj
 def backup(config: str | None, *, file: Path, force: bool) -> None:
     """Copy the store to FILE consistently, even while the daemon writes to it."""
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     if file.absolute() == settings.store_path.absolute():
         raise bad_input(f"{file}: is the store itself; choose another file")
     if not file.name:
@@ -105,7 +105,7 @@ def compact_command(config: str | None) -> None:
 
     The daemon does the same in small steps every ten minutes; it must be stopped meanwhile.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     path = settings.store_path
     clock = SystemClock()
     try:

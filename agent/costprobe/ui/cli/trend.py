@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import csv
+import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
 from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import ASSUMED, MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
-from costprobe.core.units import counted
+from costprobe.core.units import counted, significant
 from costprobe.ui.cli.support.command_classes import ExampleCommand
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import (
     FIELDS,
     STORED_DEVICES,
@@ -25,22 +29,11 @@ from costprobe.ui.cli.support.known_names import (
 )
 from costprobe.ui.cli.support.option_types import LABEL, MOMENT
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Place, bad_input, reader_of
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import series_names, trend_plots
 from costprobe.ui.text import local
 from costprobe.unit_costs.change import change_of, compared_spans
 from costprobe.unit_costs.now import ContinuedSeries, TagChange, continued_series, identity_of
-
-if TYPE_CHECKING:  # loaded for a name that the store does not know
-    from costprobe.configuration import Config
-
-
-import statistics
-from dataclasses import replace
-
-from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
-from costprobe.core.units import significant
-from costprobe.ui.cli.support.fitting import table_lines
 
 # A series with more rows is read by the hour, for a response within some tenths of a second.
 ROWS_MAX = 10_000
@@ -88,9 +81,10 @@ def command(
     measurement, field = _measurement_and_field(field)
     tags = {**{name: value for name, value in selected.items() if value}, **dict(labels)}
     now_ns = time.time_ns()
-    with reader_of(Place(config)) as reader:
+    settings = Settings(config)
+    with reader_of(settings) as reader:
         wanted = {**selected, **dict(labels), "basis": None}
-        check_names(reader, lambda: _loaded(config), wanted)
+        check_names(reader, settings, wanted)
         all_series = reader.values(
             measurement,
             field,
@@ -131,13 +125,6 @@ def command(
             unit = words if is_amount(measurement, field) else group[0].tags.get("basis", "")
             title = f"{field} {unit}".rstrip() + per_scale(scale)
             echo_coloured(trend_plots(title, as_read(group, scale)))
-
-
-def _loaded(given_path: str | None) -> Config:
-    # Imported here, because the import takes longer than the command.
-    from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415
-
-    return LoadedConfig(given_path).config
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:

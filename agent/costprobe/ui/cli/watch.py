@@ -28,7 +28,6 @@ from costprobe.core.units import counted, percent, significant
 from costprobe.spend.now import present_power_w, spending
 from costprobe.ui.cli.support.control_client import present_states
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.output import (
     SEVERITIES,
     Role,
@@ -37,6 +36,7 @@ from costprobe.ui.cli.support.output import (
     is_coloured,
     paint,
 )
+from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.cli.views.status_lines import outbox_document
 from costprobe.ui.host_overview import (
     assumed_currencies,
@@ -60,7 +60,7 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 def watch(config: str | None, *, as_json: bool) -> None:
     """Show a host live until q or Ctrl-C; without a terminal, and as JSON, one snapshot."""
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     with reader_of(settings) as reader:
 
         def present() -> dict[str, Any]:

@@ -21,11 +21,11 @@ from costprobe.pricing.catalogue import Catalogue, Offer
 from costprobe.pricing.plans import OnDemandPlan, OwnedPlan, Plan, ReservedPlan
 from costprobe.pricing.prices import StoredPrices
 from costprobe.savings.gather import SavingsSections
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 
 
-def stored_prices(settings: LoadedConfig) -> StoredPrices:
+def stored_prices(settings: Settings) -> StoredPrices:
     """Return the prices of a configuration."""
     config = settings.config
     return StoredPrices(

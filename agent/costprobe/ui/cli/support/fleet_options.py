@@ -24,7 +24,7 @@ from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet
 from costprobe.fleet.settings import FleetSection
 from costprobe.ui.cli.support.option_types import LABEL, MOMENT, Parsed
 from costprobe.ui.cli.support.output import Role, echo, echo_file, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Place, bad_input, check_access
+from costprobe.ui.cli.support.place import Settings, bad_input, check_access
 from costprobe.ui.fleet_documents import head_of
 from costprobe.ui.tables import csv_lines
 from costprobe.ui.text import local
@@ -162,7 +162,7 @@ def fleet_config(given_path: str | None) -> FleetSection:
     Raises:
         click.ClickException: There is none, or it has an error (exit code 2).
     """
-    place = Place(given_path)
+    place = Settings(given_path)
     config: FleetSection | None = None
     if place.path is not None:
         check_access(place.path)

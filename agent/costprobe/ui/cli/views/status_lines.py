@@ -138,8 +138,14 @@ def _probe(probe: dict[str, Any], *, is_running: bool) -> Iterator[Part]:
     if probe["budget_share"] < 1:
         words = (
             f"probing took {percent(probe['budget_used_share'], 2)} of the last hour, budget"
-            f" {percent(probe['budget_share'], 2)}, {counted(probe['skipped_for_budget'], 'run')} skipped"
+            f" {percent(probe['budget_share'], 2)}"
         )
+        every_s, allowed_s = probe["every_s"], probe.get("allowed_every_s", 0.0)
+        if allowed_s > every_s:
+            words += (
+                f": a run every {ago(allowed_s)} instead of {ago(every_s)};"
+                " raise [probing] duty for more"
+            )
         yield "", words
     if probe["skipped_for_neighbour"] or probe["deferred"]:
         words = (
