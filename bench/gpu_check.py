@@ -148,11 +148,10 @@ def check_energy(_: Path, _device: str) -> dict[str, Any]:
         counter_w = None
         if first is not None and last is not None:
             counter_w = (last.energy_j - first.energy_j) / ((last.t_ns - first.t_ns) / 1e9)
-        verdict = compare(first, last, powers) if first and last else None
         return {
             "power_w": mean_w,
             "counter_w": counter_w,
-            "counter_to_power": None if verdict is None else verdict.ratio,
+            "counter_to_power": compare(first, last, powers) if first and last else None,
         }
 
     idle = sample(IDLE_S)

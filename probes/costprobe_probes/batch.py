@@ -17,13 +17,13 @@ class BatchPoint(NamedTuple):
         batch: Items per forward pass.
         latency_ms: Median latency of a pass.
         throughput_per_s: Items per second.
-        peak_bytes: Peak memory of the process in bytes.
+        peak_memory_bytes: Peak memory of the process in bytes.
     """
 
     batch: int
     latency_ms: float
     throughput_per_s: float
-    peak_bytes: int
+    peak_memory_bytes: int
 
 
 class SearchLimits(NamedTuple):
@@ -144,7 +144,7 @@ def predicted_peak_bytes(base_bytes: int, curve: list[BatchPoint], batch: int) -
         curve: Measured points, in any order.
         batch: Batch to predict.
     """
-    measured = [(0, base_bytes), *sorted((point.batch, point.peak_bytes) for point in curve)]
+    measured = [(0, base_bytes), *sorted((point.batch, point.peak_memory_bytes) for point in curve)]
     slopes = [
         (later_bytes - earlier_bytes) / (later - earlier)
         for (earlier, earlier_bytes), (later, later_bytes) in zip(measured, measured[1:])

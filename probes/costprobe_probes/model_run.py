@@ -177,13 +177,7 @@ class ModelProbeRun:
             if batch == self._workload.min_batch or not is_too_large(error):
                 raise
             return None
-        self._wire.report(
-            "batch_point",
-            batch=point.batch,
-            latency_ms=point.latency_ms,
-            throughput_per_s=point.throughput_per_s,
-            peak_memory_bytes=point.peak_bytes,
-        )
+        self._wire.report("batch_point", **point._asdict())
         return point
 
     @property
@@ -291,9 +285,7 @@ class ModelProbeRun:
             software=self._software,
             threads=torch.get_num_threads() if on_cpu else None,
             contention=contention._asdict(),
-            flop_per_pass=work.flop,
-            bytes_per_pass=work.moved_bytes,
-            flop_precision=work.precision,
+            **work._asdict(),
             naive=self._naive.found if self._naive else [],
         )
 

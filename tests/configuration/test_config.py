@@ -11,6 +11,7 @@ from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import MAX_FILE_BYTES
 from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
 from fakes.cases import check_all
+from fakes.full_config import FULL
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,45 +19,6 @@ FILE = Path("costprobe.toml")
 V1 = '[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\n'
 V2 = '[[sink]]\napi = "v2"\nurl = "http://h:1"\nbucket = "b"\n'
 CHAT = 'kind = "openai"\nurl = "http://h"\nmodel = "m"\n'
-FULL = """
-[host]
-name = "gpu-01"
-labels = { rack = "a1" }
-[telemetry]
-every = "2s"
-[probing]
-duty = "2%"
-[[probe]]
-name = "encoder"
-kind = "transformer"
-every = "90s"
-dtype = "bf16"
-batch = 8
-latency_bound = "50ms"
-memory_cap = "4GiB"
-devices = ["gpu0"]
-[[probe]]
-name = "mine"
-kind = "module"
-module = "shop.models:ranker"
-[[price]]
-plan = "on_demand"
-per_hour = 2.176
-[[price]]
-plan = "owned"
-purchase_price = "15000.10"
-lifetime = "3y"
-valid_from = 2026-06-01
-[electricity]
-tariff_per_kwh = 0.12
-pue = 1.3
-[[sink]]
-api = "v2"
-url = "https://influx.example:8086"
-org = "ml"
-bucket = "costprobe"
-token = "file:/etc/costprobe/token"
-"""
 
 
 def problems(text):
@@ -82,6 +44,7 @@ def test_amounts_are_exact_decimals():
 
 def test_shown_configuration_can_be_parsed():
     servers = (
+        '[[probe]]\nname = "own"\nkind = "module"\nmodule = "shop.models:ranker"\n'
         '[[probe]]\nname = "c"\nkind = "openai"\nurl = "https://h/v1"\nmodel = "m"\n'
         'token = "credential:chat"\n[[probe]]\nname = "k"\nkind = "kserve"\nurl = "http://h"\n'
         'model = "m"\ninputs = [{ name = "x", datatype = "FP32", shape = [1, 2], fill = 0.5 }]\n'

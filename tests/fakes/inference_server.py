@@ -261,7 +261,7 @@ def measured(url, kind="openai", notes=None, **more):
 
     notes = notes or Notes()
     measure(notes, request(url, kind, **more))
-    (result,) = notes.of("served_result")
+    (result,) = notes.of("result")
     return result
 
 

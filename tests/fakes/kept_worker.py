@@ -1,5 +1,7 @@
 """One probe worker for many requests, so that packages are imported once."""
 
+import sys
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from costprobe.adapters.probe_child.results import (
@@ -9,8 +11,11 @@ from costprobe.adapters.probe_child.results import (
     read_start,
 )
 from costprobe.adapters.probe_child.runner import ProbeChild, worker_command
+from fakes.probe_requests import probe_request
 
 TIMEOUT_S = 100.0
+# A short run.
+QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 30, "sample_cap_s": 0.1, "threads": 1}
 QUICK_WORKER = Path(__file__).with_name("quick_worker.py")
 
 
@@ -66,3 +71,21 @@ class KeptWorker:
         """Stop the worker."""
         if self._child is not None:
             self._child.kill()
+
+
+@contextmanager
+def worker_with(factories=None, folder=None, python=sys.executable, quick=QUICK, **more):
+    """Yield a function that runs a kind with more keys in one worker.
+
+    Args:
+        factories: Texts of modules that it can import, by their names; they have torch.
+        folder: For them.
+        python: Its interpreter.
+        quick: Keys of each request.
+        more: Of KeptWorker.
+    """
+    for name, body in (factories or {}).items():
+        (folder / f"{name}.py").write_text("import torch\n" + body)
+        more["PYTHONPATH"] = str(folder)
+    with closing(KeptWorker(python, **more)) as worker:
+        yield lambda kind="cnn", **keys: worker.run(probe_request(kind, **{**quick, **keys}))

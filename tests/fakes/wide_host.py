@@ -165,7 +165,8 @@ def _last(number, now_ns):
 def _status(path, now_ns):
     job = {
         "next_ns": now_ns + 60 * S, "budget_share": 0.01, "budget_used_share": 0.0123,
-        "skipped_for_budget": 1, "skipped_for_neighbour": 2, "deferred": 1, "fault": None,
+        "skipped_for_budget": 1, "every_s": 60.0, "allowed_every_s": 600.0, "skipped_for_neighbour": 2, "deferred": 1,
+        "fault": None,
     }  # fmt: skip
     last = {
         "time_ns": now_ns, "window_s": 300.0, "requests": 12345, "errors": 17, "restarts": 1,

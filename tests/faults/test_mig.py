@@ -60,12 +60,11 @@ def test_destroyed_mig_device_is_no_fault_and_one_in_its_place_is_read(simulated
     assert of(part.messages, "fault") == []
 
 
-@pytest.mark.parametrize("rounds", [5])
-def test_repeated_repartitioning_ends_no_thread(simulated, rounds):
+def test_repeated_repartitioning_ends_no_thread(simulated):
     gpu = simulated.gpus[0]
     gpu.split(4, 3)
     board = Bench(simulated)
-    for number in range(rounds):
+    for number in range(5):
         gpu.unsplit()
         board.run(30)
         gpu.split(*((4, 3), (2, 2, 3), (7,))[number % 3])

@@ -171,33 +171,26 @@ def fails_from_the_start(fake, function, code, number=None):
         assert bench.reads_again()
 
 
-@pytest.mark.parametrize("function", [*AT_WORK, *WHEN_FOUND])
-def test_gpu_recovers_as_the_error_code_requires(assert_for_every_code, function):
+WHOLE, BOARD, PART = ((), None), ((3, 4), None), ((3, 4), 1)
+CASES = [
+    *((WHOLE, function) for function in (*AT_WORK, *WHEN_FOUND)),
+    *((BOARD, function) for function in OF_A_DIVIDED_BOARD),
+    *((PART, function) for function in OF_A_PART),
+]
+
+
+@pytest.mark.parametrize(("device", "function"), CASES)
+def test_device_recovers_as_the_error_code_requires(assert_for_every_code, device, function):
+    """A GPU, one that is partitioned, or one of its MIG devices."""
+    layout, number = device
+
     def check(fake, code):
-        for unsupported in AT_WORK.get(function, ()):
+        if layout:
+            fake.gpus[0].split(*layout)
+        for unsupported in () if layout else AT_WORK.get(function, ()):
             fake.fail(unsupported, NOT_SUPPORTED)
-        fails_and_passes(fake, function, code)
-        fails_from_the_start(fake, function, code)
-
-    assert_for_every_code(check)
-
-
-@pytest.mark.parametrize("function", OF_A_DIVIDED_BOARD)
-def test_partitioned_gpu_recovers_as_the_error_code_requires(assert_for_every_code, function):
-    def check(fake, code):
-        fake.gpus[0].split(3, 4)
-        fails_and_passes(fake, function, code)
-        fails_from_the_start(fake, function, code)
-
-    assert_for_every_code(check)
-
-
-@pytest.mark.parametrize("function", OF_A_PART)
-def test_mig_device_recovers_as_the_error_code_requires(assert_for_every_code, function):
-    def check(fake, code):
-        fake.gpus[0].split(3, 4)
-        fails_and_passes(fake, function, code, number=1)
-        fails_from_the_start(fake, function, code, number=1)
+        fails_and_passes(fake, function, code, number)
+        fails_from_the_start(fake, function, code, number)
 
     assert_for_every_code(check)
 

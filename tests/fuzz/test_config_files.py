@@ -12,80 +12,13 @@ from costprobe.ui.cli import config as config_command
 from costprobe.ui.cli.main import main
 from fakes.cases import check_all
 from fakes.command import called
+from fakes.full_config import FULL
 from fakes.sizes import TIMEOUT_S, sized
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 EXAMPLES = sized(50, 20_000)
 GOOD, BAD_INPUT = 0, 2
-FULL = """
-[host]
-name = "h1"
-labels = { rack = "a1" }
-[telemetry]
-every = "1s"
-cpu = "auto"
-[probing]
-duty = 0.02
-[store]
-path = "/tmp/costprobe-fuzz/costprobe.db"
-outbox_retention = "180d"
-[http]
-listen = "127.0.0.1:9177"
-[alerting]
-evaluate_every = "30s"
-[electricity]
-tariff_per_kwh = 0.31
-pue = 1.4
-timezone = "Europe/Berlin"
-[[probe]]
-name = "encoder"
-kind = "transformer"
-every = "5m"
-batch = "auto"
-devices = ["gpu0"]
-[[probe]]
-name = "chat"
-kind = "openai"
-url = "http://127.0.0.1:8000"
-model = "m"
-[[price]]
-plan = "on_demand"
-per_hour = 2.176
-currency = "USD"
-[[price]]
-plan = "owned"
-device = "gpu1"
-purchase_price = 15000.10
-lifetime = "3y"
-[[sink]]
-name = "one"
-api = "v1"
-url = "http://127.0.0.1:8086"
-database = "d"
-[[sink]]
-name = "two"
-api = "v2"
-url = "https://db:8086"
-org = "o"
-bucket = "b"
-token = "file:/etc/costprobe/token"
-[[rule]]
-name = "hot"
-kind = "threshold"
-measurement = "device"
-field = "temp_c"
-above = 85
-[[notifier]]
-name = "ops"
-kind = "webhook"
-url = "https://127.0.0.1/hook"
-[[maintenance]]
-name = "nights"
-match = { device = "gpu0" }
-start = "22:00"
-end = "06:00"
-"""
 long_or_short = settings(
     max_examples=EXAMPLES,
     derandomize=EXAMPLES <= 300,

@@ -90,7 +90,7 @@ def test_memory_cap_bounds_the_peak():
     device = Scripted()
     best, curve = run(device, memory_cap_bytes=BASE + 5 * PER_ITEM)
     assert best == 5
-    assert max(point.peak_bytes for point in curve) <= BASE + 5 * PER_ITEM
+    assert max(point.peak_memory_bytes for point in curve) <= BASE + 5 * PER_ITEM
 
 
 def search_of(measure):

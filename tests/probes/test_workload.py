@@ -15,19 +15,18 @@ from costprobe_probes.wire import (
 from fakes.lazy import LazyModule
 
 torch = LazyModule("torch")
-facts = LazyModule("costprobe_probes.model")
-models = LazyModule("costprobe_probes.sources.builtin")
+builtin = LazyModule("costprobe_probes.sources.builtin")
 sources = LazyModule("costprobe_probes.sources.model_source")
 timing = LazyModule("costprobe_probes.timing")
-workloads = LazyModule("costprobe_probes.model")
+models = LazyModule("costprobe_probes.model")
 
 
 def load(spec, seed=0):
-    return workloads.load(spec, seed)
+    return models.load(spec, seed)
 
 
 def test_every_built_in_model_runs_in_every_dtype():
-    for kind, dtype in itertools.product(models.KINDS, ("fp32", "bf16", "fp16")):
+    for kind, dtype in itertools.product(builtin.KINDS, ("fp32", "bf16", "fp16")):
         workload = load(Spec(kind, module=None, dtype=dtype))
         inputs = workload.inputs(3)
         with torch.inference_mode():
@@ -41,7 +40,7 @@ def test_seed_determines_weights_and_inputs():
     first, same, other = (load(Spec("cnn", module=None, dtype="fp32"), seed) for seed in (0, 0, 1))
     assert torch.equal(first.inputs(4).args[0], same.inputs(4).args[0])
     assert not torch.equal(first.inputs(4).args[0], other.inputs(4).args[0])
-    found = [facts.model_facts(each, name="cnn", dtype="fp32") for each in (first, same, other)]
+    found = [models.model_facts(each, name="cnn", dtype="fp32") for each in (first, same, other)]
     assert found[0] == found[1] != found[2]
 
 
@@ -54,9 +53,9 @@ def test_memory_format_and_keys_of_example_inputs_are_kept():
     # The data of a tokenizer is a UserDict.
     encoding = UserDict(input_ids=torch.ones(1, 4, dtype=torch.int64))
     assert sources.checked_inputs("m", encoding).kwargs == dict(encoding)
-    rows = workloads.SourcedModel(torch.nn.Identity(), lambda _: workloads.Inputs((image,), {}))
-    plain = rows._replace(inputs=lambda _: workloads.Inputs((image.contiguous(),), {}))
-    shown = [facts.model_facts(each, name="m", dtype=None)["inputs"] for each in (rows, plain)]
+    rows = models.SourcedModel(torch.nn.Identity(), lambda _: models.Inputs((image,), {}))
+    plain = rows._replace(inputs=lambda _: models.Inputs((image.contiguous(),), {}))
+    shown = [models.model_facts(each, name="m", dtype=None)["inputs"] for each in (rows, plain)]
     assert shown[0] == f"{shown[1]} strides {image.stride()}"
 
 
@@ -88,10 +87,10 @@ def test_result_that_is_computed_as_it_is_read_is_read_in_the_pass():
             yield x
 
     done = []
-    inputs = workloads.Inputs((torch.ones(1),), {})
-    workloads.SourcedModel(Streaming(), lambda _: inputs).forward_pass(inputs)()
+    inputs = models.Inputs((torch.ones(1),), {})
+    models.SourcedModel(Streaming(), lambda _: inputs).forward_pass(inputs)()
     assert done == [1, 1, 1]
-    run = workloads.SourcedModel(Asynchronous(), lambda _: inputs).forward_pass(inputs)
+    run = models.SourcedModel(Asynchronous(), lambda _: inputs).forward_pass(inputs)
     with pytest.raises(ProbeConfigError, match="returns async_generator, whose work is not done"):
         run()
 
@@ -133,7 +132,7 @@ def test_dtype_applies_to_floats_if_it_is_set(factory):
     )
     own = load(Spec("module", module=path, dtype=None))
     assert own.forward_pass(own.inputs(2))().dtype == torch.float64
-    assert facts.model_facts(own, name=path, dtype=None)["dtype"] == "as made"
+    assert models.model_facts(own, name=path, dtype=None)["dtype"] == "as made"
     workload = load(Spec("module", module=path.replace("make", "embed"), dtype="bf16"))
     assert workload.inputs(1).args[0].dtype == torch.int64
     assert workload.forward_pass(workload.inputs(1))().dtype == torch.bfloat16
@@ -158,13 +157,13 @@ def odd_module(level):
 
 
 def workload_of(module, *shape):
-    inputs = workloads.Inputs
-    return workloads.SourcedModel(module, lambda batch: inputs((torch.ones(batch, *shape),), {}))
+    inputs = models.Inputs
+    return models.SourcedModel(module, lambda batch: inputs((torch.ones(batch, *shape),), {}))
 
 
 def test_weights_of_any_kind_enter_the_fingerprint():
     workloads_of = (workload_of(odd_module(level), 1) for level in (1.0, 1.0, 2.0))
-    found = [facts.model_facts(each, name="odd", dtype=None)["weights"] for each in workloads_of]
+    found = [models.model_facts(each, name="odd", dtype=None)["weights"] for each in workloads_of]
     assert found[0] == found[1] != found[2]
 
 
@@ -175,7 +174,7 @@ def test_weights_do_not_depend_on_the_number_of_threads():
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(facts.model_facts(workload, name="t", dtype="fp32"))
+            found.append(models.model_facts(workload, name="t", dtype="fp32"))
     finally:
         torch.set_num_threads(threads)
     assert found[0] == found[1]
@@ -184,7 +183,7 @@ def test_weights_do_not_depend_on_the_number_of_threads():
 def test_inputs_are_part_of_the_fingerprint():
     module = torch.nn.ReLU()
     short, long = workload_of(module, 8), workload_of(module, 512)
-    found = [facts.model_facts(workload, name="m", dtype=None) for workload in (short, long)]
+    found = [models.model_facts(workload, name="m", dtype=None) for workload in (short, long)]
     assert fingerprint(found[0]) != fingerprint(found[1])
     assert found[0]["inputs"] == "(1, 8) torch.float32"
 
@@ -199,20 +198,20 @@ def test_processor_name_is_from_cpuinfo_or_the_architecture(tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7B13\nflags\t: sse\n")
     assert (
-        facts.software(torch.device("cpu"), cpuinfo_file=str(cpuinfo))["device_name"]
+        models.software(torch.device("cpu"), cpuinfo_file=str(cpuinfo))["device_name"]
         == "AMD EPYC 7B13"
     )
-    without = facts.software(torch.device("cpu"), cpuinfo_file=str(tmp_path / "none"))
+    without = models.software(torch.device("cpu"), cpuinfo_file=str(tmp_path / "none"))
     assert without["device_name"]
     assert "\n" not in without["device_name"]
 
 
 def test_flags_that_change_speed_are_part_of_the_fingerprint():
-    before = facts.software(torch.device("cpu"))
+    before = models.software(torch.device("cpu"))
     try:
         for precision in ("high", "medium"):
             torch.set_float32_matmul_precision(precision)
-            assert facts.software(torch.device("cpu")) != before, precision
+            assert models.software(torch.device("cpu")) != before, precision
     finally:
         torch.set_float32_matmul_precision("highest")
 

@@ -1,14 +1,12 @@
 """What common mistakes of timing report beside the measured latency."""
 
-import sys
-from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 from costprobe.adapters.probe_child.results import MISTAKES, NaiveTiming, read_result
 from fakes.command import called
 from fakes.documents import checked
-from fakes.kept_worker import KeptWorker
+from fakes.kept_worker import worker_with
 from fakes.lazy import LazyModule
 from fakes.probe_requests import probe_request
 from fakes.runs import RESULT
@@ -19,8 +17,7 @@ probes_naive = LazyModule("costprobe_probes.naive")
 probe_inputs = LazyModule("costprobe_probes.sources.model_source")
 probe_device = LazyModule("costprobe_probes.device")
 model_runs = LazyModule("costprobe_probes.model_run")
-loaded_models = LazyModule("costprobe_probes.model")
-workloads = LazyModule("costprobe_probes.model")
+models = LazyModule("costprobe_probes.model")
 QUICK = {"dtype": "fp32", "batch": 4, "min_samples": 70, "sample_cap_s": 0.4, "threads": 1}
 
 
@@ -118,11 +115,11 @@ def test_first_pass_of_a_model_is_timed_before_its_warm_up():
     wire = SimpleNamespace(
         progress=lambda *_: None, report=lambda kind, **fields: reports.append((kind, fields))
     )
-    workload = workloads.SourcedModel(
+    workload = models.SourcedModel(
         SlowAtFirst(), lambda batch: probe_inputs.Inputs((torch.ones(batch, 2),), {})
     )
     request = probe_request("module", **QUICK, naive=True).document
-    loaded = loaded_models.LoadedModel(workload, {})
+    loaded = models.LoadedModel(workload, {})
     model_runs.ModelProbeRun(wire, request, Clocked(None), loaded, 0.0).run()
     ((_, result),) = reports
     found = {timing["mistake"]: timing["latency_ms"] for timing in result["naive"]}
@@ -142,11 +139,8 @@ def test_first_pass_of_a_model_is_timed_before_its_warm_up():
 
 @pytest.mark.soak
 def test_worker_reports_mistakes_only_if_asked():
-    with closing(KeptWorker(sys.executable)) as worker:
-        plain, naive, of_one = (
-            worker.run(probe_request("cnn", **{**QUICK, **more}))
-            for more in ({}, {"naive": True}, {"naive": True, "batch": 1})
-        )
+    with worker_with(quick=QUICK) as run:
+        plain, naive, of_one = run(), run(naive=True), run(naive=True, batch=1)
     assert plain.naive == ()
     assert [timing.mistake for timing in naive.naive] == list(MISTAKES)
     absent = {timing.mistake: timing.not_applicable for timing in naive.naive}

@@ -32,38 +32,21 @@ MARK = "canary-"
 OWN_COMMAND = re.compile(rb"-m\0costprobe\0")
 COMMANDS = """
 config check; config show; status; status --json; doctor --json; alerts; alerts --json; alerts test
-export; export --format csv; price; sink status --json; sink rejected --json; sink retry
-store check; budget; forecast; trend --json; fleet spend; probe chat --json
+export; export --format csv; price; sink rejected --json; sink retry
+store check; budget; forecast; trend --json; spend --fleet; probe chat --json
 """
 
 
 def forms_of(secret):
-    """A secret in plain form, as encoded in headers and URLs, and as a hostile server hides it."""
+    """A secret in plain form, as encoded in headers and URLs, and in hexadecimal."""
     yield secret.encode()
     yield secret.upper().encode()
     yield urllib.parse.quote(secret, safe="").encode()
-    yield escaped(secret).encode()
-    # json.dumps escapes the backslash once more.
-    yield json.dumps(escaped(secret))[1:-1].encode()
-    yield split(secret).encode()
     yield secret.encode().hex().encode()
-    yield reversed_url(secret).encode()
     for user in ("", "user:"):
         coded = base64.b64encode((user + secret).encode())
         # The last base64 characters depend on the bytes that follow.
         yield coded.rstrip(b"=")[:-2]
-
-
-def escaped(text):
-    return "".join(f"\\u{ord(mark):04x}" for mark in text)
-
-
-def split(text):
-    return " ".join(text)
-
-
-def reversed_url(text):
-    return "".join(f"%{ord(mark):02x}" for mark in text)
 
 
 def found_in(content):
@@ -73,9 +56,6 @@ def found_in(content):
 HIDDEN = [
     str,
     str.upper,
-    escaped,
-    split,
-    reversed_url,
     lambda text: text.encode().hex(),
     lambda text: base64.b64encode(text.encode()).decode(),
 ]
@@ -103,14 +83,14 @@ def echoing_chat(call):
     """A server whose models, version and errors are the token that it received."""
     token = (call.headers.get("Authorization") or "").removeprefix("Bearer ")
     if call.method == "GET":
-        call.json({"data": [{"id": split(token)}], "version": escaped(token)}, Server=token)
+        call.json({"data": [{"id": token.upper()}], "version": token.encode().hex()}, Server=token)
     else:
         call.json({"error": {"message": hidden(token)}}, 500, Server=hidden(token))
 
 
 def metrics_of(token):
     """Metrics of vLLM with the token as the names of its models, except of one."""
-    names = ["another", token, split(token), reversed_url(token), token.encode().hex()]
+    names = ["another", token, token.upper(), token.encode().hex()]
     lines = [
         f'vllm:{metric}{{model_name="{name}"}} {{number}}'
         for name in names

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from costprobe.unit_costs.change import CostFactors, split_change
+from costprobe.unit_costs.change import CostFactors, capacity_worth, split_change
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,3 +67,9 @@ def test_added_electricity_counts_as_price():
 def test_zero_cost_has_no_ratio():
     with pytest.raises(ValueError, match="positive"):
         split_change(CostFactors(0.0, 1.0), CostFactors(1.0, 1.0))
+
+
+def test_a_change_is_worth_at_most_its_device():
+    # 1 a second: 2,628,000 a month. A quarter of it pays for a rise by a third; a fall by 96 % frees 96 %.
+    for ratio, share in ((4 / 3, 0.25), (1.0, 0.0), (0.04, -0.96)):
+        assert capacity_worth(1.0, ratio) == pytest.approx(730 * 3600 * share), ratio

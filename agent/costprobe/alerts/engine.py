@@ -266,9 +266,7 @@ class Silencing:
         silence = self._silences[silence_id]
         if silence.ends_ns <= time_ns:
             raise KeyError(silence_id)
-        starts_ns = min(silence.starts_ns, time_ns)
-        self._silences[silence_id] = replace(silence, starts_ns=starts_ns, ends_ns=time_ns)
-        return silence
+        return self._silences.pop(silence_id)
 
     def present(self, time_ns: int) -> tuple[Silence, ...]:
         """Return the silences current at a UTC ns and future ones, in order of their ends."""

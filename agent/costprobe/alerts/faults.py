@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,14 +30,13 @@ class Disk(NamedTuple):
     total_bytes: int
 
 
-def disk_of(path: Path) -> Disk:
-    """Return size and free bytes of a file's disk.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    usage = os.statvfs(path.parent)
-    return Disk(usage.f_bavail * usage.f_frsize, usage.f_blocks * usage.f_frsize)
+def disk_of(path: Path) -> Disk | None:
+    """Return size and free bytes of a file's disk; None if it cannot be read."""
+    try:
+        usage = shutil.disk_usage(path.parent)
+    except OSError:
+        return None
+    return Disk(usage.free, usage.total)
 
 
 def present_faults(status: Status, disk: Disk | None) -> list[Fault]:

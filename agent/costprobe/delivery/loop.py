@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from hashlib import blake2b
-from itertools import islice
 from random import Random
 from threading import Event as Flag
 from threading import Lock, Thread
@@ -513,7 +512,7 @@ class NotifierWorker(Worker):
         self._rate = TokenBucket(MESSAGES_PER_MINUTE / 60, MESSAGES_PER_MINUTE, self._now_s())
         self._sent_ids: list[int] = []
         self._lock = Lock()
-        self._unstored: deque[Alert] = deque()
+        self._unstored: list[Alert] = []
 
     def close(self) -> None:
         """End what the thread waits for."""
@@ -526,10 +525,11 @@ class NotifierWorker(Worker):
         the restart.
         """
         with self._lock:
-            self._unstored += alerts
-            while len(self._unstored) > UNSTORED_MAX:
-                self._unstored.popleft()
-                logger.error("%s: alert discarded: too many are not stored", self.label)
+            kept = [*self._unstored, *alerts]
+            self._unstored = kept[-UNSTORED_MAX:]
+        if len(kept) > UNSTORED_MAX:
+            lost = len(kept) - UNSTORED_MAX
+            logger.error("%s: %d alerts discarded: too many are not stored", self.label, lost)
         if self._state == "failing":  # they need no store
             self._not_before_s = 0.0
         self.wake()
@@ -549,9 +549,8 @@ class NotifierWorker(Worker):
         """Send one message."""
         size = self._notifier.alerts_per_send
         with self._lock:
-            items: list[tuple[int | None, Alert]] = [
-                (None, alert) for alert in islice(self._unstored, size)
-            ]
+            unstored = self._unstored[:size]
+        items: list[tuple[int | None, Alert]] = [(None, alert) for alert in unstored]
         if not items:
             self._record_sent()
             notices = self._store.notices(self._name, size)
@@ -589,7 +588,7 @@ class NotifierWorker(Worker):
     def _forget_unstored(self, items: Sequence[tuple[int | None, Alert]]) -> None:
         alerts = [alert for number, alert in items if number is None]
         with self._lock:
-            self._unstored = deque(alert for alert in self._unstored if alert not in alerts)
+            self._unstored = [alert for alert in self._unstored if alert not in alerts]
 
     def _record_sent(self) -> None:
         """Remove delivered notices from the queue; nothing is sent until that succeeds.

@@ -17,7 +17,7 @@ from costprobe.core.units import percent
 from costprobe.drift.causes import UNKNOWN, Cause, Explanation
 from costprobe.drift.events import change_event, level_event
 from costprobe.drift.findings import CONTENTION, Finding
-from costprobe.drift.message import WORDS, Key, RowHistory, change_of
+from costprobe.drift.message import Key, RowHistory, change_of, tags_of
 
 # Runs over which the share is counted.
 WINDOW_RUNS: Final = 48
@@ -150,7 +150,6 @@ def contention_event(runs: ContendedRuns, key: Key, time_ns: int, history: RowHi
         time_ns: UTC in ns.
         history: Returns the rows before and after the change.
     """
-    device, probe, metric = key
     excess, since_ns = median(runs.log_excess), runs.since_ns
     contended, count = runs.contended
     # The causes are those of all runs.
@@ -167,7 +166,7 @@ def contention_event(runs: ContendedRuns, key: Key, time_ns: int, history: RowHi
         explained = Explanation(NEIGHBOUR, (Cause(NEIGHBOUR, text),))
     change = replace(
         change,
-        what=f"{WORDS[metric]} of {probe} on {device} beside a neighbour ({percent(runs.reported)} of the runs)",
+        what=f"{change.what} beside a neighbour ({percent(runs.reported)} of the runs)",
         change_pct=100 * math.expm1(excess),
         since_ns=since_ns,
         is_worse=True,
@@ -177,7 +176,7 @@ def contention_event(runs: ContendedRuns, key: Key, time_ns: int, history: RowHi
         price=None,
         split="",
     )
-    return change_event(change, {"device": device, "probe": probe}, CONTENTION)
+    return change_event(change, tags_of(key), CONTENTION)
 
 
 def contention_ended_event(time_ns: int, device: str, probe: str) -> Event:

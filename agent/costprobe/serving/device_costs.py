@@ -234,16 +234,18 @@ class DeviceCosts:
 
     def seen_ns(self) -> int:
         """Return the CLOCK_MONOTONIC ns until which all devices are charged."""
-        charged_ns = (self._charges.seen_ns(device.name) for device in self.devices)
+        charged_ns = (self._charges.kept.seen_ns(device.name) for device in self.devices)
         return min(charged_ns, default=END_OF_TIME_NS)
 
     def charged_ns(self) -> tuple[int, int] | None:
         """Return the CLOCK_MONOTONIC ns of the first and last known charge of any device."""
-        firsts = [self._charges.first_ns(device.name) for device in self.devices]
+        firsts = [self._charges.kept.first_ns(device.name) for device in self.devices]
         known_ns = [first_ns for first_ns in firsts if first_ns is not None]
         if not known_ns:
             return None
-        return min(known_ns), max(self._charges.seen_ns(device.name) for device in self.devices)
+        return min(known_ns), max(
+            self._charges.kept.seen_ns(device.name) for device in self.devices
+        )
 
     def is_probing_before(self, end_ns: int) -> bool:
         """Return whether a probe run from before an instant is still in progress."""

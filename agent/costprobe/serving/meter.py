@@ -713,7 +713,7 @@ def tenants_engine(config: TenantsConfig) -> Engine:
     only = {} if config.models is None else {engine.model_label: config.models}
     return replace(
         engine,
-        counters={
+        written={
             measure: tuple(_of_models(counter, only) for counter in engine.counters[measure])
             for measure in _COUNTED
         },

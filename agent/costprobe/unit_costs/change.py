@@ -173,13 +173,13 @@ def capacity_worth(price_per_s: float, ratio: float) -> float:
     """Return what a change of the cost per inference is worth in a month of a device that is fully used.
 
     The device costs the same before and after. Of its price the share 1 - 1/ratio pays for what the same
-    work did not take before; it is negative for an improvement: what the work would have taken more.
+    work did not take before; after an improvement the share 1 - ratio is free for other work, and negative.
 
     Args:
         price_per_s: Currency per device-second, with the electricity of a device that is fully used.
         ratio: Cost per inference at constant prices, later over earlier.
     """
-    return price_per_s * MONTH_S * (1 - 1 / ratio)
+    return price_per_s * MONTH_S * (1 - 1 / ratio if ratio > 1 else ratio - 1)
 
 
 def log_mean_parts(

@@ -6,7 +6,7 @@ from array import array
 from random import Random
 
 import pytest
-from costprobe.adapters.load_child.clients import Failed, Reply
+from costprobe.adapters.load_child.connection import Reply
 from costprobe.adapters.load_child.load import Outcomes, PoissonArrivals
 from costprobe.adapters.load_child.main import (
     cohort,
@@ -46,10 +46,8 @@ def scripted(begin, ttft, tpot, tokens, *, wait=0):
     """A request of a server with known times in ms; begun ns, sent `wait` ns later."""
     first = begin + wait + ttft * MS
     arrivals = array("q", (first + index * tpot * MS for index in range(tokens)))
-    return Reply(
-        begin + wait, arrivals[-1], first, arrivals[-1], tokens, 100, tokens,
-        arrivals_ns=arrivals, scheduled_ns=begin if wait else None,
-    )  # fmt: skip
+    scheduled_ns = begin if wait else None
+    return Reply(begin + wait, arrivals[-1], arrivals, 100, tokens, scheduled_ns=scheduled_ns)
 
 
 def tokens_of(reply):
@@ -106,7 +104,7 @@ def test_open_loop_counts_from_the_scheduled_instant():
 
 def test_requests_without_an_answer_are_errors():
     replies = [scripted(begin, 10, 5, 3) for begin in range(10 * S, 20 * S, S)]
-    failed = [Failed(12 * S, 13 * S, "http_503", ""), Failed(1, 2, "http_503", "")]
+    failed = [Reply(12 * S, 13 * S, failure="http_503"), Reply(1, 2, failure="http_503")]
     members = cohort(Outcomes(replies, failed), WINDOW, 15)
     found = load_figures(members, WINDOW, {}, tokens_of)
     assert (len(members.ended.replies), members.ended.failed, members.unfinished) == (
@@ -214,7 +212,7 @@ def test_a_server_is_measured_under_load(more):
     with InferenceServer(generating(pause_s=0.005)) as server:
         measure(notes, request(server.url, energy=True, load=load), min_window_s=0.1)
         bodies = [call.body for call in server.posts()]
-    (result,) = notes.of("served_result")
+    (result,) = notes.of("result")
     assert all(body["ignore_eos"] and body["max_tokens"] == 4 for body in bodies)
     assert len({json.dumps(body["messages"]) for body in bodies}) == len(bodies)
     assert result["errors"] == {}
@@ -241,7 +239,7 @@ def test_a_server_without_tokens_has_a_load_curve_too():
             request(server.url, "kserve", load={**LOAD, "slo_ms": {"latency": 1e5}}),
             min_window_s=0.1,
         )
-    (result,) = notes.of("served_result")
+    (result,) = notes.of("result")
     assert (result["ttft_ms"], result["itl_ms"], result["window_tokens_out"]) == (None,) * 3
-    assert result["window_requests"] > 0
+    assert result["inferences"] > 0
     assert result["goodput_per_s"] > 0

@@ -39,7 +39,6 @@ def test_request_is_sent_as_configured_and_each_item_is_an_inference(tmp_path):
     assert len(sent) == 7
     assert sent[0].body == {"rows": 3}
     assert (sent[0].headers["X-Team"], sent[0].headers["X-Api-Key"]) == ("ml", "secret-key")
-    result = {**result, "window_requests": 6.0}
     found = read_result(result, probe="ranker", device="gpu0")
     assert (found.batch, found.inferences) == (3, 18)
 

@@ -18,7 +18,7 @@ def test_requests_are_counted_and_timed_without_tokens(version):
         result = run(server, version=version, warmup_requests=1, requests=9, concurrency=3)
         inferences = server.posts("/infer")
     assert len(inferences) == 10
-    assert (result["samples"], result["window_requests"]) == (9, 9)
+    assert (result["samples"], result["inferences"]) == (9, 9)
     assert result["latency_ms"]["p50"] >= 5
     names = ("ttft_ms", "tpot_ms", "tokens_in", "tokens_out", "token_source", "window_tokens_out")
     assert {result[name] for name in names} == {None}

@@ -25,7 +25,7 @@ def test_tokens_and_their_times_are_measured(api):
     with InferenceServer(generating(api=api, pause_s=0.01)) as server:
         result = measured(server.url, api=api)
     expected = {
-        "requests": 6, "samples": 6, "stop_reason": "runs", "errors": {}, "concurrency": 2,
+        "requests": 6, "samples": 6, "stop_reason": "runs", "errors": {}, "tags": {"concurrency": "2"},
         "token_source": "usage", "tokens_in": 7, "tokens_out": 4, "has_energy_window": False,
         "window_tokens_in": 6 * 7, "window_tokens_out": 6 * 4,
         "steady_start_ns": result["window_start_ns"], "steady_end_ns": result["window_end_ns"],
@@ -45,7 +45,7 @@ def test_exactly_the_configured_requests_are_sent_on_kept_connections():
         result = measured(server.url, warmup_requests=3, requests=11, concurrency=2)
         inferences = server.posts("/v1/chat/completions")
     assert len(inferences) == 14
-    assert result["window_requests"] == result["samples"] == 11
+    assert result["inferences"] == result["samples"] == 11
     # Two for the warm-up, two for the timed requests, one to identify the server.
     assert len(server.connections) <= 5
     prompts = [call.body.pop("messages")[0]["content"] for call in inferences]

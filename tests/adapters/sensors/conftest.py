@@ -62,6 +62,11 @@ class ChildSession:
                 raise TimeoutError(f"no {kind} {values} among {self.messages}")
             return found()
 
+    def known(self):
+        """The devices, and what is known of the drivers, once the child has written its handshake."""
+        handshake = self.wait_for("handshake")
+        return handshake | {"devices": [message["device"] for message in self.taken("device")]}
+
     def taken(self, kind):
         """The messages of a type so far."""
         with self._arrived:
@@ -90,6 +95,14 @@ def start_child():
     for session in sessions:
         session.close()
     assert [session.stderr for session in sessions] == [""] * len(sessions)
+
+
+@pytest.fixture
+def simulated(fake_nvml):
+    """Two GPUs of a fake driver in this process, in simulated time."""
+    fake = fake_nvml(gpus=2, simulated_utc_ns=1_780_000_000 * 10**9)
+    with fake.in_this_process():
+        yield fake
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_destroyed_slices_are_no_fault_and_their_board_has_its_price_again(daemo
 
     devices = [device_of("gpu0"), mig_of(0, 1), mig_of(1, 2)]
     lost = {**LOST, "device": "gpu0.mig2"}
-    supervisor.take([{"type": "handshake", "devices": devices}, lost])
+    supervisor.take([*({"type": "device", "device": device} for device in devices), lost])
     events.clear()
     assert prices() == {"gpu0": 4, "gpu0.mig0": 1, "gpu0.mig1": 2}
     supervisor.take([{"type": "slices", "device": "gpu1", "names": []}])
@@ -139,7 +139,7 @@ def test_destroyed_slices_are_no_fault_and_their_board_has_its_price_again(daemo
 
 def test_suspect_energy_is_reported_when_it_changes(daemon):
     supervisor, events = daemon
-    supervisor.take([{"type": "handshake", "devices": [device_of("gpu0")]}])
+    supervisor.take([{"type": "device", "device": device_of("gpu0")}])
     for ratio, suspect in ((1.0, False), (0.7, True), (0.7, True), (1.0, False)):
         message = {"type": "selftest", "device": "gpu0", "ratio": ratio, "suspect": suspect}
         supervisor.take([message])

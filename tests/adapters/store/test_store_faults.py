@@ -170,16 +170,12 @@ def test_foreign_database_is_refused_and_unchanged(path, sql):
 
 
 @OPENERS
-def test_invalid_path_is_an_error_that_names_it(tmp_path, opener):
+def test_invalid_paths_and_folders_are_errors_that_name_them(tmp_path, opener):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StoreError, match=r"file/costprobe\.db"):
-        opener(tmp_path / "file" / "costprobe.db")
-
-
-def test_folder_in_place_of_the_file_is_reported(path):
-    path.mkdir(parents=True)
-    with pytest.raises(StoreError, match="cannot open"):
-        open_store(path)
+    (tmp_path / "folder" / "costprobe.db").mkdir(parents=True)
+    for folder in ("file", "folder"):
+        with pytest.raises(StoreError, match=rf"{folder}/costprobe\.db"):
+            opener(tmp_path / folder / "costprobe.db")
 
 
 def test_file_names_may_contain_special_characters(tmp_path):

@@ -10,20 +10,8 @@ from costprobe.adapters.store.cursors import (
     SinkStatus,
 )
 from costprobe.adapters.store.read import StoreReader
-from costprobe.adapters.store.write import Store
 from fakes.store_access import advance, cursor
 from store_samples import T0_NS, point
-
-
-def test_sink_keeps_its_cursor_when_registered_again(store, path, clock):
-    store.append([point(1), point(2)])
-    store.register_sink("a")
-    advance(store, "a", 1, 1)
-    store.close()
-    again = Store.open(path, clock)
-    again.register_sink("a")
-    assert cursor(again, "a") == 1
-    again.close()
 
 
 def test_cursor_never_moves_backwards(store):

@@ -83,9 +83,11 @@ def test_identical_devices_are_one_row_with_the_deviating_one(text):
     lines = section(text, "What a unit costs now").splitlines()[3:]
     rows = [line.split(" | ") for line in lines if line.startswith("|")]
     names = [row[0].strip("| ") for row in rows]
-    assert names == ["chat/base", "chat/tuned", "encoder", "ranker", "vision"]
-    encoder = rows[2]
-    assert re.fullmatch(r"gpu0 to gpu3; gpu0 \+[78]\.\d % against their median", encoder[1])
+    assert names == ["chat/base", "chat/tuned", "encoder", "", "ranker", "vision"]
+    encoder, deviating = rows[2:4]
+    assert (encoder[1], abs(float(encoder[5].split(" ")[0])) < 1) == ("gpu0 to gpu3", True)
+    assert re.fullmatch(r"gpu0, \+[78]\.\d % against the others", deviating[1])
+    assert re.fullmatch(r"\+[78]\.\d % \|", deviating[5])
     assert re.fullmatch(r"\$0\.4\d+ per million inferences", encoder[2])
     # The price fell by 8 % in the period, more than a week ago.
     assert re.fullmatch(r"-[78]\.\d %", encoder[3])

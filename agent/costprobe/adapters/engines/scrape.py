@@ -300,7 +300,7 @@ def _absent_models(
 
 def generic_engine(config: CountersConfig) -> Engine:
     """Return the engine of the configured counters."""
-    counters: dict[Measure, tuple[Counter, ...]] = {}
+    counters: dict[Measure, Counter] = {}
     for measure in MEASURES:
         # What a server estimates has no key.
         selector = getattr(config, measure, None)
@@ -311,13 +311,9 @@ def generic_engine(config: CountersConfig) -> Engine:
             raise ScrapeError(f'counters.{measure}: write name or name{{label="value"}}')
         scale = _scale(match[1]) if measure in _TIMES else 1.0
         only = {name: (text,) for name, text in _LABEL.findall(match[2] or "")}
-        counters[measure] = (Counter(match[1], only=only, scale=scale),)
-    return Engine(
-        name="generic",
-        counters=counters,
-        required=tuple(counters),
-        model_label=config.model_label,
-    )
+        counters[measure] = Counter(match[1], only=only, scale=scale)
+    label = config.model_label
+    return Engine("generic", "", counters, tuple(counters), label, counts_begin_at_zero=False)
 
 
 def _scale(name: str) -> float:

@@ -14,7 +14,7 @@ import socket
 import ssl
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,11 +158,41 @@ def parse_json(content: bytes) -> Any:  # noqa: ANN401 - any JSON value
         raise Failure("bad_json", "the response is not JSON") from None
 
 
-class Exchange(NamedTuple):
-    """Start and end of a request with its response; times are CLOCK_MONOTONIC ns."""
+class Reply(NamedTuple):
+    """A request that ended, with an answer or without; times are CLOCK_MONOTONIC ns.
+
+    The exception of a failure is not kept: its traceback references frames with received data.
+
+    Attributes:
+        start_ns: Just before its first byte was sent, on an open connection; of a failure the start,
+            including a new connection.
+        end_ns: When the response was complete, or failed.
+        arrivals_ns: Arrival of each chunk of generated text, at least one; None without a stream.
+        tokens_in: Prompt tokens by the server's count; None without one.
+        tokens_out: Generated tokens by the server's count; None without one.
+        cached_tokens: Those of tokens_in that a prefix cache answered; None if it does not count
+            them.
+        scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
+        items: Items of the response, such as predictions.
+        failure: Kind of the failure; empty if it was answered.
+        message: Reason of the failure, for the operator.
+    """
 
     start_ns: int
     end_ns: int
+    arrivals_ns: Sequence[int] | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cached_tokens: int | None = None
+    scheduled_ns: int | None = None
+    items: int = 1
+    failure: str = ""
+    message: str = ""
+
+    @property
+    def begin_ns(self) -> int:
+        """When its user began to wait: the scheduled instant, or the sending in a closed loop."""
+        return self.start_ns if self.scheduled_ns is None else self.scheduled_ns
 
 
 class ServerConnection:
@@ -191,7 +221,7 @@ class ServerConnection:
         *,
         content_type: str = "application/json",
         status: int | None = None,
-    ) -> Exchange:
+    ) -> Reply:
         """Send a request and pass its response to a consumer as it arrives.
 
         Args:
@@ -215,7 +245,7 @@ class ServerConnection:
                 with connection.getresponse() as response:
                     self._server = response.getheader("Server") or ""
                     end_ns = connection.read(response, status, consume)
-            return Exchange(start_ns, end_ns)
+            return Reply(start_ns, end_ns)
         except BaseException:
             self.close()
             raise
@@ -226,7 +256,7 @@ class ServerConnection:
         path: str,
         body: bytes | None,
         **expected: Any,  # noqa: ANN401 - of `exchange`
-    ) -> tuple[Exchange, bytes]:
+    ) -> tuple[Reply, bytes]:
         """Send a request; return its whole response. Arguments and errors are those of `exchange`."""
         content = bytearray()
 
@@ -236,14 +266,14 @@ class ServerConnection:
 
         return self.exchange(method, path, body, add, **expected), bytes(content)
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[Exchange, Any]:
+    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[Reply, Any]:
         """Send a request; return its response, which is JSON.
 
         Raises:
             Failure: There is no complete response, its status is not 2xx, or it is not JSON.
         """
-        exchange, content = self.collect(method, path, body)
-        return exchange, parse_json(content)
+        reply, content = self.collect(method, path, body)
+        return reply, parse_json(content)
 
     def query(self, method: str, path: str) -> Any:  # noqa: ANN401 - any JSON value
         """Query an optional endpoint of the server; None if it does not answer.

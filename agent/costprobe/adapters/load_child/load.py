@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from costprobe_probes.stats import (
@@ -21,8 +20,8 @@ from costprobe_probes.stats import (
     WindowSettings,
 )
 
-from costprobe.adapters.load_child.clients import Failed, Reply, Request, ServerClient
-from costprobe.adapters.load_child.connection import Failure, ServerConnection, ServerError
+from costprobe.adapters.load_child.clients import Request, ServerClient
+from costprobe.adapters.load_child.connection import Failure, Reply, ServerConnection, ServerError
 from costprobe.core.records import NS_PER_S
 
 # Pause after a failure: a server that rejects at once would get thousands of requests per second.
@@ -97,7 +96,7 @@ class Outcomes(NamedTuple):
     """Outcomes of requests."""
 
     replies: list[Reply]
-    failed: list[Failed]
+    failed: list[Reply]
 
     def is_mostly_failed(self) -> bool:
         """Return whether more than half failed."""
@@ -108,11 +107,11 @@ class Outcomes(NamedTuple):
         return min(x.start_ns for x in self.ended), max(x.end_ns for x in self.ended)
 
     @property
-    def ended(self) -> list[Reply | Failed]:
+    def ended(self) -> list[Reply]:
         """All of them."""
         return [*self.replies, *self.failed]
 
-    def where(self, is_kept: Callable[[Reply | Failed], bool]) -> Outcomes:
+    def where(self, is_kept: Callable[[Reply], bool]) -> Outcomes:
         """Return some of the outcomes."""
         return Outcomes(list(filter(is_kept, self.replies)), list(filter(is_kept, self.failed)))
 
@@ -162,7 +161,7 @@ class LoadGenerator:
         # When the request that a thread has, or waits to send, began; by the thread's identifier.
         self._begun: dict[int, int] = {}
         self._replies: list[Reply] = []
-        self._failed: list[Failed] = []
+        self._failed: list[Reply] = []
         self._error: Exception | None = None
         self._threads: list[threading.Thread] = []
 
@@ -171,12 +170,7 @@ class LoadGenerator:
             self._start_thread()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        _exc: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         """Stop sending, wait for requests in flight, and raise errors other than failed requests."""
         self._stopped.set()
         ends_s = time.monotonic() + self._timeout_s + JOIN_MARGIN_S
@@ -291,21 +285,19 @@ class LoadGenerator:
         try:
             reply = request(connection)
         except Failure as failure:
-            ended = Failed(start_ns, time.monotonic_ns(), failure.kind, str(failure), scheduled_ns)
-            self._end(self._failed, ended)
-            self._stopped.wait(PAUSE_S)
-        else:
-            self._end(self._replies, reply._replace(scheduled_ns=scheduled_ns))
-
-    def _end(self, outcomes: list, outcome: object) -> None:  # type: ignore[type-arg] # of either
+            end_ns, message = time.monotonic_ns(), str(failure)
+            reply = Reply(start_ns, end_ns, failure=failure.kind, message=message)
         with self._lock:
-            outcomes.append(outcome)
+            outcomes = self._failed if reply.failure else self._replies
+            outcomes.append(reply._replace(scheduled_ns=scheduled_ns))
             del self._begun[threading.get_ident()]
+        if reply.failure:
+            self._stopped.wait(PAUSE_S)
 
 
-def count_by_kind(failed: Sequence[Failed]) -> dict[str, int]:
+def count_by_kind(failed: Sequence[Reply]) -> dict[str, int]:
     """Count failures by kind, most frequent first."""
-    return dict(Counter(x.kind for x in failed).most_common())
+    return dict(Counter(x.failure for x in failed).most_common())
 
 
 class WindowWork(NamedTuple):

@@ -39,9 +39,10 @@ from costprobe_probes.wire import (
 )
 
 from costprobe.adapters.host.processes import forbid_core_dumps
-from costprobe.adapters.load_child.clients import Failed, Reply, ServerClient
+from costprobe.adapters.load_child.clients import ServerClient
 from costprobe.adapters.load_child.connection import (
     Failure,
+    Reply,
     ServerConnection,
     ServerError,
     parse_target,
@@ -114,11 +115,11 @@ def tokens_counter(replies: Sequence[Reply]) -> tuple[str | None, TokensOut]:
         "usage" if the server counted tokens in every response; else "chunks", where a chunk of the
         stream counts as a token; None without streams. And the function that counts.
     """
-    if any(x.chunks is None for x in replies):
+    if any(x.arrivals_ns is None for x in replies):
         return None, lambda _: None
     if all(x.tokens_out is not None for x in replies):
         return "usage", lambda x: x.tokens_out
-    return "chunks", lambda x: x.chunks
+    return "chunks", lambda x: len(x.arrivals_ns or ())
 
 
 def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
@@ -129,8 +130,12 @@ def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
         tokens_out: Returns the tokens that a request generated.
     """
     times_ms = [times(reply, tokens_out(reply)) for reply in replies]
+    found = {
+        name: [each_ms for of_one in times_ms if (each_ms := of_one[name]) is not None]
+        for name in ("latency", "ttft", "tpot")
+    }
     return {
-        **{f"{name}_ms": _summary(times_ms, name) for name in ("latency", "ttft", "tpot")},
+        **{f"{name}_ms": summary(values) if values else None for name, values in found.items()},
         "tokens_in": _mean([x.tokens_in for x in replies]),
         "tokens_out": _mean([tokens_out(x) for x in replies]),
         "cached_tokens": _mean(_cached_tokens(replies)),
@@ -156,7 +161,11 @@ def load_figures(
         for before, after in pairwise(reply.arrivals_ns or ())
     ]
     window_s = (window.end_ns - window.start_ns) / 1e9
-    good = sum(_is_good(times(reply, tokens_out(reply)), bounds_ms) for reply in replies)
+    # Of a single token there is no time per token: it is within any bound.
+    good = sum(
+        all((times_ms[name] or 0.0) <= bound_ms for name, bound_ms in bounds_ms.items())
+        for times_ms in (times(reply, tokens_out(reply)) for reply in replies)
+    )
     return {
         **figures(replies, tokens_out),
         "itl_ms": summary(gaps_ms) if gaps_ms else None,
@@ -168,29 +177,16 @@ def load_figures(
 def times(reply: Reply, tokens_out: int | None) -> dict[str, float | None]:
     """Return the latency of a request, its time to first token and its time per token, in ms.
 
-    Latency and time to first token count from when its user began to wait.
+    Latency and time to first token count from when its user began to wait. The time per token is unknown
+    with fewer than two tokens, or if all text arrives in one chunk.
     """
-    first_ns = reply.first_token_ns
-    return {
-        "latency": (reply.end_ns - reply.begin_ns) / 1e6,
-        "ttft": None if first_ns is None else (first_ns - reply.begin_ns) / 1e6,
-        "tpot": time_per_token_ms(reply, tokens_out),
-    }
-
-
-def time_per_token_ms(reply: Reply, tokens_out: int | None) -> float | None:
-    """Return the mean time between the tokens of a request in ms; None with fewer than two arrivals.
-
-    If all text arrives in one chunk, the time per token is unknown.
-
-    Args:
-        reply: The request.
-        tokens_out: Tokens that it generated.
-    """
-    if reply.first_token_ns is None or reply.last_token_ns is None or tokens_out is None:
-        return None
-    apart_ns = reply.last_token_ns - reply.first_token_ns
-    return apart_ns / (tokens_out - 1) / 1e6 if tokens_out > 1 and apart_ns > 0 else None
+    arrivals_ns, ttft_ms, tpot_ms = reply.arrivals_ns, None, None
+    if arrivals_ns:
+        ttft_ms = (arrivals_ns[0] - reply.begin_ns) / 1e6
+        apart_ns = arrivals_ns[-1] - arrivals_ns[0]
+        if tokens_out is not None and tokens_out > 1 and apart_ns > 0:
+            tpot_ms = apart_ns / (tokens_out - 1) / 1e6
+    return {"latency": (reply.end_ns - reply.begin_ns) / 1e6, "ttft": ttft_ms, "tpot": tpot_ms}
 
 
 def tokens_within(
@@ -254,17 +250,6 @@ def in_flight(outcomes: Outcomes, window: ProbeWindow) -> float:
         for x in outcomes.ended
     )
     return lasted_ns / window_ns
-
-
-def _summary(times_ms: Sequence[Mapping[str, float | None]], name: str) -> dict[str, float] | None:
-    known = [each_ms for each in times_ms if (each_ms := each[name]) is not None]
-    return summary(known) if known else None
-
-
-def _is_good(times_ms: Mapping[str, float | None], bounds_ms: Mapping[str, float]) -> bool:
-    """Return whether a request is within all bounds; one of a single token has no time per token."""
-    known = ((times_ms[name], bound_ms) for name, bound_ms in bounds_ms.items())
-    return all(time_ms is None or time_ms <= bound_ms for time_ms, bound_ms in known)
 
 
 def is_cached(replies: Sequence[Reply], hits: int | None, *, varies: bool | None) -> bool | None:
@@ -371,16 +356,16 @@ class ServerRun:
         request = self._request
         source, tokens_out = tokens_counter(outcomes.replies)
         work = work_within(outcomes.replies, window.start_ns, window.end_ns, tokens_out)
-        hits = self._hits_since()
+        hits, items = self._hits_since(), outcomes.replies[0].items
         common = {
-            "items": outcomes.replies[0].items,
+            "batch": items,
             "token_source": source,
             "cached": is_cached(outcomes.replies, hits, varies=request.get("vary_prompt")),
             "steady_start_ns": window.steady_start_ns,
             "window_start_ns": window.start_ns,
             "window_end_ns": window.end_ns,
             "steady_end_ns": window.steady_end_ns,
-            "window_requests": work.requests,
+            "inferences": work.requests * items,
             "window_tokens_in": work.tokens_in,
             "window_tokens_out": work.tokens_out,
             "has_energy_window": bool(request["energy"]),
@@ -388,7 +373,7 @@ class ServerRun:
             "fingerprint": fingerprint(self._software),
             "software": self._software,
         }
-        self._wire.report("served_result", **{**common, **own})
+        self._wire.report("result", **{**common, **own})
 
     def _check(self, outcomes: Outcomes) -> None:
         if outcomes.is_mostly_failed():
@@ -401,7 +386,7 @@ class ServerRun:
     def _explained(self, outcomes: Outcomes) -> Exception:
         """Return an error that names the most frequent failure of a load, at least one, and its fix."""
         common = next(iter(count_by_kind(outcomes.failed)))
-        example = next(x for x in outcomes.failed if x.kind == common)
+        example = next(x for x in outcomes.failed if x.failure == common)
         reason = example.message or "no reason given"
         failed = len(outcomes.failed)
         sent = failed + len(outcomes.replies)
@@ -521,7 +506,7 @@ class ServedProbeRun(ServerRun):
             window,
             **figures(timed.replies, tokens_out),
             requests=len(timed.ended),
-            concurrency=request["concurrency"],
+            tags={"concurrency": str(request["concurrency"])},
             errors=count_by_kind(outcomes.failed),
             samples=len(timed.replies),
             stop_reason="runs" if len(timed.replies) >= request["requests"] else "time_cap",
@@ -583,7 +568,8 @@ class LoadPointRun(ServerRun):
             with closing(self._connection()) as connection:
                 self._client.prepare(connection)
         except Failure as failure:
-            failed = Failed(start_ns, time.monotonic_ns(), failure.kind, str(failure))
+            end_ns, message = time.monotonic_ns(), str(failure)
+            failed = Reply(start_ns, end_ns, failure=failure.kind, message=message)
             raise self._explained(Outcomes([], [failed])) from None
 
     def _warm_up(self, generator: LoadGenerator) -> None:
@@ -637,7 +623,7 @@ class LoadPointRun(ServerRun):
             window,
             **found,
             requests=len(members.ended.ended) + members.unfinished,
-            concurrency=load["concurrency"],
+            tags={"concurrency": str(load["concurrency"])},
             errors=errors,
             samples=len(members.ended.replies),
             stop_reason="window",

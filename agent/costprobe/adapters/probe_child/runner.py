@@ -75,7 +75,7 @@ spec.loader.exec_module(package)
 runpy.run_module("costprobe_probes.worker", run_name="__main__", alter_sys=True)
 """
 # The child that loads a server, under our interpreter.
-LOAD_COMMAND = (sys.executable, "-P", "-m", "costprobe.adapters.load_child.main")
+LOAD_COMMAND: tuple[str, ...] = (sys.executable, "-P", "-m", "costprobe.adapters.load_child.main")
 
 
 def worker_command(python: str) -> tuple[str, ...]:
@@ -479,7 +479,7 @@ class ProbeRunner:
         self, message: Mapping[str, Any], read: Reader[Record], child: ProbeChild
     ) -> Record | ProbeFault | None:
         """Return the outcome if this message ends the run."""
-        if message["type"] in {"result", "served_result", "cold_start"}:
+        if message["type"] in {"result", "cold_start"}:
             try:
                 return read(message)
             except ValueError as error:

@@ -1,9 +1,9 @@
 """The protocol between the daemon and the sensor child: one JSON object per line.
 
 All times are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come commands
-(`watch`, `mark`, `stop`). The child's first line is the `handshake`; then come `heartbeat`,
-`reading`, `samples`, `selftest`, `fault`, `drivers`, `device`, `slices` and `exit` lines. A closed
-pipe means stop.
+(`watch`, `mark`, `stop`). The child writes `device`, `slices`, `drivers`, `fault`, `heartbeat`,
+`reading`, `samples`, `selftest` and `exit` lines, and one `handshake` once its devices are known. A
+closed pipe means stop.
 
 A sample has the metrics of one device; its energy counter has readings of its own. The child sends
 both while the daemon watches the device, around a window of a probe. Activity is a
@@ -251,15 +251,14 @@ class Activity:
 
 
 UNKNOWN: Final = Activity()
-# Of these conditions the highest is the worst.
-_HIGHEST: Final = (
-    "throttled_pct",
-    "throttled_power_pct",
-    "throttled_thermal_pct",
-    "temp_max_c",
-    "mem_used_pct",
-    "util_pct",
-)
+# Which of the conditions of several devices is the worst; of the others it is the highest.
+_WORST: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
+    "contended": any,
+    "sm_clock_mhz": min,
+    "mem_clock_mhz": min,
+    "power_limit_w": min,
+    "ecc_uncorrected": sum,
+}
 
 
 def worst_of(activities: Sequence[Activity]) -> Activity:
@@ -268,22 +267,14 @@ def worst_of(activities: Sequence[Activity]) -> Activity:
     Args:
         activities: One for each device, at least one.
     """
-
-    def found(name: str) -> list[Any]:
-        values = (getattr(activity, name) for activity in activities)
-        return [value for value in values if value is not None]
-
     if len(activities) == 1:
         return activities[0]
-    highest = {name: max(found(name), default=None) for name in _HIGHEST}
-    return Activity(
-        **highest,
-        contended=any(found("contended")) if found("contended") else None,
-        sm_clock_mhz=min(found("sm_clock_mhz"), default=None),
-        mem_clock_mhz=min(found("mem_clock_mhz"), default=None),
-        power_limit_w=min(found("power_limit_w"), default=None),
-        ecc_uncorrected=sum(found("ecc_uncorrected")) if found("ecc_uncorrected") else None,
-    )
+    worst: dict[str, Any] = {}
+    for name in asdict(UNKNOWN).keys() - {"is_open"}:
+        values = (getattr(activity, name) for activity in activities)
+        if known := [value for value in values if value is not None]:
+            worst[name] = _WORST.get(name, max)(known)
+    return Activity(**worst)
 
 
 def activity_between(

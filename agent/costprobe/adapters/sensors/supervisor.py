@@ -200,8 +200,8 @@ class SensorSupervisor:
         self.last_fault = ""
         self._on_event = on_event
         self._consumers: tuple[ReadingConsumer, ...] = ()
-        # The last handshake, and the reason for each vendor whose driver cannot be used.
-        self._handshake: Message = {}
+        # Versions of the drivers, and the reason for each vendor whose driver cannot be used.
+        self._versions: dict[str, str] = {}
         self._driver_faults: dict[str, str] = {}
         self._has_looked = threading.Event()
         # A child ended, and none has replaced it yet.
@@ -215,7 +215,7 @@ class SensorSupervisor:
             "samples": lambda _: None,
             "selftest": self._take_selftest,
             "fault": self._take_fault,
-            "drivers": lambda message: self._take_driver_faults(message["faults"]),
+            "drivers": self._take_drivers,
             "device": lambda message: self._add_device(message["device"]),
             "slices": self._keep_slices,
             "handshake": self._take_handshake,
@@ -317,8 +317,8 @@ class SensorSupervisor:
         return {
             "state": state,
             "pid": process.pid if process else None,
-            "driver_version": self._handshake.get("driver_version"),
-            "nvml_version": self._handshake.get("nvml_version"),
+            "driver_version": self._versions.get("driver_version"),
+            "nvml_version": self._versions.get("nvml_version"),
             "driver_faults": self._driver_faults,
             "child_restarts": self.restarts,
             "malformed_lines": self._malformed_lines,
@@ -488,18 +488,15 @@ class SensorSupervisor:
         self._hung_ns = now_ns
 
     def _take_handshake(self, message: Message) -> None:
-        for device in message["devices"]:
-            self._add_device(device)
-        self._handshake = message
-        self._take_driver_faults(message.get("driver_faults", {}))
+        self._take_drivers(message)
         self._has_looked.set()
         if self._is_down:
             self._is_down = False
             self._report("info", "sensors: the sensor process is running again")
 
-    def _take_driver_faults(self, faults: Message) -> None:
+    def _take_drivers(self, message: Message) -> None:
         before = self._driver_faults
-        self._driver_faults = {str(vendor): str(fault) for vendor, fault in faults.items()}
+        self._driver_faults, self._versions = dict(message["faults"]), dict(message["versions"])
         for vendor in sorted(before.keys() - self._driver_faults.keys()):
             self._report("info", f"sensors: the {vendor} driver works again")
 

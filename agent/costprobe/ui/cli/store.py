@@ -14,8 +14,8 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.periods import iso
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.command_classes import ExampleGroup
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ def check(config: str | None, *, as_json: bool) -> None:
 
     The daemon may be running.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     path = settings.store_path
     try:
         health = examine(path)
@@ -78,11 +78,10 @@ def _echo_content(health: Health, waiting: Mapping[str, int]) -> None:
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-@click.option("--json", "as_json", is_flag=True, help="Print file and size as JSON.")
 @click.pass_obj
-def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> None:
+def backup(config: str | None, *, file: Path, force: bool) -> None:
     """Copy the store to FILE consistently, even while the daemon writes to it."""
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     if file.absolute() == settings.store_path.absolute():
         raise bad_input(f"{file}: is the store itself; choose another file")
     if not file.name:
@@ -93,9 +92,6 @@ def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> Non
         raise bad_input(f"{file}: already exists; replace it with --force") from error
     except StoreError as error:
         raise click.ClickException(str(error)) from error
-    if as_json:
-        echo_json({"file": str(file), "size_bytes": size_bytes})
-        return
     echo(f"{file}: {size_bytes / MIB:,.1f} MiB; to restore it, replace the store with it")
 
 
@@ -103,14 +99,13 @@ def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> Non
     name="compact",
     examples=("costprobe store compact  # roll up, delete and free space now",),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
-def compact_command(config: str | None, *, as_json: bool) -> None:
+def compact_command(config: str | None) -> None:
     """Aggregate and delete all due rows now, and free the space.
 
     The daemon does the same in small steps every ten minutes; it must be stopped meanwhile.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     path = settings.store_path
     clock = SystemClock()
     try:
@@ -124,9 +119,6 @@ def compact_command(config: str | None, *, as_json: bool) -> None:
                 " stop the daemon first (it does the same in small steps)"
             ) from error
         raise click.ClickException(str(error)) from error
-    if as_json:
-        echo_json({"path": str(path), **asdict(done)})
-        return
     echo(
         f"{path}: {done.before_bytes / MIB:,.1f} → {done.after_bytes / MIB:,.1f} MiB;"
         f" {done.aggregated:,} rows aggregated, {done.removed:,} removed"

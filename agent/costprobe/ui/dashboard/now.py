@@ -186,7 +186,6 @@ def _group(group: UnitGroup, now_ns: int) -> dict[str, Any]:
     return {
         **_unit(group.typical, now_ns),
         "spread_share": group.spread,
-        "changed": group.changed.tags.get("device", ""),
         "outliers": list(group.outliers),
         "members": [_unit(unit, now_ns) for unit in group.members],
     }

@@ -29,7 +29,7 @@ from costprobe.ui.report.summary import (
     spend_parts,
     token_words,
     trend_groups,
-    unit_row,
+    unit_rows,
 )
 from costprobe.ui.report.words import (
     budget_cells,
@@ -73,7 +73,7 @@ def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
     )
     length = days(report)
     heads = ("model or service", "on", "cost now", length, "7 days", "24 h")
-    rows = [unit_row(group, groups) for group in report.overview.units]
+    rows = [row for group in report.overview.units for row in unit_rows(group, groups)]
     units = Section(
         "What a unit costs now",
         tables=[Table(heads, rows, text_columns=2)] if rows else (),
@@ -81,8 +81,8 @@ def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
             (
                 "Now: the last hour; of a model on several identical devices their median."
                 f" {length}: an inference on the last day of the period against one on its first day; 7 days"
-                " and 24 h: the last hour against the same hour then, of the device that deviates from"
-                " the median, if one does."
+                " and 24 h: the last hour against the same hour then. A device that deviates from the"
+                " others is a line below them."
             )
         ]
         if rows

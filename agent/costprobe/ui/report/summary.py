@@ -41,7 +41,7 @@ from costprobe.ui.report.words import (
 from costprobe.ui.savings import held_out_words, load_words, position_lines
 from costprobe.ui.text import devices_text, per_million_tokens, short
 from costprobe.unit_costs.compare import Candidate, Summary
-from costprobe.unit_costs.now import UnitGroup
+from costprobe.unit_costs.now import UnitCost, UnitGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,8 +374,8 @@ def _price(change: ReportedChange, groups: Sequence[TrendGroup]) -> str:
 # ---- cost of a unit
 
 
-def unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> tuple[str, ...]:
-    """Return name, place, cost now of a model or service, and its changes over period, week and day."""
+def unit_rows(group: UnitGroup, groups: Sequence[TrendGroup]) -> Iterator[tuple[str, ...]]:
+    """Yield name, place, cost now and the changes over period, week and day; below, those of each outlier."""
     unit = group.typical
     basis, currency = unit.tags.get("basis", "probe"), unit.tags.get("currency", "")
     devices = {member.tags.get("device", "") for member in group.members}
@@ -390,26 +390,22 @@ def unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> tuple[str, ...]:
         ),
         None,
     )
-    if unit.unit == "token":
-        cost = f"{money(unit.cost * unit.scale, currency)} per million output tokens"
-    else:
-        cost = unit_price(unit.cost, currency, unit.scale, unit.unit)
+
+    def row(name: str, place: str, shown: UnitCost, moved_pct: float | None) -> tuple[str, ...]:
+        if shown.unit == "token":
+            cost = f"{money(shown.cost * unit.scale, currency)} per million output tokens"
+        else:
+            cost = unit_price(shown.cost, currency, unit.scale, unit.unit)
+        changes = (moved_pct, shown.change_7d_pct, shown.change_24h_pct)
+        return (name, place, cost, *map(_moved, changes))
+
     place = devices_text(name for device in devices for name in device.split("+"))
-    deviating = [
-        f"{name} {percent((member.cost / unit.cost - 1) * 100)}"
-        for member in group.members
-        if (name := member.tags.get("device", "")) in group.outliers and unit.cost
-    ]
-    if deviating:
-        place += f"; {', '.join(deviating)} against their median"
-    return (
-        unit.name,
-        place,
-        cost,
-        "-" if own is None else _moved(own.moved_pct),
-        _moved(group.changed.change_7d_pct),
-        _moved(group.changed.change_24h_pct),
-    )
+    yield row(unit.name, place, unit, None if own is None else own.moved_pct)
+    for member in group.members:
+        device = member.tags.get("device", "")
+        if device in group.outliers:
+            above = percent((member.cost / unit.cost - 1) * 100) if unit.cost else ""
+            yield row("", f"{device}, {above} against the others", member, None)
 
 
 def _moved(pct: float | None) -> str:

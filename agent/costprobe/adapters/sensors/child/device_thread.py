@@ -486,7 +486,7 @@ class DeviceWorker:
         scope = "device" if self._metering.is_slice else self._scope
         now_ns = self._clock.monotonic_ns()
         suspect = self._metering.readings.suspect
-        if self.sensor.bounds.is_suspect(self._closed_ns, now_ns):
+        if any(t_ns >= self._closed_ns for t_ns in self.sensor.bounds.suspect_ns):
             suspect = True
         self._closed_ns = now_ns + 1
         reading = self._aggregator.close(counter, suspect=suspect, scope=scope)

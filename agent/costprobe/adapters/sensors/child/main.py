@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, Final, NoReturn
 
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker
@@ -194,21 +195,15 @@ class MessageWriter:
 
     Args:
         write_fd: File descriptor of the pipe.
-
-    Attributes:
-        dropped: Messages that were dropped because the queue was full.
     """
 
     def __init__(self, write_fd: int) -> None:
-        self.dropped = 0
         self._write_fd = write_fd
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def put(self, message: Message) -> None:
         """Queue a message from any thread; drop it if the queue is full, never block."""
-        if self._messages.qsize() >= QUEUE_MAX:
-            self.dropped += 1
-        else:
+        if self._messages.qsize() < QUEUE_MAX:
             self._messages.put(message)
 
     def gather(self, timeout_s: float) -> list[Message]:
@@ -218,11 +213,10 @@ class MessageWriter:
         except queue.Empty:
             return []
         time.sleep(GATHER_S)
-        try:
+        with suppress(queue.Empty):
             while True:
                 gathered.append(self._messages.get_nowait())
-        except queue.Empty:
-            return gathered
+        return gathered
 
     def write(self, *messages: dict[str, Any] | Message) -> None:
         """Write messages at once; end the process if the daemon is gone."""
@@ -236,8 +230,10 @@ class MessageWriter:
 
 # Messages between the threads, which do not leave the process.
 INTERNAL: Final = frozenset({"stop", "restart", "slices", "flushed", "found"})
-# How often the watchdog checks for hung driver calls, in s; sooner with a short deadline.
+# How often the watchdog checks for hung driver calls, in s; sooner with a short deadline, and until the
+# devices are known.
 WATCH_EVERY_S: Final = 2.0
+STARTUP_WATCH_S: Final = 0.02
 HEARTBEAT_EVERY_S: Final = 10.0
 # Other messages are sent with a heartbeat if the last one is at least this old, in s.
 HEARTBEAT_WITH_MESSAGES_S: Final = 5.0
@@ -280,40 +276,42 @@ class SensorChild:
         self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
         self._hang_watch = HangWatch(clock, self._watch_s + GATHER_S)
         self._search = DriverSearch(sensors, settings, clock, self._writer.put)
-        self._driver_faults: dict[str, str] = {}
+        # What was reported of the drivers.
+        self._drivers: Message = {"faults": {}, "versions": {}}
         # Since when a driver has needed another process, in CLOCK_MONOTONIC ns.
         self._unusable_ns: int | None = None
-        self._is_serving = False
+        # The handshake was written: each device was discovered or is reported as slow.
+        self._is_known = False
+        self._known_by_ns = clock.monotonic_ns() + int(settings.report_s * NS_PER_S)
         self._heartbeat_ns = 0
 
     def run(self) -> NoReturn:
-        """Find the devices, write the handshake, and serve until the daemon ends it."""
+        """Find the devices, and serve until the daemon ends it."""
         threading.Thread(target=self._read_commands, name="stdin", daemon=True).start()
-        self._write_handshake(self._await_devices())
-        self._is_serving = True
         while True:
             self._serve_once()
 
-    def _await_devices(self) -> list[Message]:
-        """Wait until each device was discovered, quarantined, or is reported as slow; return them."""
-        devices: list[Message] = []
-        until_ns = self._clock.monotonic_ns() + int(self._settings.report_s * NS_PER_S)
-        while True:
-            is_searched = self._search_drivers()
-            # Read before the messages: a settled device's message is among them.
-            workers = list(self._workers.values())
-            unsettled = [worker for worker in workers if not worker.settled]
-            is_settled = is_searched and not unsettled
-            messages = self._writer.gather(0.0 if is_settled else 0.02)
-            devices += [message["device"] for message in messages if message["type"] == "device"]
-            self._pass_on([message for message in messages if message["type"] != "device"])
-            self._exit_if_hung()
-            # The last messages may have started workers, of a board's slices for example.
-            if is_settled and len(workers) == len(self._workers):
-                return devices
-            if self._clock.monotonic_ns() >= until_ns:
-                self._writer.write(*(self._slow(worker.sensor) for worker in unsettled))
-                return devices
+    def _serve_once(self) -> None:
+        """Search drivers, pass on the messages of the devices, and check on them."""
+        is_searched = self._search_drivers()
+        # Read before the messages: those of a settled device are among them.
+        workers = list(self._workers.values())
+        unsettled = [worker for worker in workers if not worker.settled]
+        messages = self._writer.gather(self._watch_s if self._is_known else STARTUP_WATCH_S)
+        age_s = (self._clock.monotonic_ns() - self._heartbeat_ns) / NS_PER_S
+        if age_s >= (HEARTBEAT_WITH_MESSAGES_S if messages else HEARTBEAT_EVERY_S):
+            messages.append(self._heartbeat())
+        self._pass_on(messages)
+        self._exit_if_hung()
+        self._exit_if_unusable()
+        if self._is_known:
+            return
+        # The last messages may have started workers, of a board's slices for example.
+        is_settled = is_searched and not unsettled and len(workers) == len(self._workers)
+        if is_settled or self._clock.monotonic_ns() >= self._known_by_ns:
+            self._is_known = True
+            slow = [self._slow(worker.sensor) for worker in unsettled]
+            self._writer.write(*slow, {"type": "handshake", **self._drivers})
 
     def _slow(self, sensor: Sensor) -> Message:
         """The message of a device whose discovery takes long."""
@@ -328,32 +326,11 @@ class SensorChild:
         """Search for devices where that is due, and report which drivers fail; True once all are known."""
         is_searched = self._search.step()
         faults = {name: str(fault) for name, fault in self._search.faults.items()}
-        if faults != self._driver_faults:
-            self._driver_faults = faults
-            self._writer.write({"type": "drivers", "faults": faults})
+        drivers = {"faults": faults, "versions": dict(self._search.versions)}
+        if drivers != self._drivers:
+            self._drivers = drivers
+            self._writer.write({"type": "drivers", **drivers})
         return is_searched
-
-    def _write_handshake(self, devices: Sequence[Message]) -> None:
-        self._writer.write(
-            {
-                "type": "handshake",
-                "pid": os.getpid(),
-                **self._search.versions,
-                "driver_faults": self._driver_faults,
-                "devices": devices,
-            }
-        )
-
-    def _serve_once(self) -> None:
-        """Pass on the messages of the devices, and check on them."""
-        messages = self._writer.gather(self._watch_s)
-        age_s = (self._clock.monotonic_ns() - self._heartbeat_ns) / NS_PER_S
-        if age_s >= (HEARTBEAT_WITH_MESSAGES_S if messages else HEARTBEAT_EVERY_S):
-            messages.append(self._heartbeat())
-        self._pass_on(messages)
-        self._exit_if_hung()
-        self._search_drivers()
-        self._exit_if_unusable()
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
         """Write the messages that are for the daemon, then act on those that are for this thread."""
@@ -366,8 +343,6 @@ class SensorChild:
                     self._exit("library_mismatch", message["device"])
                 case "found":
                     self._start(message["sensors"])
-                    if self._is_serving:
-                        self._write_handshake([])
                 case "slices":
                     self._keep_slices(message["device"], message["sensors"])
 
@@ -411,12 +386,7 @@ class SensorChild:
             for name, worker in self._workers.items()
             if worker.opened and worker.sampled_ns is not None
         }
-        return {
-            "type": "heartbeat",
-            "t_ns": now_ns,
-            "ages_s": ages_s,
-            "dropped": self._writer.dropped,
-        }
+        return {"type": "heartbeat", "ages_s": ages_s}
 
     def _exit_if_hung(self) -> None:
         """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
@@ -456,14 +426,13 @@ class SensorChild:
     def _read_commands(self) -> NoReturn:
         """Read the daemon's commands; a closed pipe means that the daemon ended."""
         while line := self._commands.readline(LINE_BYTES_MAX):
-            try:
+            # A malformed line is ignored.
+            with suppress(KeyError, ValueError):
                 command = decode(line)
                 if command["cmd"] == "stop":
                     self._writer.put({"type": "stop"})
                 elif (worker := self._workers.get(command["device"])) is not None:
                     worker.offer(command)
-            except (KeyError, ValueError):
-                self._writer.dropped += 1
         os._exit(0)
 
 

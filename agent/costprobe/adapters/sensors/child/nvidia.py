@@ -15,7 +15,7 @@ A MIG device is a compute instance on a board in MIG mode.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -382,11 +382,14 @@ class NvidiaSensor(Sensor):
         self._report = report
         # The board's UUID, once it is known.
         self._uuid = ""
+        # The metrics that a device of this kind lacks, and those that it has by another handle.
+        self._lacking: Collection[str] = ()
+        self._handles: dict[str, object] = {}
         self._reset()
 
     def _reset(self) -> None:
         self._handle: Any = None
-        self._metrics = MetricReader(self.name, self._report, WAYS, self.bounds)
+        self._metrics = MetricReader(self.name, self._report, WAYS)
         self._throttle = ThrottleClock()
         self._listed = ListedProcesses()
         self._samples_seen_us = 0
@@ -409,17 +412,28 @@ class NvidiaSensor(Sensor):
         self.call = function
         return nvml_call(function, *args)
 
-    def _optional(self, function: str, *args: Any) -> Any:  # noqa: ANN401 - as above
-        """What a function returns; None where the driver does not report it, or not now.
+    def _optional(self, function: str, *args: Any, none: object = None) -> Any:  # noqa: ANN401 - as above
+        """What a function returns; None where the driver does not support it, or not now.
+
+        Args:
+            function: Its name.
+            args: Its arguments.
+            none: What to return where the driver found nothing.
 
         Raises:
             SensorFault: The library or the whole GPU is concerned.
         """
+        if function in self._lacks:
+            return None
         try:
             return self._nvml(function, *args)
         except SensorFault as fault:
+            if fault.code == "NOT_FOUND":
+                return none
             if fault.reaction not in PASSING:
                 raise
+            if fault.reaction is Reaction.ABSENT:
+                self._lacks.add(function)
             return None
 
     def discover(self) -> Device:
@@ -487,14 +501,6 @@ class NvidiaSensor(Sensor):
             SensorFault: It is gone, or the library or the whole GPU is concerned.
         """
 
-    def _has(self, metric: str) -> bool:  # noqa: ARG002 - a MIG device lacks some
-        """Whether the driver has a metric for devices of this kind."""
-        return True
-
-    def _handle_of(self, metric: str) -> object:  # noqa: ARG002 - a MIG device has two
-        """The handle by which a metric is read."""
-        return self._handle
-
     def sample(self, *, quick: bool = False) -> Sample:
         """Read every metric that the GPU supports.
 
@@ -515,7 +521,7 @@ class NvidiaSensor(Sensor):
             self._metrics.leave("throttle", _violations)
         values: Values = {}
         for metric in metrics:
-            if self._has(metric):
+            if metric not in self._lacking:
                 values |= self._read(metric)
         if not values and not self._metrics.has_any():
             detail = "the driver supports no metric of this GPU"
@@ -569,7 +575,7 @@ class NvidiaSensor(Sensor):
             SensorFault: The library or the whole GPU is concerned.
         """
         buffer, seen_us = SAMPLES_OF_SCOPE[self._scopes[0].power_scope], self._samples_seen_us
-        found = self._recent("nvmlDeviceGetSamples", (0, ()), buffer, seen_us)
+        found = self._optional("nvmlDeviceGetSamples", self._handle, buffer, seen_us, none=(0, ()))
         if found is None:
             return None
         offset_ns = self._clock.time_ns() - self._clock.monotonic_ns()
@@ -587,7 +593,8 @@ class NvidiaSensor(Sensor):
         """
         since_us = utc_ns(self._clock, since_ns) // 1000
         # No sample since then: no process was busy.
-        found = self._recent("nvmlDeviceGetProcessUtilization", (), since_us)
+        function = "nvmlDeviceGetProcessUtilization"
+        found = self._optional(function, self._handle, since_us, none=())
         if found is None:
             return None
         by_pid = process_util_pct(found)
@@ -597,24 +604,9 @@ class NvidiaSensor(Sensor):
             self._listed.add(self._clock.monotonic_ns(), pids)
         return self._listed.known(by_pid)
 
-    def _recent(self, function: str, none: object, *args: int) -> Any:  # noqa: ANN401 - pynvml has no types
-        """What the driver kept lately: `none` if that is nothing, None if it is unknown."""
-        if function in self._lacks:
-            return None
-        try:
-            return self._nvml(function, self._handle, *args)
-        except SensorFault as fault:
-            if fault.code == "NOT_FOUND":
-                return none
-            if fault.reaction is Reaction.ABSENT:
-                self._lacks.add(function)
-            elif fault.reaction is not Reaction.TRANSIENT:
-                raise
-            return None
-
     def _read(self, metric: str) -> Values:
         """Read one metric by its best supported way; empty if it is absent, temporarily or permanently."""
-        return self._metrics.read(metric, self._nvml, self._handle_of(metric))
+        return self._metrics.read(metric, self._nvml, self._handles.get(metric, self._handle))
 
     def slices(self) -> list[Sensor] | None:
         """Return a sensor for each MIG device on this board; none on a board without MIG mode.
@@ -686,24 +678,25 @@ class MigSensor(NvidiaSensor):
         super().__init__(index, clock, report, f"gpu{index}.mig{number}")
         self.parent = f"gpu{index}"
         self._number = number
-        self._mig_handle: Any = None
+        self._lacking = BOARD_ONLY
         self._mig_uuid = ""
 
     def _describe(self, uuid: str) -> Device:  # noqa: ARG002 - that is the board's
-        self._mig_handle = self._mig_device()
-        self._mig_uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", self._mig_handle)
-        attributes = self._nvml("nvmlDeviceGetAttributes_v2", self._mig_handle)
+        handle = self._mig_device()
+        self._handles = dict.fromkeys(OF_A_SLICE, handle)
+        self._mig_uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", handle)
+        attributes = self._nvml("nvmlDeviceGetAttributes_v2", handle)
         return Device(
             self.name,
             "mig",
             self._mig_uuid or self.name,
-            nvml_text(self._nvml, "nvmlDeviceGetName", self._mig_handle) or UNNAMED,
+            nvml_text(self._nvml, "nvmlDeviceGetName", handle) or UNNAMED,
             self._read("memory").get("mem_total_bytes"),
             parent=self.parent,
             # Those of its GPU instance are shared by all compute instances on it.
             slices=int(attributes.computeInstanceSliceCount),
             slices_of=int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle)),
-            gpu_instance=self._optional("nvmlDeviceGetGpuInstanceId", self._mig_handle),
+            gpu_instance=self._optional("nvmlDeviceGetGpuInstanceId", handle),
         )
 
     def _mig_device(self) -> object:
@@ -737,12 +730,6 @@ class MigSensor(NvidiaSensor):
     def slices(self) -> list[Sensor]:
         """Return none: a MIG device is not divided."""
         return []
-
-    def _has(self, metric: str) -> bool:
-        return metric not in BOARD_ONLY
-
-    def _handle_of(self, metric: str) -> object:
-        return self._mig_handle if metric in OF_A_SLICE else self._handle
 
 
 def _gone(call: str, code: str) -> SensorFault:

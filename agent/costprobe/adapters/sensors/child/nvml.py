@@ -10,10 +10,9 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pynvml
 
@@ -350,15 +349,8 @@ def nvml_text(nvml: Callable[..., Any], function: str, *args: Any) -> str:  # no
     return one_line(text.decode(errors="replace") if isinstance(text, bytes) else text).strip()
 
 
-@dataclass(frozen=True, slots=True)
-class DriverInfo:
-    """The number of GPUs, and the versions of the driver and of NVML as far as they can be read.
-
-    Attributes:
-        gpu_count: The number of GPUs.
-        versions: The versions by name.
-        faults: The faults of the calls that read the others.
-    """
+class DriverInfo(NamedTuple):
+    """The number of GPUs, the versions of driver and NVML, and the faults of reading these."""
 
     gpu_count: int
     versions: Mapping[str, str]

@@ -165,15 +165,11 @@ class MetricReader:
         device: Name of the device.
         report: Called once with each fault that does not end a sample.
         ways: The ways to read each metric, best first.
-        bounds: The bounds of the device's readings.
     """
 
-    def __init__(
-        self, device: str, report: Report, ways: Mapping[str, Sequence[Way]], bounds: Bounds
-    ) -> None:
+    def __init__(self, device: str, report: Report, ways: Mapping[str, Sequence[Way]]) -> None:
         self._device = device
         self._report = report
-        self._bounds = bounds
         self._failing: dict[str, int] = {}
         self._reported: set[tuple[str, str]] = set()
         self.support(ways)
@@ -197,33 +193,28 @@ class MetricReader:
             self._ways[metric].remove(way)
 
     def read(self, metric: str, call: Call, handle: object) -> Values:
-        """Read one metric by the first way whose values are possible; empty where it is absent.
+        """Read one metric by the first way that works; empty where it is absent.
 
         An unexpected error costs this metric alone, as one that may pass.
 
         Raises:
             SensorFault: The library or the whole device is concerned.
         """
-        ways, kept = self._ways[metric], Values()
+        ways = self._ways[metric]
         for way in tuple(ways):
             try:
                 values = way(call, handle)
             except SensorFault as fault:
-                if self.is_absent(metric, fault):
-                    ways.remove(way)
-                    continue
-                return kept
+                if not self.is_absent(metric, fault):
+                    break
+                ways.remove(way)
             except Exception as error:  # noqa: BLE001 - text and structures from a driver
                 detail = f"{type(error).__name__}: {error}"
                 self.is_absent(metric, SensorFault(metric, "FAILED", Reaction.TRANSIENT, detail))
-                continue
-            if self._failing:
+            else:
                 self.works(metric)
-            admitted = self._bounds.admitted(values)
-            if len(admitted) == len(values):
                 return values
-            kept = kept or admitted
-        return kept
+        return {}
 
     def is_absent(self, metric: str, fault: SensorFault) -> bool:
         """Whether a fault means that a metric is absent; otherwise it passes.

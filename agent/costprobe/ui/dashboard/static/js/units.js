@@ -64,13 +64,11 @@ function groupRows(group) {
   const where = outliers.length === 0 ? [`${namesOf(members.map(({ tags }) => tags.device))} `, el("small", {}, spread)]
     : el("span", { class: "warn" }, outliers.length > 2 ? `${outliers.length} devices differ`
       : `${outliers.join(", ")} ${outliers.length === 1 ? "differs" : "differ"}`);
-  const changed = members.find(({ tags }) => tags.device === group.changed);
-  const typical = { ...group, change_24h_pct: changed.change_24h_pct, change_7d_pct: changed.change_7d_pct, trend: changed.trend };
-  const head = row(typical, nameOf(group, button), where);
-  const own = members.map((unit) => row(unit, el("span", { class: "member" }, unit.tags.device),
-    outliers.includes(unit.tags.device) ? el("small", { class: "warn" }, `${percent(Math.abs(unit.cost / group.cost - 1))} ${unit.cost > group.cost ? "above" : "below"} the median`) : "",
+  const own = members.filter(({ tags }) => isOpen || outliers.includes(tags.device)).map((unit) => row(unit,
+    el("span", { class: "member" }, unit.tags.device),
+    outliers.includes(unit.tags.device) ? el("small", { class: "warn" }, `${percent(Math.abs(unit.cost / group.cost - 1))} ${unit.cost > group.cost ? "above" : "below"} the others`) : "",
     "of-group"));
-  return isOpen ? [head, ...own] : [head];
+  return [row(group, nameOf(group, button), where), ...own];
 }
 
 function draw() {

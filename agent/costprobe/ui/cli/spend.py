@@ -1,4 +1,4 @@
-"""`costprobe allocation`: what the devices cost, by tenant, namespace, service or model."""
+"""`costprobe spend`: what the devices cost, by tenant, namespace, service or model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from costprobe.spend.query import Key, KeyAllocation, allocation_by
 from costprobe.ui import key_costs
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
 from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import local
 
 _SOURCES: Final = {
@@ -30,8 +30,8 @@ _SOURCES: Final = {
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe allocation --by tenant --since 30d  # what each team, user or key cost",
-        "costprobe allocation --by model --since 7d --json  # what each model cost in a week",
+        "costprobe spend --by tenant --since 30d  # what each team, user or key cost",
+        "costprobe spend --by model --since 7d --json  # what each model cost in a week",
     ),
 )
 @click.option(
@@ -43,10 +43,11 @@ _SOURCES: Final = {
     help="What the cost is divided by.",
 )
 @click.option(
-    "--since", "since_ns", type=Moment(), default="30d", show_default=True, help='"7d" or a date.'
+    "--since", "since_ns", type=MOMENT, default="30d", show_default=True, help='"7d" or a date.'
 )
-@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@FLEET_OPTION
 @click.pass_obj
 def command(
     config: str | None, *, key: Key, since_ns: int, until_ns: int | None, as_json: bool
@@ -56,7 +57,7 @@ def command(
     The lines add up to the cost of the devices. "unattributed" is the cost of services that no
     tenant's counter explains, "unallocated" what belongs to none of the names.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     until_ns = time.time_ns() if until_ns is None else until_ns
     if since_ns >= until_ns:
         raise bad_input("--since: must be before --until")
