@@ -21,10 +21,11 @@ from costprobe.daemon.metrics import AgentNow, Metrics
 from costprobe.daemon.parts import HostParts
 from costprobe.probing.run import Listeners
 from costprobe.spend.evaluate import BudgetTracker
+from costprobe.spend.now import day_allocations
 from costprobe.spend.query import SpendBook
 from costprobe.ui.cli.views.status_lines import lines_of
-from costprobe.ui.dashboard.budgets import spend_document
 from fakes.clock import FakeClock
+from pydantic_core import to_jsonable_python
 from record_files import INPUTS, check, documents, input_text, printed, rows, wall_clock_at
 
 GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
@@ -145,7 +146,7 @@ def test_hour_of_one_gpu(tmp_path):
     book = SpendBook()
     with closing(StoreReader.open(path)) as reader:
         book.read(reader, now_ns, host.config.telemetry.aggregate_s)
-        check("hour_spend.json", spend_document(reader, book, now_ns))
+        check("hour_spend.json", to_jsonable_python(day_allocations(reader, book, now_ns)))
     settled(host)
     host.parts.runtime.close()
     host.store.close()

@@ -236,9 +236,9 @@ def _probed(
         # Cost, latency and energy are of the same runs: those of the last hour like the newest.
         alike = [one for one in beside[pair] if run is not None and _way(one) == _way(run)]
         times_ns = {one.time_ns for one in alike}
-        own = [one for one in paid.get(key, ()) if one.time_ns in times_ns]
+        same = [one for one in paid.get(key, ()) if one.time_ns in times_ns]
         is_mixed = len(alike) < len(beside[pair])
-        cost = _middle(own, "cost_per_inference") if is_mixed and own else _level(row)
+        cost = _middle(same, "cost_per_inference") if is_mixed and same else _level(row)
         if cost is None:
             continue
         day_ago, week_ago = (_level(old[key]) if key in old else None for old in before)

@@ -9,10 +9,11 @@ from typing import Final
 
 from markupsafe import Markup
 
-from costprobe.core.money import PER_THOUSAND, SCALES, money
+from costprobe.core.money import PER_THOUSAND, SCALES
 from costprobe.core.units import counted
 from costprobe.core.units import percent as share
 from costprobe.ui import hosted_apis, key_costs
+from costprobe.ui.amounts import money
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.formats import Chart, Document, Section
 from costprobe.ui.report.gather import Period, step_ns
@@ -26,6 +27,7 @@ from costprobe.ui.report.summary import (
     model_groups,
     price_groups,
     saving_groups,
+    savings_bound,
     spend_parts,
     token_words,
     trend_groups,
@@ -97,7 +99,7 @@ def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
     )
     yield _or_none(
         Section("What can be saved", lines=list(main_savings(report)), is_half=True),
-        "Nothing; costprobe savings lists what is missing for an answer.",
+        savings_bound(report),
     )
     if report.budgets:
         heads = ("budget", "period", "planned", "spent", "expected", "80 % interval")
