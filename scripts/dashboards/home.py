@@ -80,7 +80,7 @@ def _figures(board: dashboard.Dashboard) -> None:
             span=3,
         ),
         figure(
-            "Idle share",
+            "Unused now",
             "percent",
             _UNUSED,
             about="Share of the last hour's cost in which devices did nothing: 1 minus utilization, weighted"

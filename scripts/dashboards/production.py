@@ -25,7 +25,7 @@ _BUSY, _IDLE = (
     'service=~"$service"}[$__rate_interval]))'
     for state in ("busy", "idle")
 )
-_BUSY_SHARE = f"{_BUSY} / ({_BUSY} + {_IDLE})"
+_BUSY_SHARE = f"{_BUSY} / (({_BUSY} + {_IDLE}) > 0)"
 
 
 def build() -> dashboard.Dashboard:
@@ -71,14 +71,15 @@ def _rolling(field: str, name: str) -> Query:
 
 
 def _figures(board: dashboard.Dashboard) -> None:
-    def allocated(*where: str) -> str:
-        return Query('sum("cost")', "allocation", over=PRICED, where=where, every=None).text
+    def paid(select: str) -> Query:
+        # Of the same rows: idle cost, cost and idle share divide.
+        return Query(select, "cost", over=PRICED, where=WHOLE, every=None)
 
     def served(select: str) -> str:
         return Query(select, "serving", over=HERE, where=ALONE, every=None).text
 
-    board.with_panel(figure("Cost ($currency)", "short", allocated()))
-    board.with_panel(figure("Idle cost ($currency)", "short", allocated("\"part\" = 'idle'")))
+    board.with_panel(figure("Cost ($currency)", "short", paid(_sum_of("cost_total"))))
+    board.with_panel(figure("Idle cost ($currency)", "short", paid(_sum_of("cost_idle"))))
     board.with_panel(figure("Requests", "short", served('sum("requests")')))
     board.with_panel(
         figure(
@@ -88,13 +89,7 @@ def _figures(board: dashboard.Dashboard) -> None:
             steps=bounds(1, 5),
         )
     )
-    idle = Query(
-        f"100 * {SERVING_RATIOS['idle_share'].written(_sum_of)}",
-        "cost",
-        over=PRICED,
-        where=WHOLE,
-        every=None,
-    )
+    idle = paid(f"100 * {SERVING_RATIOS['idle_share'].written(_sum_of)}")
     board.with_panel(
         figure("Idle share", "percent", idle, about="Cost of idle time as a share of the cost.")
     )

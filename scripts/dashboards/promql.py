@@ -58,6 +58,9 @@ class Promql:
     text: str
 
 
+_DIVISOR = re.compile(r' / (\w+\("\w+"\)|\((?:[^()]|\([^()]*\))*\))')
+
+
 def promql(influxql: str) -> list[Promql]:
     """Return the queries of the columns; a column that cannot be translated is left out.
 
@@ -155,6 +158,8 @@ class _Fields:
     def columns(self, name: str, expression: str) -> Iterator[Promql]:
         """Return the query of a column of aggregates; none if it cannot be translated."""
         try:
+            # Between two windows nothing was counted: an amount of it would be 0 / 0.
+            expression = _DIVISOR.sub(r" / (\1 > 0)", expression)
             text = _RATE.sub(lambda call: self._counted(call["field"], "rate"), expression)
             text = _CALL.sub(self._call, text)
         except UntranslatableError:

@@ -167,7 +167,7 @@ def test_slow_ramp_is_one_incident_while_it_grows():
         for event in series.run(slow=1 + 0.1 * max(0, index - 864) / 4032):
             rule.observe(event_point(event, {}))
         rule.evaluate(series.rows[-1].time_ns, ())
-        shifts = [shift for shift in rule.document().values() if shift["is_over"]]
+        shifts = [shift for shift in rule.series.values() if shift["is_over"]]
         assert not shifts, index
     first, *further = series.of("drift", "cost")
     assert {event.since_ns for event in further} == {first.since_ns}

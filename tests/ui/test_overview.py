@@ -155,16 +155,36 @@ def test_identical_devices_are_one_group_with_spread_and_outliers(look):
     reader = look(rows, before, *(device_rows(device, 1, 2.0, 0.0) for device in DEVICES))
     (group,) = overview(reader, Config(), NOW).units
     assert [unit.tags["device"] for unit in group.members] == list(DEVICES)
-    assert (group.outliers, group.changed.tags["device"]) == (("gpu0",), "gpu0")
+    assert group.outliers == ("gpu0",)
     assert group.spread == pytest.approx(0.1)
     assert group.typical.cost == 1.0e-6
-    assert group.changed.change_24h_pct == group.changed.change_7d_pct == pytest.approx(10)
+    # The figures of a row are of one device: its median's, and beneath it the outlier's own.
+    outlier, *_ = group.members
+    assert outlier.change_24h_pct == outlier.change_7d_pct == pytest.approx(10)
+    assert group.typical.change_24h_pct == pytest.approx(0)
     assert (group.typical.latency_ms, group.typical.energy_j, group.typical.scale) == (
         11.0,
         0.2,
         1_000_000,
     )
-    assert group.changed.trend[-1] == (NOW, 1.1e-6)
+    assert outlier.trend[-1] == (NOW, 1.1e-6)
+
+
+def test_of_two_devices_the_one_that_changed_is_the_outlier(look):
+    rows = [*probe_rows("gpu0", 1.1e-6), *probe_rows("gpu1", 1.0e-6)]
+    before = [row for device in DEVICES[:2] for row in probe_rows(device, 1.0e-6, DAY_NS)]
+    reader = look(rows, before, *(device_rows(device, 1, 2.0, 0.0) for device in DEVICES[:2]))
+    (group,) = overview(reader, Config(), NOW).units
+    assert (group.outliers, group.typical.tags["device"]) == (("gpu0",), "gpu1")
+
+
+def test_cost_latency_and_energy_now_are_of_the_same_runs(look):
+    other = probe_rows("gpu0", 5e-6, 60 * S)
+    other[0] = make_point(
+        "probe", {**other[0].tags, "batch": "1"}, {"latency_p50_ms": 2.0}, NOW - 60 * S
+    )
+    (group,) = overview(look(other, probe_rows("gpu0", 1e-6)), Config(), NOW).units
+    assert (group.typical.cost, group.typical.latency_ms) == (2e-6, 11.0)
 
 
 def test_cost_of_tokens_is_the_ratio_of_sums_of_the_last_hour_against_the_same_hours_before(look):

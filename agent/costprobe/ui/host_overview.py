@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from costprobe.adapters.store.read import StoreReader
@@ -11,11 +13,14 @@ from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.configuration import Config
 from costprobe.core.columns import number
 from costprobe.core.periods import WEEK_NS
-from costprobe.core.records import Point, natural
+from costprobe.core.records import NS_PER_S, Point, natural
 from costprobe.core.schema import ASSUMED
+from costprobe.core.units import counted
+from costprobe.drift.actions import action_of
 from costprobe.drift.findings import CONTENTION
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import Spending, present_power_w, spending
+from costprobe.ui import amounts
 from costprobe.unit_costs.now import UnitGroup, unit_groups
 
 
@@ -32,8 +37,10 @@ class MainChange:
         cost_per_month: What it is worth in a month, in the currency, as its event has it.
         currency: ISO 4217 code.
         since_ns: Start of the change, UTC in ns.
+        time_ns: When it was reported, UTC in ns.
         tags: Tags of its series.
         others: Number of other series that changed.
+        alike: Number of those on the same device from the same cause.
     """
 
     kind: str
@@ -44,8 +51,10 @@ class MainChange:
     cost_per_month: float | None
     currency: str
     since_ns: int
+    time_ns: int
     tags: Mapping[str, str]
-    others: int
+    others: int = 0
+    alike: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +102,13 @@ def main_change(reader: StoreReader, now_ns: int) -> MainChange | None:
     of_cost = [change for change in drifts if change.tags.get("metric") in _OF_COST] or drifts
     if of_cost:
         largest = max(of_cost, key=_size)
-        subjects = {_subject(change) for change in of_cost} - {_subject(largest)}
-        return replace(largest, others=len(subjects))
+        own = (largest.tags.get("device"), largest.cause)
+        others = {
+            _subject(one): (one.tags.get("device"), one.cause) == own and largest.cause != ""
+            for one in of_cost
+            if _subject(one) != _subject(largest)
+        }
+        return replace(largest, others=len(others), alike=sum(others.values()))
     prices = list(reader.points("event", since_ns, now_ns + 1, {"kind": "price"}))
     return _change(prices[-1:]) if prices else None
 
@@ -129,9 +143,71 @@ def _change(rows: list[Point]) -> MainChange:
         cost_per_month=number(newest, "cost_per_month"),
         currency=str(newest.fields.get("currency", "")),
         since_ns=first.time_ns if since_ns is None else int(since_ns),
+        time_ns=newest.time_ns,
         tags=newest.tags,
-        others=0,
     )
+
+
+# What a drift of a metric does, and the words for more and less of it.
+_METRICS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "latency": ("is", "slower", "faster"),
+    "throughput": ("is", "faster", "slower"),
+    "energy": ("uses", "more energy", "less energy"),
+    "serving_energy": ("uses", "more energy", "less energy"),
+    "serving_time": ("needs", "more device time", "less device time"),
+}
+_COSTS: Final = ("costs", "more", "less")
+# Causes of which the name alone says too little; "" is an unknown one.
+_CAUSES: Final[Mapping[str, str]] = {
+    "": "no cause is known",
+    "unknown": "no cause is known",
+    "cooling": "it overheats",
+    "temperature": "it overheats",
+    "thermal throttling": "it overheats",
+    "power limit": "it is at its power limit",
+    "clock": "its clock fell",
+    "memory clock": "its memory clock fell",
+    "neighbour": "another process uses it",
+    "software": "the software changed",
+    "annotation": "something was deployed",
+    "batch": "the batch changed",
+}
+_COMMANDS: Final = re.compile(r" \([^)]*`[^)]*\)")
+
+
+def sentence(change: MainChange) -> str:
+    """Return a change as a sentence: what, how much, since when, why, and what to do; times are UTC."""
+    since = datetime.fromtimestamp(change.since_ns / NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    tags, pct = change.tags, change.change_pct
+    if change.kind != "drift" or pct is None:
+        title = change.title.rstrip(".")
+        return f"{title[:1].upper()}{title[1:]}, since {since}."
+    name = "/".join(
+        filter(None, (tags.get("service") or tags.get("probe"), tags.get("served_model")))
+    )
+    subject = " on ".join(filter(None, (name, tags.get("device")))) or "The host"
+    if change.alike:
+        subject = f"{tags.get('device')} ({change.alike + 1} models)"
+    verb, more, less = _METRICS.get(tags.get("metric", ""), _COSTS)
+    is_worse = (pct > 0) != (tags.get("metric") == "throughput")
+    words = f"{subject} {verb} {amounts.change(pct)} {more if pct > 0 else less} since {since}"
+    cause = change.cause.replace("_", " ")
+    why = _CAUSES.get(cause, cause)
+    todo = _COMMANDS.sub("", action_of(cause or "unknown")).replace("`", "") if is_worse else ""
+    lines = [f"{words}: {why}.", f"{todo[:1].upper()}{todo[1:]}." if todo else "", _worth(change)]
+    if others := change.others - change.alike:
+        lines.append(f"{counted(others, 'other')} changed, too.")
+    return " ".join(filter(None, lines))
+
+
+def _worth(change: MainChange) -> str:
+    """Return what a change is worth; a probe has no bill: its change is a part of its device's capacity."""
+    if change.cost_per_month is None:
+        return ""
+    amount = amounts.money(abs(change.cost_per_month), change.currency, amounts.MODELLED)
+    if change.tags.get("probe"):
+        return f"Worth up to {amount} a month, if the device is fully used."
+    return f"About {amount} {'less' if change.cost_per_month < 0 else 'more'} a month."
 
 
 def _size(change: MainChange) -> tuple[float, float]:

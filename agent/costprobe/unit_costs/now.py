@@ -66,6 +66,7 @@ class UnitCost:
         is_contended: Whether others used the device.
         devices: Its device, or those of the service.
         device_model: Product name of the device; empty for a service.
+        limit_share: Cost at the hardware's limit, as a share of the cost; None if it is unknown.
     """
 
     tags: Mapping[str, str]
@@ -81,6 +82,7 @@ class UnitCost:
     devices: Sequence[str]
     is_contended: bool = False
     device_model: str = ""
+    limit_share: float | None = None
 
     @property
     def name(self) -> str:
@@ -95,28 +97,16 @@ class UnitGroup:
     """A model on identical devices, or a service.
 
     Attributes:
-        typical: The member with the median cost, whose figures stand for all.
+        typical: The member with the median cost, outliers aside, whose figures stand for all.
         members: All of them, by device.
         spread: Largest minus smallest cost, as a share of the median; 0 for one member.
-        outliers: Devices whose cost deviates from the median.
-        moved: The member with the largest change against 24 h.
+        outliers: Devices whose cost, or whose change against 24 h, deviates from that of the others.
     """
 
     typical: UnitCost
     members: Sequence[UnitCost]
-    spread: float
-    outliers: Sequence[str]
-    moved: UnitCost
-
-    @property
-    def changed(self) -> UnitCost:
-        """The member whose changes and trend stand for all.
-
-        The one that changed most if it deviates from the median, which would hide it; else the
-        typical one.
-        """
-        is_outlier = self.moved.tags.get("device", "") in self.outliers
-        return self.moved if is_outlier else self.typical
+    spread: float = 0.0
+    outliers: Sequence[str] = ()
 
 
 def _by_device_type(units: Iterable[UnitCost]) -> list[UnitGroup]:
@@ -136,21 +126,27 @@ def _by_device_type(units: Iterable[UnitCost]) -> list[UnitGroup]:
 def _group(members: list[UnitCost]) -> UnitGroup:
     members.sort(key=lambda unit: natural(unit.tags.get("device", "")))
     middle = statistics.median_low(unit.cost for unit in members)
-    typical = next(unit for unit in members if unit.cost == middle)
     deviations = [abs(unit.cost - middle) for unit in members]
     limit = max(OUTLIER_SHARE * middle, OUTLIER_SCORE / _NORMAL_MAD * statistics.median(deviations))
+    # Of two devices neither deviates from the median, but one may have changed.
+    changes = sorted((unit.change_24h_pct or 0.0 for unit in members), key=abs)
+    usual = changes[(len(changes) - 1) // 2]
+    outliers = [
+        unit
+        for unit, deviation in zip(members, deviations, strict=True)
+        if len(members) > 1
+        and (
+            deviation > limit
+            or abs((unit.change_24h_pct or 0.0) - usual) > max(OUTLIER_SHARE * 100, abs(usual))
+        )
+    ]
+    alike = sorted((u for u in members if u not in outliers), key=lambda unit: unit.cost) or members
+    costs = [unit.cost for unit in members]
     return UnitGroup(
-        typical=typical,
+        typical=alike[(len(alike) - 1) // 2],
         members=tuple(members),
-        spread=(max(u.cost for u in members) - min(u.cost for u in members)) / middle
-        if middle
-        else 0.0,
-        outliers=tuple(
-            unit.tags.get("device", "")
-            for unit, deviation in zip(members, deviations, strict=True)
-            if len(members) > 1 and deviation > limit
-        ),
-        moved=max(members, key=lambda unit: abs(unit.change_24h_pct or 0.0)),
+        spread=(max(costs) - min(costs)) / middle if middle else 0.0,
+        outliers=tuple(unit.tags.get("device", "") for unit in outliers),
     )
 
 
@@ -227,17 +223,28 @@ def _probed(
         (row.tags.get("device"), row.tags.get("probe")): row
         for row in sorted(reader.last("probe", now_ns), key=lambda row: row.time_ns)
     }
+    hour = now_ns - HOUR_NS + 1, now_ns + 1
+    beside: dict[tuple[str | None, str | None], list[Point]] = defaultdict(list)
+    for one in reader.points("probe", *hour):
+        beside[one.tags.get("device"), one.tags.get("probe")].append(one)
+    paid = _by_key(reader.points("cost", *hour, tags))
     trends = _probe_trends(reader, tags, now_ns)
     found = []
     for key, row in rows.items():
-        cost = _level(row)
+        pair = (row.tags.get("device"), row.tags.get("probe"))
+        run = runs.get(pair)
+        # Cost, latency and energy are of the same runs: those of the last hour like the newest.
+        alike = [one for one in beside[pair] if run is not None and _way(one) == _way(run)]
+        times_ns = {one.time_ns for one in alike}
+        same = [one for one in paid.get(key, ()) if one.time_ns in times_ns]
+        is_mixed = len(alike) < len(beside[pair])
+        cost = _middle(same, "cost_per_inference") if is_mixed and same else _level(row)
         if cost is None:
             continue
-        run = runs.get((row.tags.get("device"), row.tags.get("probe")))
-        day_ago, week_ago = (
-            _level(rows_then[key]) if key in rows_then else None for rows_then in before
-        )
+        day_ago, week_ago = (_level(old[key]) if key in old else None for old in before)
         trend = trends.get(key, [])
+        at_limit, newest = number(row, "cost_roofline"), number(row, "cost_per_inference")
+        shown = alike or ([] if run is None else [run])
         found.append(
             UnitCost(
                 tags={**row.tags, **({} if run is None else _way(run))},
@@ -247,15 +254,22 @@ def _probed(
                 change_24h_pct=_change_pct(day_ago, cost),
                 change_7d_pct=_change_pct(week_ago, cost),
                 trend=trend,
-                latency_ms=None if run is None else number(run, "latency_p50_ms"),
-                energy_j=None if run is None else number(run, "energy_per_inference_j"),
+                latency_ms=_middle(shown, "latency_p50_ms"),
+                energy_j=_middle(shown, "energy_per_inference_j"),
                 time_ns=row.time_ns,
                 devices=(row.tags.get("device", ""),),
                 is_contended=row.fields.get("contended") is True,
                 device_model=models.get(row.tags.get("device", ""), ""),
+                limit_share=at_limit / newest if at_limit and newest else None,
             )
         )
     return found
+
+
+def _middle(rows: Iterable[Point], field: str) -> float | None:
+    """Return the median of a field; None without a value."""
+    values = [value for row in rows if (value := number(row, field)) is not None]
+    return statistics.median(values) if values else None
 
 
 def _way(run: Point) -> dict[str, str]:
@@ -314,7 +328,7 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
             sorted(of_service, key=natural),
         )
         if unit is not None:
-            found.append(UnitGroup(unit, (unit,), 0.0, (), unit))
+            found.append(UnitGroup(unit, (unit,)))
     return sorted(found, key=lambda group: natural(group.typical.name))
 
 

@@ -37,8 +37,8 @@ class Tab:
     def costs(self):
         """The exact cost in each row of the first table, by its name."""
         pairs = self.page.eval_on_selector_all(
-            "#units [data-cost]",
-            "rows => rows.map(row => [row.dataset.cost, Number(row.querySelector('data').value)])",
+            "#units tbody tr",
+            "rows => rows.map(row => [row.dataset.row, Number(row.querySelector('data').value)])",
         )
         return dict(map(tuple, pairs))
 

@@ -1,9 +1,10 @@
 """The dashboard's JSON API returns the stored numbers and rejects invalid requests."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from contents import rows, value, values, words
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import make_point
@@ -15,6 +16,7 @@ from dashboard_samples import (
     labelled_rows,
     planned,
     served_rows,
+    status_document,
     tenant_rows,
 )
 from fakes.command import called
@@ -33,32 +35,33 @@ def rows_of(store, measurement):
         reader.close()
 
 
-def test_now_returns_the_newest_row_of_each_series(kept_page, kept_store):
+def test_now_has_the_newest_figures_of_each_series(kept_page, kept_store):
     found = kept_page.json("/api/now")
-    for measurement, name in (("cost", "costs"), ("device", "devices"), ("probe", "probes")):
-        newest = {}
-        for row in rows_of(kept_store, measurement):
-            newest[row.tags["device"]] = row
-        shown = {entry["tags"]["device"]: entry for entry in found[name]}
-        assert shown.keys() == set(DEVICES)
-        for device, row in newest.items():
-            assert shown[device]["fields"] == dict(row.fields)
-            assert shown[device]["time_ms"] == row.time_ns // 10**6
-    (alert,) = found["alerts"]
-    assert (alert["name"], alert["cause"]) == ("drift", "thermal throttling")
-    assert alert["symptoms"] == ["latency +8 %", "cost +8.5 %"]
+    newest = {row.tags["device"]: row.fields for row in rows_of(kept_store, "device")}
+    devices = rows(found["devices"])
+    assert {name: one["Power"] for name, one in devices.items()} == {
+        name: f"{fields['power_w']:.0f} W" for name, fields in newest.items()
+    }
+    newest = {row.tags["device"]: row.fields for row in rows_of(kept_store, "cost")}
+    for table, head, name in (
+        (found["parts"], "Cost", "cost_per_inference"),
+        (found["parts"], "Electricity", "cost_energy"),
+        (found["parts"], "1 h", "rolling_1h"),
+    ):
+        own = {f"encoder on {device}": fields[name] * 1e6 for device, fields in newest.items()}
+        assert values(table, head) == pytest.approx(own), head
+    alert, fault = found["firing"]
+    assert (fault["title"], "connection refused" in fault["text"]) == ("sink behind", True)
+    assert alert["more"][-3:-1] == ["latency +8 %", "cost +8.5 %"]
     assert found["daemon"]["running"] is True
-    assert [fault["name"] for fault in found["faults"]] == ["sink_behind"]
+    assert found["choices"]["models"] == ["probe=encoder"]
 
 
 def test_service_and_each_of_its_models_have_their_own_newest_row(page, store, clock):
     store.append(served_rows(clock.time_ns() - 10**9))
-    shown = {
-        entry["tags"].get("served_model"): entry["fields"]["cost_per_inference"]
-        for entry in page.json("/api/now")["costs"]
-        if entry["tags"].get("service") == "chat"
-    }
-    assert shown == {None: 3e-4, "base": 2e-4, "tuned": 9e-4}
+    found = page.json("/api/now")
+    shown = {name: cost for name, cost in values(found["parts"], "Cost").items() if "chat" in name}
+    assert shown == {"chat on gpu0": 0.3, "chat/base on gpu0": 0.2, "chat/tuned on gpu0": 0.9}
 
 
 def test_trend_is_downsampled_with_its_minima_and_maxima(kept_page, kept_store):
@@ -75,8 +78,10 @@ def test_trend_is_downsampled_with_its_minima_and_maxima(kept_page, kept_store):
         assert series["samples"] == len(own)
         assert (min(series["lows"]), max(series["highs"])) == (min(own), max(own))
         assert series["times_ms"] == sorted(series["times_ms"])
-        for low, value, high in zip(series["lows"], series["values"], series["highs"], strict=True):
-            assert low <= value <= high
+        for low, middle, high in zip(
+            series["lows"], series["values"], series["highs"], strict=True
+        ):
+            assert low <= middle <= high
 
 
 def test_downsampled_cost_of_a_service_is_a_ratio_of_sums(page, store, clock):
@@ -127,15 +132,8 @@ def test_short_trend_is_complete_and_filtered_by_tag(kept_page, kept_store):
 
 def test_numbers_have_the_names_of_the_series(kept_page):
     paths = (
-        "now",
-        "trend?field=device.power_w&since=2h",
-        "marks?since=24h",
-        "incidents?since=24h",
-        "sweeps",
-        "overview",
-        "spend",
-        "budgets",
-    )
+        "trend?field=device.power_w&since=2h", "marks?since=24h", "incidents?since=24h", "sweeps"
+    )  # fmt: skip
     offenders = {
         f"/api/{path}: {'.'.join(names)}"
         for path in paths
@@ -168,69 +166,73 @@ def test_marks_incidents_and_sweeps_are_returned(kept_page):
     ]
 
 
-def test_overview_has_the_spend_of_the_month_once_budgets_are_known(page):
-    first = page.json("/api/overview")
-    assert [one["month"] for one in first["spending"]] == [None]
+def test_first_screen_has_the_month_once_budgets_are_known(page):
+    first = {tile["name"]: tile for tile in page.json("/api/now")["tiles"]}
+    assert list(first) == ["Spend now", "This month", "Unused now", "Power"]
     budget, _ = page.json("/api/budgets")["budgets"]
-    (spent,) = page.json("/api/overview")["spending"]
-    assert (spent["month"]["amount"], spent["currency"]) == (1.0, "EUR")
-    assert spent["month"]["spent"] == budget["spent"]
+    found = page.json("/api/now")
+    tiles = {tile["name"]: tile for tile in found["tiles"]}
+    assert len(tiles) == len(first)  # nothing moves when it arrives
+    _, month, unused, _ = tiles.values()
+    assert value(month["big"]) == value(budget["big"])
+    assert words(month["big"]).endswith(" of €1")
+    assert words(month["notes"]).startswith("exceeded; forecast €")
     # A minute of each device costs 0.04.
-    assert spent["cost_per_h"] == pytest.approx(2 * 0.04 * 60)
-    assert spent["idle_share"] == pytest.approx(0.25 + 0.75 * 0.05, abs=0.02)
-    assert first["change"]["title"] == "cost per inference of encoder on gpu0: +8.5 %"
-    (unit,) = first["units"]
-    assert [one["tags"]["device"] for one in unit["members"]] == list(DEVICES)
+    per_hour = value(tiles["Spend now"]["big"])
+    assert per_hour == pytest.approx(2 * 0.04 * 60)
+    assert value(unused["big"]) / per_hour == pytest.approx(0.25 + 0.75 * 0.05, abs=0.02)
+    assert found["change"]["text"].startswith("encoder on gpu0 costs 8.5 % more since ")
+    assert ": it overheats. Check fan and airflow." in found["change"]["text"]
+    # The drift that fires is told once.
+    assert "The change above." in [one["text"] for one in found["firing"]]
+    assert list(rows(found["units"])) == ["encoder probe, batch 16", "gpu0", "gpu1"]
 
 
-def test_spend_is_the_sum_of_costs_by_use_and_device(page, store, clock):
-    (before,) = page.json("/api/spend")["allocations"]
-    assert [(part["kind"], part["cost"]) for part in before["parts"]] == [
-        ("remainder", before["cost"])
-    ]
-    store.append(labelled_rows(clock.time_ns() - 10**9))
-    found = page.json("/api/spend")
-    (allocation,) = found["allocations"]
-    own = [
-        row.fields["cost"]
-        for row in rows_of(store, "device")
-        if row.time_ns // 10**6 > found["since_ms"]
-    ]
-    assert allocation["cost"] == pytest.approx(sum(own), rel=1e-3)
-    assert sum(one["cost"] for one in allocation["devices"]) == pytest.approx(allocation["cost"])
-    parts = {(part["kind"], part["name"]): part["cost"] for part in allocation["parts"]}
-    assert parts["service", "rank"] == 0.5
-    assert parts["idle", ""] == 0.25
-    assert sum(parts.values()) == pytest.approx(allocation["cost"])
-    assert found["tenants"] == []
+def test_assumed_prices_are_called_so_beside_each_amount(page, store, clock):
+    status = status_document(store.path, clock.time_ns())
+    prices = [{"device": name, "plan": "assumed", "currency": "EUR"} for name in DEVICES]
+    store.put_state("status", {**status, "prices": prices})
+    probe, cost = cost_rows("gpu0", 300, clock.time_ns() - 10**9)
+    store.append(
+        [
+            probe,
+            make_point("cost", {**cost.tags, "plan": "assumed"}, dict(cost.fields), cost.time_ns),
+        ]
+    )
+    found = page.json("/api/now")
+    assert {one["Price"] for one in rows(found["devices"]).values()} == {"€2 / h assumed"}
+    assert words(found["tiles"][0]["notes"]) == "assumed price: set [[price]]"
+    assert rows(found["units"])["gpu0"]["Cost now"].endswith(" / M inferences assumed")
+    (uses,) = page.json("/api/spend")["tables"]
+    assert uses["caption"].endswith("; prices in EUR are assumed.")
 
 
-def test_tenants_and_the_cost_without_one_add_up_to_the_devices(page, store, clock):
+def test_spend_of_the_day_is_divided_by_use_tenant_and_label(page, store, clock):
+    time_ns = clock.time_ns() - 10**9
+    (before,) = page.json("/api/spend")["tables"]
+    assert list(rows(before)) == ["no service, or not yet allocated"]
+    total = value(before["total"])
+    own = [row.fields["cost"] for row in rows_of(store, "device")]
+    assert total == pytest.approx(sum(own), rel=0.05)
     # The window of each tenant costs a cent more than the one before; 20 are named.
     costs = {f"team-{number:02}": 0.01 * (number + 1) for number in range(23)}
-    store.append(tenant_rows(clock.time_ns() - 10**9, {**costs, "unattributed": 0.5}))
-    (tenants,) = page.json("/api/spend")["tenants"]
-    parts = {(part["rest"], part["name"]): part["cost"] for part in tenants["parts"]}
-    named = {name: cost for (rest, name), cost in parts.items() if rest is None}
-    assert list(named) == sorted(costs, reverse=True)[:20]
-    assert named["team-22"] == pytest.approx(0.23)
-    assert (tenants["left_out"], parts["others", ""]) == (3, pytest.approx(0.06))
-    assert parts["unattributed", "unattributed"] == pytest.approx(0.5)
-    assert sum(parts.values()) == pytest.approx(tenants["cost"])
-
-
-def test_labels_divide_the_cost_and_filter_the_trend(page, store, clock):
-    spend = page.json("/api/spend")
-    assert spend["labels"] == []
-    total = spend["allocations"][0]["cost"]
-    store.append(labelled_rows(clock.time_ns() - 10**9))
-    labels = page.json("/api/spend")["labels"]
-    assert [(one["label"], one["value"], one["currency"]) for one in labels] == [
-        ("team", "search", "EUR"),
-        ("team", None, "EUR"),
-    ]
-    assert [one["cost"] for one in labels] == pytest.approx([0.75, total - 0.75], rel=1e-3)
-    assert page.json("/api/now")["labels"] == {"team": ["search"]}
+    store.append([*labelled_rows(time_ns), *tenant_rows(time_ns, {**costs, "unattributed": 0.5})])
+    clock.move(61)
+    uses, tenants, labels = page.json("/api/spend")["tables"]
+    parts = values(uses, "Cost")
+    assert (parts["rank"], parts["paid while services wait"]) == (0.5, 0.25)
+    named = values(tenants, "Cost")
+    assert list(named)[:20] == sorted(costs, reverse=True)[:20]
+    assert named["3 more tenants"] == pytest.approx(0.06)
+    assert named["unattributed"] == pytest.approx(0.5)
+    for table, one in ((uses, parts), (tenants, named)):
+        assert sum(one.values()) == pytest.approx(value(table["total"]))
+    by_label = [(words(name), words(of), value(cost)) for name, of, cost in labels["rows"]]
+    assert by_label[0] == ("team", "search", 0.75)
+    assert by_label[1] == ("team", "none", pytest.approx(value(uses["total"]) - 0.75, rel=1e-3))
+    assert page.json("/api/now")["choices"]["labels"] == ["team=search"]
+    for label, models in (("team=search", ["rank service"]), ("team=other", [])):
+        assert list(rows(page.json(f"/api/now?label={label}")["units"])) == models
     path = "/api/trend?field=cost.cost_per_inference&label=team"
     (series,) = page.json(f"{path}=search")["series"]
     assert series["tags"]["service"] == "rank"
@@ -248,8 +250,8 @@ def test_costs_equal_those_of_the_export_command(kept_page, kept_store, tmp_path
         for line in done.stdout.splitlines()
         if "device=gpu0" in line and ",cost_per_inference," in line
     ]
-    shown = {entry["tags"]["device"]: entry for entry in kept_page.json("/api/now")["costs"]}
-    assert shown["gpu0"]["fields"]["cost_per_inference"] == exported[-1]
+    shown = values(kept_page.json("/api/now")["parts"], "Cost")
+    assert shown["encoder on gpu0"] == pytest.approx(exported[-1] * 1e6, rel=1e-12)
 
 
 def test_spent_budget_is_the_cost_of_its_rows(kept_page, kept_store, clock):
@@ -261,23 +263,25 @@ def test_spent_budget_is_the_cost_of_its_rows(kept_page, kept_store, clock):
     ]
     own = [row.fields["cost"] for row in rows if row.tags["device"] == "gpu1"]
     # A row that spans midnight counts for both days.
-    assert one["spent"] == pytest.approx(sum(own), abs=0.05)
-    assert one["period_start_ms"] == midnight.timestamp() * 1000
-    assert (one["scope"], one["verdict"], one["coverage"]) == ("gpu1", "", pytest.approx(1, 0.02))
-    assert one["forecast_low"] <= one["forecast"] <= one["forecast_high"]
-    assert (both["verdict"], both["currency"]) == ("exceeded", "EUR")
+    assert value(one["big"]) == pytest.approx(sum(own), abs=0.05)
+    facts = {name: fact for name, fact, _ in one["facts"]}
+    assert facts["ends"] == f"{now + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
+    assert (one["scope"], one["state"][0]) == (f"gpu1, {now:%Y-%m-%d} (UTC)", "good")
+    assert (both["state"], words(both["big"])[0]) == (["bad", "exceeded"], "€")
 
 
 def test_budgets_are_cached_and_follow_the_configuration(page, store, clock):
-    first = page.json("/api/budgets")
+    def amounts():
+        return [words(one["big"]).split(" of ")[1] for one in page.json("/api/budgets")["budgets"]]
+
+    first = amounts()
     planned(store, clock, BUDGETS.replace("amount = 100", "amount = 7"))
-    assert page.json("/api/budgets") == first
-    clock.move(61)
-    assert [one["amount"] for one in page.json("/api/budgets")["budgets"]] == [1.0, 7.0]
+    assert amounts() == first
     # An invalid file leaves the previous budgets in force.
-    planned(store, clock, "[[budget]]\nname = 7")
-    clock.move(61)
-    assert [one["amount"] for one in page.json("/api/budgets")["budgets"]] == [1.0, 7.0]
+    for text in (BUDGETS.replace("amount = 100", "amount = 7"), "[[budget]]\nname = 7"):
+        planned(store, clock, text)
+        clock.move(61)
+        assert amounts() == ["€1", "€7"]
 
 
 def test_there_are_no_budgets_by_default(page_on, store, clock):
@@ -311,9 +315,7 @@ def test_invalid_parameters_are_rejected_with_an_error(kept_page, path, words):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    st.sampled_from(
-        ["now", "overview", "trend", "marks", "incidents", "sweeps", "spend", "budgets"]
-    ),
+    st.sampled_from(["now", "trend", "marks", "incidents", "sweeps", "spend", "budgets"]),
     st.lists(
         st.tuples(
             st.sampled_from(["field", "since", "until", "points", "device", "group", "scale", "x"]),
@@ -353,5 +355,5 @@ def test_missing_store_gives_503_until_it_is_created(page_on, clock, tmp_path):
     assert (status, "costprobe run" in json.loads(body)["error"]) == (503, True)
     store = Store.open(tmp_path / "later.db", clock)
     store.append(cost_rows("gpu0", 0, clock.time_ns() - 10**9))
-    assert len(page.json("/api/now")["costs"]) == 1
+    assert len(page.json("/api/now")["parts"]["rows"]) == 1
     store.close()

@@ -73,7 +73,7 @@ def shown_controls(tab):
 
 
 def test_zoom_range_and_lines_are_in_the_address_and_restored(open_page):
-    tab = open_page("?field=probe.latency_p50_ms")
+    tab = open_page("?field=probe.latency_p50_ms&group=series")
     drawn(tab, "latency p50, ms over the last 24 h")
     dragged(tab, 0.25, 0.5)
     tab.page.wait_for_url("**until=*")
@@ -95,7 +95,7 @@ def test_zoom_range_and_lines_are_in_the_address_and_restored(open_page):
     assert tab.page.locator("input[name=range]:checked").count() == 0
     tab.page.go_back()
     drawn(tab, "over the last 24 h")
-    assert address(tab) == {"field": ["probe.latency_p50_ms"]}
+    assert address(tab) == {"field": ["probe.latency_p50_ms"], "group": ["series"]}
     assert tab.page.is_checked("input[name=range][value='24h']")
     # Without a pointer.
     tab.page.focus("#trend button[aria-label='Zoom in']")
@@ -106,7 +106,7 @@ def test_zoom_range_and_lines_are_in_the_address_and_restored(open_page):
 def test_own_range_of_a_year_is_typed(open_page):
     tab = open_page()
     drawn(tab)
-    tab.page.click("#trend-custom-box summary")
+    tab.page.click("#trend-more summary")
     year = tab.page.evaluate(f"new Date(Date.now() - 365 * {DAY_MS}).toISOString().slice(0, 16)")
     tab.page.fill("#trend-since", year)
     tab.page.focus("#trend-until")
@@ -116,17 +116,20 @@ def test_own_range_of_a_year_is_typed(open_page):
 
 
 def test_tooltip_has_the_colours_and_units_of_the_lines(open_page):
-    tab = open_page("?scale=amount&probe=encoder")
+    tab = open_page("?scale=amount&probe=encoder&group=series")
     drawn(tab)
     tab.page.locator("#trend .u-over").hover()
     rows = tab.page.locator("#trend .tip tr")
     rows.first.wait_for()
+    assert rows.count() <= 5
     colours = """rows => Object.fromEntries(rows.map(row => [
         row.textContent.match(/gpu./)[0], getComputedStyle(row.querySelector('line')).stroke]))"""
     of_tip = rows.evaluate_all(colours)
     assert of_tip == tab.page.locator("#trend .legend button").evaluate_all(colours)
     assert len(set(of_tip.values())) == 2
-    assert all("per M inferences" in text and "€" in text for text in rows.all_inner_texts())
+    # The unit once, in the head.
+    assert all("per M" not in text and "€" in text for text in rows.all_inner_texts())
+    assert tab.page.inner_text("#trend .tip p").endswith(", per M inferences")
     # By keyboard, and in a description.
     tab.page.focus("#trend-scrub")
     tab.page.keyboard.press("ArrowRight")
@@ -170,14 +173,14 @@ def test_link_of_an_alert_shows_the_range_around_its_time(open_page):
     marks = [url for url in tab.requested if "/api/marks" in url][-1]
     times = parse_qs(urlsplit(marks).query)
     assert times == {"since": ["2026-05-28T00:00:00.000Z"], "until": ["2026-05-29T00:00:00.000Z"]}
-    assert "show the present" in tab.page.inner_text("#range")
+    assert "show the present" in tab.page.inner_text("#trend-linked")
 
 
 def test_empty_loading_and_refused_charts_say_so_without_controls(open_page):
     tab = open_page("?device=gpu99")
     tab.page.wait_for_selector("#trend .message:has-text('No cost')")
     text = tab.page.inner_text("#trend")
-    assert text == "No cost per inference, probe basis in the last 24 h for gpu99."
+    assert text == "No cost at constant price in the last 24 h for gpu99."
     assert shown_controls(tab) == []
     # An answer that does not come.
     tab.page.route("**/api/trend?*", lambda _: None)
@@ -199,31 +202,30 @@ def test_empty_loading_and_refused_charts_say_so_without_controls(open_page):
     tab.console.clear()
 
 
-def test_more_lines_than_can_be_told_apart_are_offered_in_the_legend(open_page):
+def test_one_line_a_model_by_default_with_its_outliers_thin(open_page):
     tab = open_page("?probe=fleet")
-    drawn(tab)
-    assert "8 of 12 lines are shown" in tab.page.inner_text("#trend .message")
-    strokes = tab.page.eval_on_selector_all(
-        "#trend .legend button[aria-pressed=true] line",
-        "lines => lines.map(line => getComputedStyle(line).stroke)",
-    )
-    assert len(set(strokes)) == len(strokes) == 8
-    # The series that changed is among them.
-    assert "gpu11 fleet" in tab.page.inner_text("#trend .legend")
-    assert tab.page.inner_text("#trend details summary >> nth=0") == "4 more"
-    tab.page.select_option("#trend-group", "model")
     drawn(tab, "fleet (12 devices)")
-    assert address(tab) == {"probe": ["fleet"], "group": ["model"]}
-    tab.page.locator("#trend .u-over").hover()
-    assert "fleet (12 devices)" in tab.page.locator("#trend .tip tr").inner_text()
+    shown = tab.page.locator("#trend .legend button").all_inner_texts()
+    assert [text.split("\n")[0] for text in shown] == ["fleet (12 devices)", "gpu11 fleet, outlier"]
+    colours = tab.page.eval_on_selector_all(
+        "#trend .legend line", "lines => lines.map(line => getComputedStyle(line).stroke)"
+    )
+    assert colours[1] == "rgb(179, 32, 27)"
+    # More lines than can be told apart are offered in the legend, the one that changed among the first.
+    tab.page.click("#trend-more summary")
+    tab.page.select_option("#trend-group", "series")
+    tab.page.wait_for_selector("#trend .message:has-text('8 of 12 lines are shown')")
+    assert address(tab) == {"probe": ["fleet"], "group": ["series"]}
+    assert "gpu11 fleet" in tab.page.inner_text("#trend .legend >> nth=0")
+    assert tab.page.inner_text("#trend details summary >> nth=0") == "4 more"
 
 
 @pytest.mark.parametrize("width_px", [pytest.param(1280, marks=pytest.mark.soak), 375])
 def test_trend_has_no_accessibility_violations(open_page, width_px):
     tab = open_page("?scale=change", width_px)
     drawn(tab)
-    for summary in ("#trend-custom-box", "#marks-box", "#trend details"):
-        tab.page.click(f"{summary} summary >> nth=0")
+    for summary in ("#trend-more", "#marks-box", "#trend details:visible"):
+        tab.page.click(f"{summary} > summary >> nth=0")
     tab.page.focus("#trend .mark")
     for scheme in ("light", "dark"):
         tab.page.emulate_media(color_scheme=scheme)

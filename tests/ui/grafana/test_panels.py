@@ -216,7 +216,11 @@ def answer_of(server, choices, name):
         ),
         ("energy: Energy", "device", lambda rows: sum(r["energy_j"] for r in rows) / 3.6e6),
         ("energy: CO2-equivalent", "device", lambda rows: sum(r["carbon_g"] for r in rows)),
-        ("production: Cost ($currency)", "allocation", lambda rows: sum(r["cost"] for r in rows)),
+        (
+            "production: Cost ($currency)",
+            "cost",
+            lambda rows: sum(r.get("cost_total", 0) for r in rows),
+        ),
         ("production: Requests", "serving", lambda rows: sum(r.get("requests", 0) for r in rows)),
     ],
 )
@@ -227,6 +231,16 @@ def test_panel_value_equals_the_aggregate_of_the_rows(
     day = [p for p in points_of_the_day() if "served_model" not in p.tags]
     rows = [p.fields for p in day if p.measurement == measurement]
     assert answer_of(database, choices, figure) == pytest.approx(reduce(rows))
+
+
+def test_stats_beside_each_other_divide(database, choices):
+    cost, idle = (
+        answer_of(database, choices, f"production: {name} ($currency)")
+        for name in ("Cost", "Idle cost")
+    )
+    assert answer_of(database, choices, "production: Idle share") == pytest.approx(
+        100 * idle / cost
+    )
 
 
 def test_current_values_sum_the_newest_row_of_each_device(database, choices):

@@ -75,17 +75,22 @@ def test_a_price_change_of_all_devices_is_named_once_for_all_models(text):
 
 def test_drift_is_on_the_first_page_with_its_cause(text):
     found = section(text, "What changed, and why")
-    assert "Cost per inference of encoder on gpu0 is +8.4 %" in found
-    assert "cause: cooling 94 %" in found
+    assert re.search(
+        r"- encoder on gpu0 costs 8\.4 % more since [\d-]+ [\d:]+ UTC: it overheats\. Check fan",
+        found,
+    )
+    assert "cooling 94 %" in section(text, "Changes and causes")
 
 
 def test_identical_devices_are_one_row_with_the_deviating_one(text):
     lines = section(text, "What a unit costs now").splitlines()[3:]
     rows = [line.split(" | ") for line in lines if line.startswith("|")]
     names = [row[0].strip("| ") for row in rows]
-    assert names == ["chat/base", "chat/tuned", "encoder", "ranker", "vision"]
-    encoder = rows[2]
-    assert re.fullmatch(r"gpu0 to gpu3; gpu0 \+[78]\.\d % against their median", encoder[1])
+    assert names == ["chat/base", "chat/tuned", "encoder", "", "ranker", "vision"]
+    encoder, deviating = rows[2:4]
+    assert (encoder[1], abs(float(encoder[5].split(" ")[0])) < 1) == ("gpu0 to gpu3", True)
+    assert re.fullmatch(r"gpu0, \+[78]\.\d % against the others", deviating[1])
+    assert re.fullmatch(r"\+[78]\.\d % \|", deviating[5])
     assert re.fullmatch(r"\$0\.4\d+ per million inferences", encoder[2])
     # The price fell by 8 % in the period, more than a week ago.
     assert re.fullmatch(r"-[78]\.\d %", encoder[3])
@@ -96,7 +101,7 @@ def test_identical_devices_are_one_row_with_the_deviating_one(text):
 def test_parts_of_the_spend_add_up(text):
     rows = [line.split(" | ") for line in section(text, "Where the money goes").splitlines()[3:]]
     amounts = [float(row[1].lstrip("$").replace(",", "")) for row in rows if len(row) > 2]
-    assert sum(amounts[:-1]) == pytest.approx(amounts[-1], rel=1e-3)
+    assert sum(amounts[:-1]) == pytest.approx(amounts[-1], rel=5e-3)
 
 
 def test_numbers_are_plain_and_plans_without_a_day_have_none(text):

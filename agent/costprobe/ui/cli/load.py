@@ -50,14 +50,14 @@ from costprobe.serving.latency_watch import ProductionWatch, watched
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import check_names
-from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import BadInputError, Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
 from costprobe.ui.text import ago, energy_cell, figure, local
 
 
 def measured_curve(
-    settings: LoadedConfig, probe: ServedProbeConfig, device: str | None, *, agreed: bool
+    settings: Settings, probe: ServedProbeConfig, device: str | None, *, agreed: bool
 ) -> LoadCurve:
     """Measure the load curve of a probe.
 
@@ -164,7 +164,7 @@ def check_idle(bench: Bench, probe: ServedProbeConfig) -> None:
         )
 
 
-def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None) -> list[LoadCurve]:
+def stored(settings: Settings, probe: ServedProbeConfig, device: str | None) -> list[LoadCurve]:
     """Return the stored load curves of a probe on one device, in order of time; at least one.
 
     Raises:
@@ -172,7 +172,7 @@ def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None)
     """
     tags = {"probe": probe.name, **({"device": device} if device else {})}
     with reader_of(settings) as reader:
-        check_names(reader, lambda: settings.config, {"device": device})
+        check_names(reader, settings, {"device": device})
         rows = reader.points("sweep", 0, END_OF_TIME_NS, tags)
         curves = curves_from_rows(rows, _bounds_ms(probe))
     if not curves:
@@ -182,7 +182,7 @@ def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None)
     return [curve for curve in curves if curve.device == curves[-1].device]
 
 
-def earlier(settings: LoadedConfig, probe: ServedProbeConfig, curve: LoadCurve) -> list[LoadCurve]:
+def earlier(settings: Settings, probe: ServedProbeConfig, curve: LoadCurve) -> list[LoadCurve]:
     """Return the stored curves of the same devices, in order of time."""
     if not settings.store_path.exists():
         return []
@@ -191,7 +191,7 @@ def earlier(settings: LoadedConfig, probe: ServedProbeConfig, curve: LoadCurve) 
         return curves_from_rows(reader.points("sweep", 0, END_OF_TIME_NS, tags), curve.bounds_ms)
 
 
-def rows_of(settings: LoadedConfig, curves: Sequence[LoadCurve]) -> list[Point]:
+def rows_of(settings: Settings, curves: Sequence[LoadCurve]) -> list[Point]:
     """Return the rows of the newest curve, with the event of its change.
 
     Args:
@@ -263,7 +263,7 @@ def _announcement(
 _PRESENT_NS: Final = 86_400 * NS_PER_S
 
 
-def change_event(settings: LoadedConfig, curves: Sequence[LoadCurve]) -> Event | None:
+def change_event(settings: Settings, curves: Sequence[LoadCurve]) -> Event | None:
     """Return the event of a newest curve that differs from the level before, or is back; None if neither.
 
     Args:
@@ -480,7 +480,7 @@ def _plot(curve: LoadCurve) -> str:
     plotext.plot(
         [point.speed or 0.0 for point in front],
         [curve.price(point) * scale for point in front],
-        label="Pareto front",
+        label="cheapest at its speed",
         marker="braille",
     )
     if others:

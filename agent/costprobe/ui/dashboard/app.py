@@ -27,10 +27,11 @@ from costprobe.ui.dashboard.guard import (
     refused,
     unknown,
 )
-from costprobe.ui.dashboard.now import now_document, overview_document
+from costprobe.ui.dashboard.now import host_rows, now_document
 from costprobe.ui.dashboard.parameters import (
     ParameterError,
     known,
+    label_filter,
     time_range,
     trend_query,
 )
@@ -74,13 +75,16 @@ def dashboard(
         known(pairs, ())
         return planned.document(reader)
 
-    def of_overview(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:  # noqa: ARG001 - as above
-        known(pairs, ())
-        return overview_document(planned.overview(reader))
+    def of_now(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+        label = "=".join(*label_filter(known(pairs, ("label",))).items() or [("",)])
+        day = planned.day(reader, is_waited_for=False)
+        return now_document(host_rows(reader, now_ns), planned.overview(reader), day, label)
 
     def of_spend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
         known(pairs, ())
-        return spend_document(reader, planned.book(reader), now_ns)
+        assumed = planned.overview(reader).assumed
+        note = f"; prices in {' and '.join(sorted(assumed))} are assumed" if assumed else ""
+        return spend_document(reader, planned.day(reader) or (), now_ns, note)
 
     def route(path: str, answer: Answer) -> Route:
         def endpoint(request: Request) -> Response:
@@ -95,7 +99,7 @@ def dashboard(
         routes=[
             page_route("index.html"),
             *(route(path, answer) for path, answer in ANSWERS.items()),
-            route("/api/overview", of_overview),
+            route("/api/now", of_now),
             route("/api/spend", of_spend),
             route("/api/budgets", of_budgets),
             STATIC_FILES,
@@ -108,11 +112,6 @@ def dashboard(
             404: unknown,
         },
     )
-
-
-def _now(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
-    known(pairs, ())
-    return now_document(reader, now_ns)
 
 
 def _trend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
@@ -136,7 +135,6 @@ def _sweeps(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
 
 
 ANSWERS: dict[str, Answer] = {
-    "/api/now": _now,
     "/api/trend": _trend,
     "/api/marks": _marks,
     "/api/incidents": _incidents,

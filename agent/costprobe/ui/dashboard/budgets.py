@@ -3,58 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.configuration import Config, demo_config, load
 from costprobe.core.clock import Clock
 from costprobe.core.config.load import ConfigError
+from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import OWN_TAGS
-from costprobe.spend.budget import period_words
+from costprobe.core.units import counted, percent
+from costprobe.spend.budget import BudgetStatus, period_words
 from costprobe.spend.evaluate import BudgetOverview, SpendBooks
 from costprobe.spend.now import DayAllocation, day_allocations, host_months
 from costprobe.spend.query import (
     LATE_NS,
     KeyAllocation,
     KeyCost,
-    SpendBook,
     allocation_by,
     ended_values,
     label_spend,
     span_spend,
 )
+from costprobe.ui.amounts import MODELLED, money
+from costprobe.ui.dashboard.cells import Content, part, price, table, utc
 from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.host_overview import Overview, overview
+from costprobe.ui.text import cache_words
 
 # The daemon itself forecasts less often.
 FRESH_S = 60.0
-# Many budgets take longer: limit the CPU time.
+# Age at which the first screen is computed again.
+SEEN_S = 4.0
+# What takes longer is computed less often, to limit the CPU time.
 REST_FACTOR = 20
-_KEPT = (
-    "budget",
-    "scope",
-    "period",
-    "timezone",
-    "currency",
-    "amount",
-    "spent",
-    "forecast",
-    "forecast_low",
-    "forecast_high",
-    "method",
-    "history_h",
-    "note",
-    "verdict",
-    "elapsed_share",
-    "coverage",
-    "missing",
-)
 
 
 class _KnownBudgets(NamedTuple):
@@ -63,6 +50,7 @@ class _KnownBudgets(NamedTuple):
     time_ns: int
     planned: list[BudgetOverview]
     months: list[BudgetOverview]
+    day: list[DayAllocation]
 
 
 class DashboardBudgets:
@@ -81,10 +69,12 @@ class DashboardBudgets:
         self._clock = clock
         self._path = path
         self._config = config or demo_config()
-        self._lock = Lock()
+        self._lock, self._looking = Lock(), Lock()
         self._books = _books_of(self._config)
         self._known: _KnownBudgets | None = None
         self._fresh_until_ns = 0
+        self._seen: tuple[_KnownBudgets | None, Overview] | None = None
+        self._seen_until_ns = 0
 
     def document(self, reader: StoreReader) -> dict[str, Any]:
         """Return the response of `/api/budgets`; it is recomputed after FRESH_S.
@@ -95,7 +85,7 @@ class DashboardBudgets:
         known = self._current(reader)
         return {
             "time_ms": known.time_ns // NS_PER_MS,
-            "budgets": [_entry(overview) for overview in known.planned],
+            "budgets": [_card(overview.status) for overview in known.planned],
         }
 
     def overview(self, reader: StoreReader) -> Overview:
@@ -106,16 +96,28 @@ class DashboardBudgets:
         Raises:
             StoreError: The store cannot be read.
         """
-        months = () if self._known is None else self._known.months
-        return overview(reader, self._config, self._clock.time_ns(), months)
+        with self._looking:
+            begun_ns = self._clock.monotonic_ns()
+            if (
+                self._seen is None
+                or begun_ns >= self._seen_until_ns
+                or self._seen[0] is not self._known
+            ):
+                months = () if self._known is None else self._known.months
+                seen = overview(reader, self._config, self._clock.time_ns(), months)
+                self._seen = (self._known, seen)
+                took_ns = self._clock.monotonic_ns() - begun_ns
+                self._seen_until_ns = begun_ns + max(int(SEEN_S * NS_PER_S), REST_FACTOR * took_ns)
+            return self._seen[1]
 
-    def book(self, reader: StoreReader) -> SpendBook | None:
-        """Return the spend by the hour; None where no device has a price.
+    def day(self, reader: StoreReader, *, is_waited_for: bool = True) -> list[DayAllocation] | None:
+        """Return the allocation of the last day by currency; None if it is unknown and not waited for.
 
         Raises:
             StoreError: The store cannot be read.
         """
-        return next((overview.book for overview in self._current(reader).months), None)
+        known = self._current(reader) if is_waited_for else self._known
+        return None if known is None else known.day
 
     def _current(self, reader: StoreReader) -> _KnownBudgets:
         with self._lock:
@@ -135,20 +137,70 @@ class DashboardBudgets:
                 if self._config.budget != before:
                     self._books = _books_of(self._config)
         now_ns = self._clock.time_ns()
-        return _KnownBudgets(now_ns, *host_months(self._books, self._config.budget, reader, now_ns))
+        planned, months = host_months(self._books, self._config.budget, reader, now_ns)
+        day = day_allocations(reader, months[0].book, now_ns) if months else []
+        return _KnownBudgets(now_ns, planned, months, day)
 
 
 def _books_of(config: Config) -> SpendBooks:
     return SpendBooks(config.budget, config.telemetry.aggregate_s)
 
 
-def _entry(overview: BudgetOverview) -> Mapping[str, Any]:
-    document = overview.document()
+_VERDICTS: Final = {
+    "exceeded": ("bad", "exceeded"),
+    "will be exceeded": ("warn", "will be exceeded"),
+}
+# The first forecast of a period rests on little.
+WELL_COVERED: Final = 0.9
+
+
+def _card(status: BudgetStatus) -> Mapping[str, Any]:
+    """Return the contents of a budget's card: spend, forecast with its interval, and what they leave out."""
+    budget, remaining = status.budget, status.remaining
+    currency, amount, spent = budget.currency, status.amount, status.spent
+    # Without a row the spend is unknown, not 0.
+    so_far = price(spent, currency) if status.coverage else "no costs known"
+    facts: list[tuple[str, Content, str]] = [
+        ("spent", so_far, "over" if spent > amount else "spent")
+    ]
+    most = max(amount, spent, status.high or 0.0) * 1.02
+    bar: list[list[Any]] = [["over" if spent > amount else "spent", spent / most]]
+    forecast: Content = "not enough data"
+    if status.expected is not None and status.low is not None and status.high is not None:
+        low, high = (money(end, currency, MODELLED) for end in (status.low, status.high))
+        if low == high:
+            low, high = (money(end, currency) for end in (status.low, status.high))
+        forecast = part(money(status.expected, currency, MODELLED), value=status.expected)
+        above = max(0.0, status.low - spent)
+        bar += [["gap", above / most], ["band", max(0.0, status.high - spent - above) / most]]
+        facts += [("80 % interval", f"{low} to {high}", "")]
+    bar.append(["planned", amount / most])
+    unknown = f"{percent(1 - status.coverage)} of the time so far was not measured"
+    remarks = (
+        f"{unknown}: its cost is in none of these amounts"
+        if status.coverage < WELL_COVERED
+        else "",
+        f"{remaining.method}, from {remaining.hours:,} h" if remaining else "",
+        status.note,
+    )
+    verdict = status.verdict(amount)
     return {
-        **{name: document[name] for name in _KEPT},
-        "period_words": period_words(overview.status),
-        "period_start_ms": document["period_start_ns"] // NS_PER_MS,
-        "period_end_ms": document["period_end_ns"] // NS_PER_MS,
+        "name": budget.name,
+        "scope": f"{budget.scope}, {period_words(status)} ({budget.timezone})",
+        "big": [so_far, part([" of ", price(amount, currency)], "small")],
+        "bar": bar,
+        "state": _VERDICTS.get(verdict, ("good", "within the budget")),
+        "facts": [
+            *facts[:1],
+            ("forecast", forecast, "band"),
+            *facts[1:],
+            ("budget", price(amount, currency), "planned"),
+            ("period elapsed", percent(status.elapsed_share), ""),
+            ("covered so far", percent(status.coverage), ""),
+            ("ends", utc(status.period.end_ns), ""),
+        ],
+        "remarks": [remark for remark in remarks if remark],
+        "missing": list(status.missing),
     }
 
 
@@ -162,75 +214,95 @@ TENANTS_MAX = 20
 LEAST_REST = 0.001
 
 
-def spend_document(reader: StoreReader, book: SpendBook | None, now_ns: int) -> dict[str, Any]:
-    """Return the allocation of the last day by currency, and the cost of each device, tenant and label.
+WORDS: Final = {
+    "idle": "paid while services wait",
+    "probing": "probing",
+    "remainder": "no service, or not yet allocated",
+}
+# Of the cost without a tenant: its words, and the kind of use that has its colour.
+RESTS: Final = {
+    "unattributed": ("unattributed", "idle"),
+    "probing": ("probing", "probing"),
+    "unallocated": ("no service with tenants, or not yet allocated", "remainder"),
+}
+_HEADS: Final = ("#Cost", "#Share", "Share as a bar~")
 
-    The costs of a label's values and of none add up to the cost of the devices, as do those of tenants.
+
+def spend_document(
+    reader: StoreReader, day: Sequence[DayAllocation], now_ns: int, note: str = ""
+) -> dict[str, Any]:
+    """Return tables of what the last day cost by use, tenant and label; each adds up to the devices.
 
     Args:
         reader: The store.
-        book: Its spend by the hour, up to now; None without a price.
+        day: The allocation of the last day, by currency.
         now_ns: UTC in ns.
+        note: What is said of the prices.
 
     Raises:
         StoreError: The store cannot be read.
     """
-    allocations = [] if book is None else day_allocations(reader, book, now_ns)
-    since_ns = allocations[0].since_ns if allocations else now_ns
-    day = TimeSpan(since_ns, now_ns)
-    has_tenants = bool(allocations and reader.series("tenant"))
-    tenants = allocation_by("tenant", reader, day, USUAL_S) if has_tenants else []
+    if not day:
+        return {
+            "tables": [table("", ("Use",), (), none="No device had a price in the last 24 hours.")]
+        }
+    span = TimeSpan(day[0].since_ns, now_ns)
+    tenants = allocation_by("tenant", reader, span, USUAL_S) if reader.series("tenant") else []
+    labels = _labels(reader, span)
+    by_label = table("By label of services, probes and hosts", ("Label", "Value", "#Cost"), labels)
     return {
-        "since_ms": since_ns // NS_PER_MS,
-        "until_ms": now_ns // NS_PER_MS,
-        "allocations": [_allocation(allocation) for allocation in allocations],
-        "tenants": [_tenants(allocation) for allocation in tenants],
-        "labels": _labels(reader, day) if allocations else [],
+        "tables": [
+            *(_uses(one, note) for one in day),
+            *(_tenants(one) for one in tenants),
+            *([by_label] if labels else []),
+        ]
     }
 
 
-def _allocation(allocation: DayAllocation) -> dict[str, Any]:
-    return {
-        "currency": allocation.currency,
-        "cost": allocation.total,
-        "coverage": allocation.coverage,
-        "parts": [
-            {"kind": part.kind, "name": part.name, "cost": part.cost} for part in allocation.parts
-        ],
-        "devices": [
-            {"device": device, "cost": cost} for device, cost in allocation.by_device.items()
-        ],
-    }
+def _shares(
+    caption: str, head: str, parts: Iterable[tuple[str, str, float]], total: float, currency: str
+) -> dict[str, Any]:
+    """Return a table of parts, each a kind, a name and a cost, with their shares of the total."""
+
+    def row(kind: str, name: str, cost: float) -> list[Content]:
+        share = cost / total if total > 0 else 0.0
+        bar = part("", bar=[[kind, share]])
+        return [part(name, f"key {kind}"), price(cost, currency), percent(share), bar]
+
+    total_row = ["Total", price(total, currency), percent(1), ""]
+    return table(caption, (head, *_HEADS), [row(*one) for one in parts], total_row)
+
+
+def _uses(one: DayAllocation, note: str) -> dict[str, Any]:
+    known = f", {percent(one.coverage)} of it measured" if one.coverage < 0.995 else ""  # noqa: PLR2004 - rounded
+    parts = [(each.kind, each.name or WORDS[each.kind], each.cost) for each in one.parts]
+    caption = f"Hardware and electricity since {utc(one.since_ns)}{known}{note}."
+    return _shares(caption, "Use", parts, one.total, one.currency)
 
 
 def _tenants(allocation: KeyAllocation) -> dict[str, Any]:
     """Return the largest tenants, the sum of the others, and the cost without a tenant."""
-    named = [part for part in allocation.parts if part.rest is None]
+    named = [one for one in allocation.parts if one.rest is None]
     others = named[TENANTS_MAX:]
-    parts: list[tuple[str, str | None, KeyCost]] = [
-        *((part.name, None, part) for part in named[:TENANTS_MAX]),
-        ("", "others", KeyCost("", math.fsum(part.cost for part in others))),
-        *((part.name, part.rest, part) for part in allocation.parts if part.rest is not None),
-    ]
-    return {
-        "currency": allocation.currency,
-        "cost": allocation.total,
-        "left_out": len(others),
-        "parts": [
-            {
-                "name": name,
-                "rest": rest,
-                "cost": part.cost,
-                "cached_share": part.cached_share,
-                "cache_saved": part.cache_saved,
-            }
-            for name, rest, part in parts
-            if rest is None or part.cost
-        ],
-    }
+
+    def line(one: KeyCost) -> tuple[str, str, float]:
+        if one.rest is not None:
+            words, kind = RESTS[one.rest]
+            return kind, words, one.cost
+        cached = cache_words(one.cached_share, one.cache_saved, allocation.currency)
+        return "tenant", one_line(one.name) + (f" ({cached})" if cached else ""), one.cost
+
+    parts = [line(one) for one in named[:TENANTS_MAX]]
+    if others:
+        parts.append(
+            ("tenant", counted(len(others), "more tenant"), math.fsum(one.cost for one in others))
+        )
+    parts += [line(one) for one in allocation.parts if one.rest is not None and one.cost]
+    caption = "The same cost by tenant; unattributed: services with tenants whose counters do not explain it."
+    return _shares(caption, "Tenant", parts, allocation.total, allocation.currency)
 
 
-def _labels(reader: StoreReader, day: TimeSpan) -> list[dict[str, Any]]:
+def _labels(reader: StoreReader, day: TimeSpan) -> list[list[Content]]:
     measured = [*reader.series("device"), *reader.series("allocation")]
     names = {name for series in measured for name in series.tags} - OWN_TAGS
     if not names:
@@ -245,8 +317,8 @@ def _label_costs(
     costs: Sequence[SeriesValues],
     allocations: Sequence[SeriesValues],
     day: TimeSpan,
-) -> list[dict[str, Any]]:
-    """Return the cost of each value of each label; None is the cost without the label."""
+) -> list[list[Content]]:
+    """Return name, value and cost of each label; the value "none" is the cost without the label."""
     totals = {one: spend.total for one, spend in span_spend(costs, day, USUAL_S).items()}
     found = []
     for name in names:
@@ -256,8 +328,5 @@ def _label_costs(
             largest = sorted(parts.items(), key=lambda part: (-part[1], part[0]))[:LABELS_MAX]
             rest = total - math.fsum(cost for _, cost in largest)
             values = [*largest, (None, rest)] if rest > total * LEAST_REST else largest
-            found += [
-                {"label": name, "value": value, "currency": currency, "cost": cost}
-                for value, cost in values
-            ]
+            found += [[name, value or "none", price(cost, currency)] for value, cost in values]
     return found

@@ -25,6 +25,7 @@ from costprobe.ui.dashboard.parameters import DAY_S, TimeRange, TrendQuery
 from costprobe.ui.incidents import incidents_of
 from costprobe.unit_costs.change import ratio_of_sums
 from costprobe.unit_costs.now import (
+    OUTLIER_SHARE,
     ContinuedSeries,
     Identity,
     TagChange,
@@ -176,7 +177,24 @@ def grouped(all_series: Sequence[ThinnedSeries], query: TrendQuery) -> list[Thin
     for series in all_series:
         units = tuple(series.tags.get(name, "") for name in _UNITS)
         groups.setdefault((*_key(series, query), *units), []).append(series)
-    return [_merged(groups[key], query) for key in sorted(groups, key=lambda key: natural(*key))]
+    ordered = [groups[key] for key in sorted(groups, key=lambda key: natural(*key))]
+    return [one for members in ordered for one in (_merged(members, query), *_outliers(members))]
+
+
+def _outliers(members: Sequence[ThinnedSeries]) -> list[ThinnedSeries]:
+    """Return the members whose newest value deviates from that of the others."""
+    newest = [series.values[-1] for series in members]
+    middle = statistics.median_low(newest)
+    deviating = [
+        series
+        for series, value in zip(members, newest, strict=True)
+        if abs(value - middle) > OUTLIER_SHARE * abs(middle)
+    ]
+    if 2 * len(deviating) > len(members):
+        return []  # they have little in common
+    for series in deviating:
+        series.is_outlier = True
+    return deviating
 
 
 def is_mixed(all_series: Sequence[ThinnedSeries], query: TrendQuery) -> bool:
@@ -252,6 +270,7 @@ class ThinnedSeries:
         changes: Changes of plan and labels.
         base: Baseline, in the unit of the field; None if it is unknown or not asked for.
         members: Number of devices or models in a group; 1 without one.
+        is_outlier: Whether it is one of a group, from which it deviates.
     """
 
     tags: dict[str, str]
@@ -263,6 +282,7 @@ class ThinnedSeries:
     changes: Sequence[TagChange] = ()
     base: float | None = None
     members: int = 1
+    is_outlier: bool = False
 
 
 def thin(
@@ -366,6 +386,7 @@ def trend_document(query: TrendQuery, answer: TrendAnswer) -> dict[str, Any]:
                 "highs": series.highs,
                 "base": series.base,
                 "members": series.members,
+                "outlier": series.is_outlier,
                 "changes": [
                     {
                         "time_ms": change.time_ns // NS_PER_MS,

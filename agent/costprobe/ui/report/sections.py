@@ -9,10 +9,11 @@ from typing import Final
 
 from markupsafe import Markup
 
-from costprobe.core.money import PER_THOUSAND, SCALES, money
+from costprobe.core.money import PER_THOUSAND, SCALES
 from costprobe.core.units import counted
 from costprobe.core.units import percent as share
 from costprobe.ui import hosted_apis, key_costs
+from costprobe.ui.amounts import money
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.formats import Chart, Document, Section
 from costprobe.ui.report.gather import Period, step_ns
@@ -26,10 +27,11 @@ from costprobe.ui.report.summary import (
     model_groups,
     price_groups,
     saving_groups,
+    savings_bound,
     spend_parts,
     token_words,
     trend_groups,
-    unit_row,
+    unit_rows,
 )
 from costprobe.ui.report.words import (
     budget_cells,
@@ -73,7 +75,7 @@ def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
     )
     length = days(report)
     heads = ("model or service", "on", "cost now", length, "7 days", "24 h")
-    rows = [unit_row(group, groups) for group in report.overview.units]
+    rows = [row for group in report.overview.units for row in unit_rows(group, groups)]
     units = Section(
         "What a unit costs now",
         tables=[Table(heads, rows, text_columns=2)] if rows else (),
@@ -81,8 +83,8 @@ def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
             (
                 "Now: the last hour; of a model on several identical devices their median."
                 f" {length}: an inference on the last day of the period against one on its first day; 7 days"
-                " and 24 h: the last hour against the same hour then, of the device that deviates from"
-                " the median, if one does."
+                " and 24 h: the last hour against the same hour then. A device that deviates from the"
+                " others is a line below them."
             )
         ]
         if rows
@@ -97,7 +99,7 @@ def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
     )
     yield _or_none(
         Section("What can be saved", lines=list(main_savings(report)), is_half=True),
-        "Nothing; costprobe savings lists what is missing for an answer.",
+        savings_bound(report),
     )
     if report.budgets:
         heads = ("budget", "period", "planned", "spent", "expected", "80 % interval")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from costprobe.core.money import PER_THOUSAND, money, price_scale, total_of, unit_price
+from costprobe.core.money import PER_THOUSAND, price_scale, total_of
 from costprobe.core.periods import DAY_NS
 from costprobe.core.records import natural
 from costprobe.core.units import MONTH_H, counted
@@ -21,7 +21,8 @@ from costprobe.core.units import percent as share
 from costprobe.savings.load import LoadCost, LoadPosition
 from costprobe.savings.savings import Answer, Supply
 from costprobe.spend.now import Spending
-from costprobe.ui.host_overview import MainChange
+from costprobe.ui.amounts import MODELLED, money
+from costprobe.ui.host_overview import sentence
 from costprobe.ui.report.formats import Entry, KeyFigure
 from costprobe.ui.report.model import (
     Bucket,
@@ -35,13 +36,14 @@ from costprobe.ui.report.words import (
     PARTS,
     energy,
     minute,
+    per_unit,
     percent,
     spend_change,
 )
 from costprobe.ui.savings import held_out_words, load_words, position_lines
 from costprobe.ui.text import devices_text, per_million_tokens, short
 from costprobe.unit_costs.compare import Candidate, Summary
-from costprobe.unit_costs.now import UnitGroup
+from costprobe.unit_costs.now import UnitCost, UnitGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class TrendGroup:
     def price(self, per_thousand: float) -> str:
         """Format a cost of 1,000 inferences at the scale: "$0.455 per million inferences"."""
         currency = self.members[0].currency
-        return unit_price(per_thousand / PER_THOUSAND, currency, self.scale, "inference")
+        return per_unit(per_thousand / PER_THOUSAND, currency, self.scale, "inference")
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -285,7 +287,7 @@ def key_figures(report: Report) -> Iterator[KeyFigure]:
     for one in report.overview.spending:
         if one.per_hour is not None:
             notes = ["price assumed"] if one.currency in report.overview.assumed else []
-            notes += [] if one.idle_share is None else [f"{share(one.idle_share)} of it idle"]
+            notes += [] if one.idle_share is None else [f"{share(one.idle_share)} of it unused"]
             yield KeyFigure("Per hour now", money(one.per_hour, one.currency), ", ".join(notes))
         if one.month is not None:
             yield _month(one)
@@ -307,7 +309,7 @@ def _month(one: Spending) -> KeyFigure:
     status = one.month.status
     currency = status.budget.currency
     expected = (
-        "" if status.expected is None else f"forecast {money(float(status.expected), currency)}"
+        "" if status.expected is None else f"forecast {money(status.expected, currency, MODELLED)}"
     )
     name = "This month" if status.budget.period == "month" else f"This {status.budget.period}"
     spent = money(float(status.spent), currency)
@@ -334,7 +336,7 @@ def main_changes(report: Report, groups: Sequence[TrendGroup]) -> Iterator[str]:
     """Yield what changed and why, one sentence each, the largest first."""
     main = report.overview.change
     if main is not None and main.kind == "drift":
-        yield _drift(main)
+        yield sentence(main)
     for change in report.changes:
         if change.kind == "price":
             yield _price(change, groups)
@@ -343,19 +345,6 @@ def main_changes(report: Report, groups: Sequence[TrendGroup]) -> Iterator[str]:
         yield f"Firing: {alert.get('summary', '')}."
     if len(alerts) > MAX_ALERTS:
         yield f"{counted(len(alerts) - MAX_ALERTS, 'more alert')} firing."
-
-
-def _drift(change: MainChange) -> str:
-    """Return the largest drift with its cause and money."""
-    words = [change.title.rstrip(".")]
-    if change.detail:
-        words.append(change.detail.rstrip("."))
-    elif change.cause:
-        words.append(f"cause: {change.cause.replace('_', ' ')}")
-    text = "; ".join(words)
-    text = f"{text[:1].upper()}{text[1:]}"
-    also = f" {change.others} other series changed, too." if change.others else ""
-    return f"{text}.{also}"
 
 
 def _price(change: ReportedChange, groups: Sequence[TrendGroup]) -> str:
@@ -374,8 +363,8 @@ def _price(change: ReportedChange, groups: Sequence[TrendGroup]) -> str:
 # ---- cost of a unit
 
 
-def unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> tuple[str, ...]:
-    """Return name, place, cost now of a model or service, and its changes over period, week and day."""
+def unit_rows(group: UnitGroup, groups: Sequence[TrendGroup]) -> Iterator[tuple[str, ...]]:
+    """Yield name, place, cost now and the changes over period, week and day; below, those of each outlier."""
     unit = group.typical
     basis, currency = unit.tags.get("basis", "probe"), unit.tags.get("currency", "")
     devices = {member.tags.get("device", "") for member in group.members}
@@ -390,26 +379,22 @@ def unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> tuple[str, ...]:
         ),
         None,
     )
-    if unit.unit == "token":
-        cost = f"{money(unit.cost * unit.scale, currency)} per million output tokens"
-    else:
-        cost = unit_price(unit.cost, currency, unit.scale, unit.unit)
+
+    def row(name: str, place: str, shown: UnitCost, moved_pct: float | None) -> tuple[str, ...]:
+        if shown.unit == "token":
+            cost = f"{money(shown.cost * unit.scale, currency)} per million output tokens"
+        else:
+            cost = per_unit(shown.cost, currency, unit.scale, unit.unit)
+        changes = (moved_pct, shown.change_7d_pct, shown.change_24h_pct)
+        return (name, place, cost, *map(_moved, changes))
+
     place = devices_text(name for device in devices for name in device.split("+"))
-    deviating = [
-        f"{name} {percent((member.cost / unit.cost - 1) * 100)}"
-        for member in group.members
-        if (name := member.tags.get("device", "")) in group.outliers and unit.cost
-    ]
-    if deviating:
-        place += f"; {', '.join(deviating)} against their median"
-    return (
-        unit.name,
-        place,
-        cost,
-        "-" if own is None else _moved(own.moved_pct),
-        _moved(group.changed.change_7d_pct),
-        _moved(group.changed.change_24h_pct),
-    )
+    yield row(unit.name, place, unit, None if own is None else own.moved_pct)
+    for member in group.members:
+        device = member.tags.get("device", "")
+        if device in group.outliers:
+            above = percent((member.cost / unit.cost - 1) * 100) if unit.cost else ""
+            yield row("", f"{device}, {above} against the others", member, None)
 
 
 def _moved(pct: float | None) -> str:
@@ -444,6 +429,19 @@ def main_savings(report: Report) -> Iterator[str]:
         yield f"{counted(len(found) - MAX_SAVINGS, 'smaller saving')} in the details."
     if len(found) > 1:
         yield "Savings of workloads on the same devices exclude each other."
+
+
+def savings_bound(report: Report) -> str:
+    """Return what is said where no saving is known: what is paid for nothing is a first bound."""
+    bounds = [
+        money(one.per_hour * one.idle_share * MONTH_H, one.currency, MODELLED)
+        for one in report.overview.spending
+        if one.per_hour and one.idle_share
+    ]
+    words = (
+        f"; up to {' and '.join(bounds)} a month is paid while devices do nothing" if bounds else ""
+    )
+    return f"Not known yet{words}. costprobe savings lists what is missing for an answer."
 
 
 def limits_of(report: Report) -> Iterator[str]:

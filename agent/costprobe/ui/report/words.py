@@ -7,12 +7,13 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from costprobe.core.money import money, price_scale, unit_price
+from costprobe.core.money import price_scale, scale_words
 from costprobe.core.periods import local_time
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, KWH_J
 from costprobe.core.units import percent as share
 from costprobe.spend.budget import BudgetStatus
+from costprobe.ui.amounts import MODELLED, money
 from costprobe.ui.report.model import (
     Drawn,
     Price,
@@ -20,7 +21,7 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
-from costprobe.ui.text import figure, forecast_cells
+from costprobe.ui.text import figure
 
 _G_PER_KG: Final = 1000
 PARTS: Final = {
@@ -64,7 +65,12 @@ def each(cost: float | None, currency: str) -> str:
     """Format the cost of an inference at a readable scale; a dash if unknown."""
     if cost is None:
         return "-"
-    return unit_price(cost, currency, price_scale(cost), "inference")
+    return per_unit(cost, currency, price_scale(cost), "inference")
+
+
+def per_unit(cost: float, currency: str, scale: int, unit: str) -> str:
+    """Format the cost of a unit at a scale: "$0.245 per million inferences"."""
+    return f"{money(cost * scale, currency)} per {scale_words(scale, unit)}"
 
 
 def percent(pct: float) -> str:
@@ -122,7 +128,10 @@ def budget_method(status: BudgetStatus) -> str:
 def budget_cells(status: BudgetStatus) -> tuple[str, ...]:
     """Return name, period, planned, spent and expected amount of a budget, and its interval."""
     currency = status.budget.currency
-    expected, interval = forecast_cells(status, currency)
+    expected, interval = "-", "-"
+    if status.expected is not None and status.low is not None and status.high is not None:
+        expected = money(status.expected, currency, MODELLED)
+        interval = f"{money(status.low, currency)} to {money(status.high, currency)}"
     over = " (over)" if status.verdict(status.amount) else ""
     return (
         status.budget.name,

@@ -30,11 +30,7 @@ export function aligned(series, lines) {
   };
   return {
     xs: times.map((time) => time / 1000),
-    columns: series.map((one, at) => ({
-      values: column(one, at, lines[at].values),
-      lows: column(one, at, lines[at].lows),
-      highs: column(one, at, lines[at].highs),
-    })),
+    columns: series.map((one, at) => ({ values: column(one, at, lines[at].values) })),
   };
 }
 

@@ -7,6 +7,8 @@ import { chartOptions } from "./plot_options.js";
 import { Tip } from "./tip.js";
 
 const TABLE_ROWS = 400;
+// Lines of the tooltip, below its head.
+const TIP_LINES = 5;
 const HEIGHT = 280;
 // Most positions of the slider.
 const STEPS = 200;
@@ -119,8 +121,7 @@ export class Chart {
     this.strip.key = "";
     if (!this.data) return;
     const { xs, series } = this.data;
-    const bands = series.filter((one) => one.hasBand);
-    const columns = [...series.map((one) => one.values), ...bands.flatMap((one) => [one.lows, one.highs])];
+    const columns = series.map((one) => one.values);
     const options = chartOptions(this.data, this.legend, { width: this.width(), height: HEIGHT, isZoomable: this.onZoom !== null });
     options.hooks = {
       draw: [(plot) => this.mark(plot)],
@@ -199,14 +200,17 @@ export class Chart {
       if (!isStepping && !this.tip.box.classList.contains("still")) this.tip.hide();
       return;
     }
-    const rows = this.valuesAt(idx).map(({ one, text }) => el("tr", {},
-      el("td", {}, this.legend.swatch(one.name)), el("td", {}, one.name), el("td", { class: "n" }, text)));
+    const values = this.valuesAt(idx);
+    const rest = values.length - TIP_LINES;
+    // The unit once, in the head; outliers first.
+    const rows = values.sort((a, b) => Number(b.one.isOutlier ?? false) - Number(a.one.isOutlier ?? false)).slice(0, TIP_LINES).map(({ one, brief }) => el("tr", {},
+      el("td", {}, this.legend.swatch(one.name)), el("td", {}, one.name), el("td", { class: "n" }, brief)));
     if (rows.length === 0) {
       this.tip.hide();
       return;
     }
     const box = plot.over;
-    const content = [el("p", { class: "muted" }, this.headAt(idx)), el("table", {}, el("tbody", {}, rows))];
+    const content = [el("p", { class: "muted" }, [this.headAt(idx), this.data.unit, rest > 0 ? `and ${rest} more` : ""].filter(Boolean).join(", ")), el("table", {}, el("tbody", {}, rows))];
     this.tip.show(box.offsetLeft + left, box.offsetTop + top, content, false);
   }
 
@@ -227,14 +231,13 @@ export class Chart {
 }
 
 /** The value of a series at an index or the nearest within a distance, and its text; empty in a gap. */
-function nearest({ values, lows, highs, hasBand, write, brief }, xs, index, reach) {
+function nearest({ values, write, brief = write }, xs, index, reach) {
   const isNear = (at) => xs[at] !== undefined && Math.abs(xs[at] - xs[index]) <= reach;
   for (let step = 0; isNear(index - step) || isNear(index + step); step += 1) {
     const at = [index - step, index + step].find((one) => isNear(one) && values[one] !== undefined);
     if (at === undefined) continue;
     if (values[at] === null) return {};
-    const spread = hasBand ? `, ${brief(lows[at])} to ${brief(highs[at])}` : "";
-    return { value: values[at], text: write(values[at], at) + spread };
+    return { value: values[at], text: write(values[at], at), brief: brief(values[at], at) };
   }
   return {};
 }

@@ -8,24 +8,23 @@ export const SPACE = "\u00a0";
 
 const isKnown = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
-/** Significant digits with thousands separators; a larger number with all of its whole digits. */
+/** Significant digits with thousands separators. */
 function decimal(value, digits) {
-  const places = Math.abs(value) >= 10 ** digits ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: digits };
-  return new Intl.NumberFormat("en-US", { ...places, roundingMode: "halfEven" }).format(value);
+  return new Intl.NumberFormat("en-US", { maximumSignificantDigits: digits, roundingMode: "halfEven" }).format(value);
 }
 
-/** Four significant digits, with an exponent only for extreme values. */
-export function number(value, digits = 4) {
+/** Three significant digits, with an exponent only for extreme values. */
+export function number(value, digits = 3) {
   if (!isKnown(value)) return "–";
   const size = Math.abs(value);
   return size !== 0 && (size < 1e-9 || size >= 1e12) ? value.toExponential(digits - 1) : decimal(value, digits);
 }
 
-/** An amount with its currency, as core/money.py writes it: "$0.00158", "12.34 CHF", "-$5". */
-export function money(amount, currency) {
+/** An amount with its currency, as ui/amounts.py writes it: "$0.00158", "12.3 CHF", "-$5". */
+export function money(amount, currency, digits = 3) {
   if (!isKnown(amount)) return "–";
   const sign = SIGNS[currency];
-  const text = `${sign ?? ""}${decimal(Math.abs(amount), 4)}`;
+  const text = `${sign ?? ""}${decimal(Math.abs(amount), digits)}`;
   return `${amount < 0 ? "-" : ""}${text}${sign ? "" : ` ${currency ?? ""}`}`.trimEnd();
 }
 
@@ -41,10 +40,6 @@ export function moneyOf(field) {
 
 export function percent(share) {
   return share === null || share === undefined ? "–" : `${number(share * 100, 3)}${SPACE}%`;
-}
-
-export function bytes(value) {
-  return value === undefined ? "–" : `${number(value / 2 ** 30, 3)} GiB`;
 }
 
 /** A duration: "12 s", "3 min", "2 h", "4.0 d". */
@@ -98,22 +93,20 @@ export function axisMoments(splits, step_s) {
 /** The name of the time zone of all times on the page: "Europe/Berlin". */
 export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
+let nowMs = Date.now();
+/** Take the present time of the host, against which times are written. */
+export const setNow = (ms) => { nowMs = ms; };
+
 /** A time today as "14:05", else with its date, in the zone of the page. */
-export function when(ms, nowMs) {
+export function when(ms) {
   const [day, clock] = moment(ms).split(" ");
   return day === moment(nowMs).split(" ")[0] ? clock.slice(0, 5) : `${day} ${clock.slice(0, 5)}`;
 }
 
-// Times in the texts of alerts: "2026-03-01 09:40 UTC", or "09:40 UTC" of the day of the text.
-const UTC_TIME = /(\d{4}-\d\d-\d\d )?(\d\d:\d\d) UTC/g;
+const UTC_TIME = /(\d{4}-\d\d-\d\d) (\d\d:\d\d) UTC/g;
 
-/** A text with its times in the zone of the page; textMs is when it was written. */
-export function localTimes(text, textMs, nowMs) {
-  return text.replace(UTC_TIME, (_, day, clock) => {
-    const at = Date.parse(`${(day ?? new Date(textMs).toISOString().slice(0, 10)).trim()}T${clock}:00Z`);
-    return when(!day && at > textMs + 60_000 ? at - DAY_S * 1000 : at, nowMs);
-  });
-}
+/** A text with its times in the zone of the page. */
+export const localTimes = (text) => text.replace(UTC_TIME, (_, day, clock) => when(Date.parse(`${day}T${clock}:00Z`)));
 
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 

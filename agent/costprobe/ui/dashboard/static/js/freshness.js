@@ -13,7 +13,7 @@ const state = { now: null, takenMs: 0, isConnected: false, isPaused: false, prob
 const elapsedS = () => (state.now ? (performance.now() - state.takenMs) / 1000 : 0);
 
 /** The present time in ms, by the clock of the host. */
-export const presentMs = () => (state.now ? state.now.time_ms + elapsedS() * 1000 : Date.now());
+const presentMs = () => (state.now ? state.now.time_ms + elapsedS() * 1000 : Date.now());
 
 /** What is wrong with the figures: [words, seconds since they were right]; null if they are live. */
 function fault() {
@@ -25,9 +25,8 @@ function fault() {
   if (now.daemon.age_s === undefined) return [`daemon ${now.daemon.state}`, null];
   const daemonS = now.daemon.age_s + elapsedS();
   if (!now.daemon.running || daemonS > DAEMON_STALE_S) return ["daemon not running", daemonS];
-  const ages = now.devices.map((device) => device.age_s);
-  const readS = Math.min(...ages) + elapsedS();
-  return ages.length && readS > SENSOR_STALE_S ? ["no new readings", readS] : null;
+  const readS = now.reading_age_s === null ? 0 : now.reading_age_s + elapsedS();
+  return readS > SENSOR_STALE_S ? ["no new readings", readS] : null;
 }
 
 function draw() {

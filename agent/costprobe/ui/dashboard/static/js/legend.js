@@ -12,6 +12,7 @@ export class Legend {
     this.onEmphasis = onEmphasis;
     this.slots = new Map();
     this.shown = new Set();
+    this.outliers = new Set();
     this.names = [];
     this.key = "";
     this.buttons = new Map();
@@ -28,6 +29,7 @@ export class Legend {
    */
   fill(series, shown, first) {
     this.shown = new Set(shown);
+    this.outliers = new Set(series.filter((one) => one.isOutlier).map((one) => one.name));
     this.assign();
     const names = series.map((one) => one.name);
     const key = JSON.stringify([names, first]);
@@ -88,6 +90,7 @@ export class Legend {
   }
 
   variableOf(name) {
+    if (this.outliers.has(name)) return "--bad";
     return `--s${(this.slots.get(name) ?? 0) % COLOURS}`;
   }
 

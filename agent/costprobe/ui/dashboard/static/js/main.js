@@ -1,28 +1,23 @@
-// The dashboard: asks for the newest state every few seconds, and renders it.
+// The dashboard: asks for what is now every few seconds, and places it.
 
-import { showAllocation } from "./allocation.js";
-import { showBudgets } from "./budgets.js";
-import { labelText, showChange, showFiring } from "./change.js";
 import { showSweeps } from "./curves.js";
-import { showDevices, takeCosts } from "./devices.js";
-import { byId, el, show, table } from "./dom.js";
-import { localTimes, moment, zone } from "./format.js";
-import { presentMs, update } from "./freshness.js";
+import { byId, el, show } from "./dom.js";
+import { moment, setNow, zone } from "./format.js";
+import { update } from "./freshness.js";
 import { Loading } from "./loading.js";
-import { showParts } from "./parts.js";
-import { showSpendNow } from "./spend_now.js";
+import { barOf, boxed, content, showTiles } from "./place.js";
 import { Trend } from "./trend.js";
 import { showUnits } from "./units.js";
 
 const POLL_MS = 5000;
 // An answer that takes longer is one of a server that is not reachable.
 const ANSWER_MS = 30000;
-// Intervals at which what the first screen and the rest show is loaded while rows arrive.
-const OVERVIEW_EVERY_MS = 10000;
+// Interval at which the rest of the page is loaded while rows arrive.
 const REST_EVERY_MS = 60000;
+const FIRING_SHOWN = 4;
 
-const state = { now: null, overview: null, allocations: [], poll: null, run: 0 };
-const trend = new Trend(ask, () => showCosts());
+const state = { poll: null, run: 0, sort: { by: "Device", isDown: false } };
+const trend = new Trend(ask, () => poll());
 byId("zone").textContent = zone();
 
 async function ask(path, signal) {
@@ -38,31 +33,64 @@ function trouble(text) {
   place.hidden = !text;
 }
 
-function showCosts() {
-  if (state.overview) showUnits(state.overview, trend.state.label);
-  if (state.now) showParts(state.now, trend.state.label, state.overview?.units ?? []);
+const lines = (texts) => texts.map((text) => el("p", {}, content(text)));
+
+function showChange({ kind, text, more }) {
+  byId("change").className = `change ${kind}`;
+  show(byId("change"), more.length
+    ? el("details", { "data-key": "why" }, el("summary", {}, content(text)), lines(more)) : lines([text]));
 }
 
-function showSpend() {
-  if (state.overview) showSpendNow(state.overview, state.now.devices, state.allocations);
+function entry({ kind, title, text, more }) {
+  const body = [el("strong", {}, content(title)), el("span", { class: "line" }, content(text))];
+  return more.length ? el("details", { class: `note ${kind}`, "data-key": title }, el("summary", {}, body), lines(more))
+    : el("div", { class: `note ${kind}` }, body);
 }
 
-const overview = new Loading(OVERVIEW_EVERY_MS, trouble, async () => {
-  state.overview = await ask("/api/overview");
-  showSpend();
-  showChange(state.overview);
-  showCosts();
-});
+function showFiring({ firing, notes }) {
+  const entries = firing.map(entry);
+  const rest = entries.slice(FIRING_SHOWN);
+  show(byId("firing"), entries.length ? entries.slice(0, FIRING_SHOWN) : el("p", { class: "note good" }, "No alert is firing and no fault is active."),
+    lines(notes), rest.length ? el("details", { "data-key": "rest" }, el("summary", {}, `${rest.length} more`), rest) : null);
+}
 
-// The first answer about budgets may need weeks of rows; the spend of the month and day follows from it.
+function showDevices(devices) {
+  const { sort } = state;
+  const onSort = (by, isNumber) => {
+    state.sort = { by, isDown: sort.by === by ? !sort.isDown : isNumber };
+    showDevices(devices);
+  };
+  const seen = devices.heads.indexOf("#Last seen");
+  const row = (index) => ({ class: seen > 0 && typeof devices.rows[index][seen] !== "string" ? "old" : null });
+  show(byId("devices"), boxed(devices, { sort, onSort, row }));
+}
+
+function budgetCard({ name, scope, big, bar, state: [kind, words], facts, remarks, missing }) {
+  return el("article", { class: "card", "data-budget": name },
+    el("h3", {}, name), el("p", { class: "muted" }, scope), el("p", { class: "big" }, content(big)), barOf(bar),
+    el("p", { class: `state ${kind}` }, words),
+    el("dl", {}, facts.map(([term, value, key]) => [el("dt", { class: key && `key ${key}` }, term), el("dd", {}, content(value))])),
+    remarks.length ? el("ul", { class: "remarks muted" }, remarks.map((text) => el("li", {}, text))) : null,
+    missing.length ? el("details", { class: "remarks muted", "data-key": name },
+      el("summary", {}, "Parts not included"), el("ul", { class: "remarks" }, missing.map((text) => el("li", {}, text)))) : null);
+}
+
+// The first answer about budgets may need weeks of rows; the spend of the month and of the day follow from it.
 async function loadSpend() {
-  showBudgets(await ask("/api/budgets"));
-  overview.hurry();
-  const spend = await ask("/api/spend");
-  state.allocations = spend.allocations;
-  showSpend();
-  showAllocation(spend);
-  takeCosts(spend);
+  const { budgets } = await ask("/api/budgets");
+  show(byId("budgets"), budgets.length ? budgets.map(budgetCard)
+    : el("p", { class: "muted" }, "No budget is set: add a [[budget]] section for a day, month, quarter or year."));
+  poll();
+  const { tables } = await ask("/api/spend");
+  show(byId("spend"), tables.map((one) => boxed(one)));
+}
+
+function showIncidents({ incidents }) {
+  const rows = incidents.map((one) => [
+    moment(one.fired_ms), one.resolved_ms === null ? "still firing" : moment(one.resolved_ms), one.severity, one.name,
+    Object.entries(one.labels ?? {}).map((pair) => pair.join("=")).join(" "), one.summary ?? "", one.detail ?? one.cause ?? ""]);
+  show(byId("incidents"), boxed({ caption: "The newest first", none: "No incident in this period.", rows,
+    heads: ["Fired", "Resolved", "Severity", "Rule", "Labels", "Summary", "Cause"] }));
 }
 
 // Each is shown as it arrives.
@@ -71,45 +99,41 @@ const rest = new Loading(REST_EVERY_MS, trouble, () => Promise.all([
   ask("/api/incidents?since=7d").then(showIncidents),
   ask("/api/sweeps").then(showSweeps)]));
 
-function showIncidents(answer) {
-  const text = (one, words) => localTimes(words ?? "", one.fired_ms, presentMs());
-  const rows = answer.incidents.map((one) => [
-    moment(one.fired_ms), one.resolved_ms === null ? "still firing" : moment(one.resolved_ms),
-    one.severity, one.name, labelText(one.labels), text(one, one.summary), text(one, one.detail ?? one.cause)]);
-  show(byId("incidents"), rows.length
-    ? el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Table of incidents" },
-      table("The newest first", ["Fired", "Resolved", "Severity", "Rule", "Labels", "Summary", "Cause"], rows))
-    : el("p", { class: "muted" }, "No incident in this period."));
-}
-
-function showHost({ daemon }) {
+function take(now) {
+  const { daemon } = now;
+  setNow(now.time_ms);
+  update({ now });
   byId("host").textContent = daemon.host ?? "";
   document.title = daemon.host ? `costprobe ${daemon.host}` : "costprobe";
   byId("daemon").textContent = daemon.version ? `Daemon ${daemon.version}, started ${moment(daemon.started_ms)}.` : "";
-}
-
-function take(now) {
-  state.now = now;
-  update({ now });
-  trend.take(now);
-  showHost(now);
+  showTiles(byId("spend-now"), now.tiles);
+  showChange(now.change);
+  showUnits(now.units);
   showFiring(now);
-  showParts(now, trend.state.label, state.overview?.units ?? []);
-  showDevices(now);
-  overview.refresh();
+  showDevices(now.devices);
+  show(byId("parts"), boxed(now.parts));
+  const isEmpty = now.units.rows.length === 0 && !trend.state.label;
+  document.body.classList.toggle("empty", isEmpty);
+  for (const [id, isKnown] of [["trend-title", now.choices.fields.length], ["devices-title", now.devices.rows.length]]) {
+    byId(id).closest("section").hidden = isEmpty && !isKnown;
+  }
+  byId("change").hidden = isEmpty && now.change.kind === "calm";
+  trend.take(now.choices);
   rest.refresh();
 }
 
 // A hidden page asks for nothing.
 async function poll() {
   clearTimeout(state.poll);
-  const run = ++state.run;
+  state.run += 1;
+  const { run } = state;
   if (document.visibilityState !== "visible") {
     update({ isPaused: true });
     return;
   }
   try {
-    const now = await ask("/api/now", AbortSignal.timeout(ANSWER_MS));
+    const { label } = trend.state;
+    const now = await ask(`/api/now${label ? `?${new URLSearchParams({ label })}` : ""}`, AbortSignal.timeout(ANSWER_MS));
     if (run !== state.run) return;
     take(now);
     trouble(null);

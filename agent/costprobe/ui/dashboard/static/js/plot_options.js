@@ -1,4 +1,4 @@
-// Options of uPlot for a chart: axes, lines, and the bands of groups.
+// Options of uPlot for a chart: axes and lines.
 
 import { colour } from "./dom.js";
 import { axisMoments } from "./format.js";
@@ -7,7 +7,6 @@ const FONT = "12px system-ui, sans-serif";
 const LABEL_PX = 30;
 const POINTS_MAX = 80;
 const DIMMED = 0.2;
-const BAND_ALPHA = "33";
 
 export function chartOptions(data, legend, { width, height, isZoomable }) {
   const { series, axes, time, logX } = data;
@@ -15,7 +14,6 @@ export function chartOptions(data, legend, { width, height, isZoomable }) {
   const plain = { stroke: colour("--muted"), grid, ticks: grid, font: FONT };
   const scales = { x: { time, distr: logX ? 3 : 1, log: 2, ...(data.range ? { range: () => data.range } : {}) } };
   for (const axis of axes) scales[axis.scale] = { range: axis.range };
-  const bands = series.map((one, index) => ({ one, index })).filter(({ one }) => one.hasBand);
   return {
     width, height, scales, legend: { show: false }, focus: { alpha: DIMMED },
     cursor: { y: false, drag: { x: isZoomable, y: false, setScale: false }, bind: { dblclick: () => null } },
@@ -28,10 +26,7 @@ export function chartOptions(data, legend, { width, height, isZoomable }) {
         values: (_, splits) => splits.map((value) => axis.write(value)),
       })),
     ],
-    series: [{}, ...series.map((one) => line(one, legend)), ...bands.flatMap(({ one }) => [edge(one, legend), edge(one, legend)])],
-    bands: bands.map(({ one }, at) => ({
-      series: [series.length + 2 + 2 * at, series.length + 1 + 2 * at], fill: colour(legend.variableOf(one.name)) + BAND_ALPHA,
-    })),
+    series: [{}, ...series.map((one) => line(one, legend))],
   };
 }
 
@@ -40,15 +35,10 @@ function line(one, legend) {
   const count = one.values.filter((value) => value !== null && value !== undefined).length;
   return {
     label: one.name, scale: one.scale ?? "y", show: legend.isShown(one.name),
-    stroke, dash: legend.dashOf(one.name), width: 2,
+    stroke, dash: legend.dashOf(one.name), width: one.isOutlier ? 1 : 2,
     points: { show: count < POINTS_MAX, size: one.pointPx ?? 6, fill: one.isScatter ? stroke : colour("--card") },
     ...(one.isScatter ? { paths: () => null } : {}),
   };
-}
-
-/** An edge of a band, which has no line of its own. */
-function edge(one, legend) {
-  return { label: one.name, scale: "y", show: legend.isShown(one.name), width: 0, points: { show: false } };
 }
 
 /** An axis with a tick at each value, and a number where there is space. */

@@ -30,8 +30,8 @@ const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.l
 function writing({ field, unit, currency }, price) {
   const { isMoney, factor } = moneyOf(field);
   if (!isMoney) {
-    const write = (value) => `${number(value)} ${unit}`.trim();
-    return { factor: 1, unit, plain: (value) => number(value), write, brief: write };
+    const plain = (value) => number(value);
+    return { factor: 1, unit, plain, write: (value) => `${plain(value)} ${unit}`.trim(), brief: plain };
   }
   const scale = factor === 1 ? 1 : priceScale(price);
   const words = factor === 1 ? unit : `per ${scaleWords(scale, unit)}`;
@@ -53,7 +53,7 @@ export function scaled(answer, field, label, unit) {
     const of = (values) => values.map((value) => value * factor);
     return {
       lines: answer.series.map((one) => ({ values: of(one.values), lows: of(one.lows), highs: of(one.highs), write, brief })),
-      axis: { label: factor === 1 ? label : `cost ${words}`, write: plain, range: roomy },
+      axis: { label: factor === 1 ? label : `cost ${words}`, unit: words, write: plain, range: roomy },
     };
   }
   return {

@@ -30,11 +30,10 @@ function monthBar({ spent, amount, forecast }) {
 export function monthTile({ month, currency }) {
   const { spent, amount, forecast, period } = month;
   const written = (value) => exact(value, money(value, currency));
-  const expected = forecast === null ? "no forecast yet" : ["forecast ", written(forecast)];
+  const expected = forecast === null ? "no forecast yet" : [amount !== null && spent > amount ? "exceeded; forecast " : "forecast ", exact(forecast, money(forecast, currency, 2))];
   if (amount === null) return tile(period, [written(spent), el("small", {}, " so far")], note("muted", expected, ", no budget"));
   const over = forecast !== null && forecast > amount;
   const kind = spent > amount ? "bad" : over ? "warn" : "muted";
-  const words = spent > amount ? `, exceeded by ${changeSize((spent / amount - 1) * 100)}`
-    : over ? `, ${changeSize((forecast / amount - 1) * 100)} over` : forecast === null ? "" : ", within the budget";
+  const words = over ? `, ${changeSize((forecast / amount - 1) * 100)} over` : forecast === null ? "" : ", within the budget";
   return tile(period, [written(spent), el("small", {}, ` of${SPACE}`, written(amount))], monthBar(month), note(kind, expected, words));
 }

@@ -16,6 +16,8 @@ const LINES_SHOWN = 8;
 const REST_FACTOR = 20;
 const RETRY_MS = 15000;
 const SUMMARY_LINES = 8;
+const FIRST = ["cost.cost_reference&basis=probe", "cost.cost_per_inference&basis=probe", "cost.cost_per_million_tokens_out",
+  "cost.cost_per_inference&basis=serving", "probe.latency_p50_ms", "device.power_w"];
 const SAME_LINES = new Set(["since", "until", "at", "scale"]);
 
 export class Trend {
@@ -68,14 +70,14 @@ export class Trend {
     this.change(withRange(since + from * length, until + to * length));
   }
 
-  /** The newest state of the host: what can be chosen, and the first load. */
-  take(now) {
-    const isFirst = !this.controls.isFilled;
-    this.controls.fill(now, this.state);
+  /** `choices` of `/api/now`: what can be chosen, and the first load. */
+  take(choices) {
+    const isFirst = !this.controls.choices;
+    this.controls.fill(choices, this.state);
     if (!isFirst) return;
-    // A host without probes shows its services.
-    const isOf = (basis) => now.costs.some((cost) => cost.tags.basis === basis);
-    if (!this.state.isFieldChosen && !isOf("probe") && isOf("serving")) this.state.basis = "serving";
+    // The first that the host has: cost at constant price of its probes, cost of a token or an inference of its services.
+    const found = FIRST.find((value) => choices.fields.includes(value));
+    if (!this.state.isFieldChosen && found) [this.state.field, this.state.basis = ""] = found.split("&basis=");
     this.controls.show(this.state);
     this.load(true);
   }
@@ -83,7 +85,7 @@ export class Trend {
   plan(delay) {
     clearTimeout(this.timer);
     if (this.answer && !isMoving(this.state) && delay > RETRY_MS) return;
-    if (document.visibilityState === "visible" && this.controls.isFilled) {
+    if (document.visibilityState === "visible" && this.controls.choices) {
       this.timer = setTimeout(() => this.load(false), delay);
     }
   }
@@ -144,10 +146,10 @@ export class Trend {
       writeX: (seconds) => moment(seconds * 1000),
       series: lines.map((line, index) => ({
         name: names[index], ...line, ...columns[index], scale: "y",
-        last: line.brief(line.values.at(-1)), hasBand: answer.series[index].members > 1,
+        last: line.brief(line.values.at(-1)), isOutlier: answer.series[index].outlier,
       })),
       lines: shown.length ? shown : this.chosen.lines, first: this.chosen.lines,
-      axes: [{ scale: "y", ...axis }], marks,
+      axes: [{ scale: "y", ...axis }], marks, unit: answer.scale === "change" ? "" : axis.unit ?? axis.label,
       note: notesOf(answer, names, this.chosen.lines, state).join(" "),
       summary: [`${label} over ${words}`, plural(marks.length, "mark"),
         ...lines.slice(0, SUMMARY_LINES).map((line, index) => `${names[index]} ${line.write(line.values.at(-1))}`)].join("; "),
@@ -174,6 +176,7 @@ function lineNames(series, group) {
   const names = seriesNames(series.map((one) => one.tags));
   return series.map(({ members, tags }, index) => {
     const name = names[index] === "all" ? tags.model ?? "all" : names[index];
+    if (series[index].outlier) return `${name}, outlier`;
     return counted && members > 1 ? `${name} (${members} ${counted[1]})` : name;
   });
 }

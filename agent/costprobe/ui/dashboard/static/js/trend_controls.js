@@ -1,13 +1,11 @@
 // The controls of the trend: each choice becomes a change of its state.
 
 import { byId, el } from "./dom.js";
-import { order } from "./sortable.js";
 import { durationMs, isMoving, rangeWords } from "./trend_range.js";
 import { DEFAULTS, searchOf } from "./url_state.js";
 
 const FIELD = "trend-field";
 const SELECTS = { "trend-scale": "scale", "trend-group": "group", "trend-device": "device", label: "label" };
-const ROWS = { cost: "costs", probe: "probes", device: "devices" };
 
 /** Options of a choice, kept if unchanged and hidden if fewer; a chosen value that is not among them is added. */
 function fillSelect(place, options, chosen, fewest) {
@@ -32,7 +30,7 @@ function inputTime(ms) {
 export class TrendControls {
   /** onChange(change) is called with the changed parts of the state. */
   constructor(onChange) {
-    this.isFilled = false;
+    this.choices = null;
     this.field = byId(FIELD);
     this.field.addEventListener("change", () => onChange(this.fieldChange()));
     for (const [id, name] of Object.entries(SELECTS)) {
@@ -48,7 +46,7 @@ export class TrendControls {
       const [since, until] = ["trend-since", "trend-until"].map((id) => new Date(byId(id).value).toISOString());
       onChange({ since, until, at: "" });
     });
-    byId("trend-custom-box").addEventListener("toggle", () => this.fillTimes());
+    byId("trend-more").addEventListener("toggle", () => this.fillTimes());
   }
 
   /** Buttons that move the range: move(from, to) with shares of its length. */
@@ -89,7 +87,7 @@ export class TrendControls {
     byId("trend-linked").textContent = `${rangeWords(state)}; show the present`;
     byId("trend-linked").href = `/${searchOf({ ...state, since: DEFAULTS.since, until: "", at: "" })}`;
     this.state = state;
-    if (this.now) this.fill(this.now, state);
+    if (this.choices) this.fill(this.choices, state);
     this.fillTimes();
   }
 
@@ -100,31 +98,23 @@ export class TrendControls {
   }
 
   fillTimes() {
-    if (!byId("trend-custom-box").open) return;
+    if (!byId("trend-more").open) return;
     const [since, until] = [Date.parse(this.state.since), Date.parse(this.state.until)];
     byId("trend-since").value = inputTime(Number.isNaN(since) ? Date.now() - (durationMs(this.state.since) || 0) : since);
     byId("trend-until").value = inputTime(Number.isNaN(until) ? Date.now() : until);
   }
 
-  /** Offer what the newest rows of the host have. */
-  fill(now, state) {
-    this.isFilled = true;
-    this.now = now;
-    const all = [...now.costs, ...now.probes, ...now.devices];
-    for (const option of this.field.options) {
-      const [field, basis] = option.value.split("&basis=");
-      const [measurement, name] = field.split(".");
-      const rows = now[ROWS[measurement]] ?? [];
-      const isKnown = rows.some((row) => name in row.fields && (!basis || row.tags.basis === basis));
-      option.hidden = !isKnown && !option.selected;
-    }
-    const values = (tag, rows) => [...new Set(rows.map((row) => row.tags[tag]).filter(Boolean))].sort(order.compare);
-    const models = ["probe", "service"].flatMap((tag) => values(tag, all).map((name) => [`${tag}=${name}`, name]));
+  /** Offer what the newest rows of the host have: `choices` of `/api/now`. */
+  fill(choices, state) {
+    this.choices = choices;
+    const known = new Set(choices.fields);
+    for (const option of this.field.options) option.hidden = !known.has(option.value) && !option.selected;
+    const models = choices.models.map((model) => [model, model.split("=")[1]]);
     const chosen = state.probe ? `probe=${state.probe}` : state.service ? `service=${state.service}` : "";
-    fillSelect(byId("trend-device"), [["", "all"], ...values("device", all).map((name) => [name, name])], state.device, 2);
+    const same = (names) => names.map((name) => [name, name]);
+    fillSelect(byId("trend-device"), [["", "all"], ...same(choices.devices)], state.device, 2);
     fillSelect(byId("trend-model"), [["", "all"], ...models], chosen, 2);
-    const labels = Object.entries(now.labels).flatMap(([name, texts]) => texts.map((text) => `${name}=${text}`));
-    fillSelect(byId("label"), [["", "all"], ...labels.map((label) => [label, label])], state.label, 1);
+    fillSelect(byId("label"), [["", "all"], ...same(choices.labels)], state.label, 1);
     if (state.field.startsWith("device.")) byId("trend-model").closest("label").hidden = true;
   }
 

@@ -2,7 +2,7 @@
 // Values are not trusted: the server checks them, and its answer to an invalid one is shown in the chart.
 
 export const DEFAULTS = {
-  field: "cost.cost_per_inference", basis: "", since: "24h", until: "", at: "", scale: "auto", group: "series",
+  field: "cost.cost_reference", basis: "", since: "24h", until: "", at: "", scale: "auto", group: "model",
   device: "", probe: "", service: "", label: "",
 };
 const LINES_MAX = 60;

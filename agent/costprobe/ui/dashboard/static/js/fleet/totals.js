@@ -20,8 +20,8 @@ function currencyTiles(one, month) {
   return [
     tile("Spend now", [exact(perHour, money(perHour, currency)), el("small", {}, " an hour")], note("muted", "hardware and electricity")),
     monthOf(month, currency),
-    tile("Idle", exact(idle ?? "", percent(idle)),
-      note("muted", idle === null ? "utilization unknown" : `${money(perHour * idle, currency)} an hour unused`)),
+    tile("Unused now", idle === null ? "–" : [exact(perHour * idle, money(perHour * idle, currency)), el("small", {}, " an hour")],
+      note("muted", idle === null ? "utilization unknown" : `${percent(idle)} of the spend`)),
   ];
 }
 
@@ -47,12 +47,14 @@ function powerTile(figures) {
 export function showTotals({ now, month, status }) {
   byId("month-zone").textContent = month.figures?.timezone ?? "UTC";
   const { figures } = now;
-  const spend = !figures ? [tile("Spend now", "…", note("muted", now.error ? "no answer" : "asking the database"))]
+  // The place of each figure is kept while it is asked for.
+  const pending = ["Spend now", "This month", "Unused now", "Power"].map((name) => tile(name, "…", note("muted", now.error ? "no answer" : "asking the database")));
+  const spend = !figures ? pending
     : figures.costs.length ? figures.costs.map((one) => currencyTiles(one, month))
-      : [tile("Spend now", "–", note("bad", "no rows in the last hour: do the hosts push to the database of [fleet]?"))];
+      : [tile("Spend now", "–", note("bad", "no rows in the last hour: do the hosts push to the database of [fleet]?")), ...pending.slice(1, 3)];
   show(byId("spend-now"), spend, figures ? powerTile(figures) : null, hostsTile(status),
-    figures ? tile("Coverage", exact(figures.coverage ?? "", percent(figures.coverage)),
-      note(figures.coverage !== null && figures.coverage < 0.9 ? "warn" : "muted", "of the last hour has rows")) : null);
+    tile("Coverage", exact(figures?.coverage ?? "", figures ? percent(figures.coverage) : "…"),
+      note(figures && figures.coverage !== null && figures.coverage < 0.9 ? "warn" : "muted", "of the last hour has rows")));
 }
 
 /** Words of a terminal without the marks of its commands. */
