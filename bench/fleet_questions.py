@@ -5,7 +5,7 @@
 
 A real VictoriaMetrics is filled with the hourly rows of hosts with eight GPUs, one service and a probe on
 each GPU, and a week of rows of `agent`, through its import API. Each question runs as the command does: a
-process of its own, whose time and peak memory include the interpreter's start. The cost that `fleet spend` prints
+process of its own, whose time and peak memory include the interpreter's start. The cost that `spend --fleet` prints
 must be the sum of what was imported. With `--peers` the rows are those of the probes, which `outliers` and `change`
 ask about: half of the hosts change their driver.
 """
@@ -55,23 +55,23 @@ print(json.dumps({"seconds": seconds, "cpu_s": cpu_s, "peak_bytes": peak_bytes})
 sys.exit(code)
 """
 QUESTIONS = (
-    "status",
-    "status --by label:rack",
-    "spend",
-    "spend --by host",
-    "spend --by gpu_model",
-    "spend --by label:rack",
-    "spend --by service",
-    "compare",
-    "compare --by gpu_model",
-    "forecast",
-    "report",
+    "status --fleet",
+    "status --fleet --by label:rack",
+    "spend --fleet",
+    "spend --fleet --by host",
+    "spend --fleet --by gpu_model",
+    "spend --fleet --by label:rack",
+    "spend --fleet --by service",
+    "compare --fleet",
+    "compare --fleet --by gpu_model",
+    "forecast --fleet",
+    "report --fleet",
 )
 PEER_QUESTIONS = (
-    "outliers",
-    "outliers --within label:rack",
-    "change driver",
-    "change driver --within label:rack",
+    "fleet outliers",
+    "fleet outliers --within label:rack",
+    "fleet change driver",
+    "fleet change driver --within label:rack",
 )
 PROBED = (
     *("probe_throughput_per_s", "probe_energy_per_inference_j", "probe_sm_clock_mhz"),
@@ -200,13 +200,13 @@ def asked(config: Path, question: str, fleet: SimulatedFleet) -> Used:
         for option, time_s in (("--since", since_s), ("--until", fleet.end_s))
         for word in (option, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_s)))
     ]
-    if question == "forecast":
+    if question.startswith("forecast"):
         # Of the present month.
         period = []
     # Installed packages have bytecode.
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(config.parent / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    words = ["-m", "costprobe", "-c", str(config), "fleet", *question.split(), *period, "--json"]
+    words = ["-m", "costprobe", "-c", str(config), *question.split(), *period, "--json"]
     # A small parent: a child's peak begins with that of the process that forked it.
     done = subprocess.run(
         [sys.executable, "-S", "-c", MEASURED, sys.executable, *words],
@@ -216,7 +216,7 @@ def asked(config: Path, question: str, fleet: SimulatedFleet) -> Used:
         env=environment,
     )
     if done.returncode:
-        raise SystemExit(f"fleet {question}: {done.stderr}")
+        raise SystemExit(f"{question}: {done.stderr}")
     used = json.loads(done.stderr.splitlines()[-1])
     return Used(used["seconds"], used["cpu_s"], used["peak_bytes"], done.stdout)
 
@@ -255,11 +255,11 @@ def main() -> int:
                 peak_bytes = max(run.peak_bytes for run in runs)
                 document = json.loads(runs[0].output)
                 if document["is_partial"]:
-                    raise SystemExit(f"fleet {question}: {document['problems']}")
+                    raise SystemExit(f"{question}: {document['problems']}")
                 if question.startswith("spend"):
                     paid = document["total"]["costs"][0]["cost"]
                     if not math.isclose(paid, fleet.cost, rel_tol=1e-9):
-                        raise SystemExit(f"fleet {question}: {paid}, not {fleet.cost}")
+                        raise SystemExit(f"{question}: {paid}, not {fleet.cost}")
                 note = (
                     f"CPU {cpu_s:.2f} s, of the database {server_cpu_s:.2f} s;"
                     f" {peak_bytes / 1e6:.0f} MB; {label}"
@@ -274,7 +274,7 @@ def main() -> int:
                         note=note,
                     )
                 )
-                print(f"fleet {question}: {seconds:.2f} s, {note}", file=sys.stderr)
+                print(f"{question}: {seconds:.2f} s, {note}", file=sys.stderr)
     return finish(Table(rows=entries), arguments.json)
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import gpu_probes
 import gpu_timing
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.core.clock import Clock, SystemClock
 from proc_usage import Usage, tree_of
 
@@ -79,9 +79,8 @@ def check_sensor(_folder: Path, _device: str) -> dict[str, Any]:
     """Return every metric of the first GPU, the sampling times, and the counter's step."""
     clock = SystemClock()
     faults: list[object] = []
-    library = Library()
-    driver = library.open()
-    sensor = NvidiaSensor(0, library, clock, lambda _, fault: faults.append(fault))
+    driver = open_driver()
+    sensor = NvidiaSensor(0, clock, lambda _, fault: faults.append(fault))
     device = sensor.discover()
     durations_ms, sample = [], None
     for _ in range(20):
@@ -132,9 +131,8 @@ def check_energy(_: Path, _device: str) -> dict[str, Any]:
     from costprobe.adapters.sensors.child.energy import compare
 
     clock = SystemClock()
-    library = Library()
-    library.open()
-    sensor = NvidiaSensor(0, library, clock, lambda *_: None)
+    open_driver()
+    sensor = NvidiaSensor(0, clock, lambda *_: None)
     sensor.discover()
 
     def sample(seconds: float) -> dict[str, float | None]:
@@ -150,11 +148,10 @@ def check_energy(_: Path, _device: str) -> dict[str, Any]:
         counter_w = None
         if first is not None and last is not None:
             counter_w = (last.energy_j - first.energy_j) / ((last.t_ns - first.t_ns) / 1e9)
-        verdict = compare(first, last, powers) if first and last else None
         return {
             "power_w": mean_w,
             "counter_w": counter_w,
-            "counter_to_power": None if verdict is None else verdict.ratio,
+            "counter_to_power": compare(first, last, powers) if first and last else None,
         }
 
     idle = sample(IDLE_S)

@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from costprobe.adapters.load_child.clients import OpenAiClient, Reply
-from costprobe.adapters.load_child.connection import ServerConnection
+from costprobe.adapters.load_child.clients import OpenAiClient
+from costprobe.adapters.load_child.connection import Reply, ServerConnection
 from costprobe.adapters.load_child.load import Outcomes
 from costprobe.adapters.load_child.main import Cohort, LoadPointRun
 from costprobe.probing.load_curve import LoadStep
@@ -57,7 +57,7 @@ class Reports:
         """Keep the result."""
         if line_type == "window_end":
             self.marked.set()
-        if line_type == "served_result":
+        if line_type == "result":
             self.result = fields
 
     def progress(self, *_: object) -> None:
@@ -185,7 +185,7 @@ def delays(records: dict[str, dict[str, Any]], members: dict[str, Reply]) -> dic
         "to the sending": [(reply.start_ns - reply.begin_ns) / 1e6 for reply, _ in pairs],
         "until read": [(record["received_ns"] - reply.start_ns) / 1e6 for reply, record in pairs],
         "first chunk": [
-            ((reply.first_token_ns or 0) - record["sent"][0][0]) / 1e6 for reply, record in pairs
+            ((reply.arrivals_ns or [0])[0] - record["sent"][0][0]) / 1e6 for reply, record in pairs
         ],
     }
 

@@ -353,9 +353,9 @@ def measure(table: Table, store: Path, config: Path, repeats: int, *, influx_day
                         peer_name="InfluxDB 1.6.7",
                     )
             add_growth(table, query, growth)
-    exact = timed(lambda: query_trend(config, QUERIES[0], 90, "--exact"), 3)
+    exact = timed(lambda: query_trend(config, QUERIES[0], 90, "--json"), 3)
     table.row(
-        f"trend --exact: {QUERIES[0].name}, 90 d",
+        f"trend --json: {QUERIES[0].name}, 90 d",
         exact.median,
         "ms",
         note=f"reads every row; CPU {exact.cpu:.0f} ms",

@@ -17,13 +17,13 @@ class BatchPoint(NamedTuple):
         batch: Items per forward pass.
         latency_ms: Median latency of a pass.
         throughput_per_s: Items per second.
-        peak_bytes: Peak memory of the process in bytes.
+        peak_memory_bytes: Peak memory of the process in bytes.
     """
 
     batch: int
     latency_ms: float
     throughput_per_s: float
-    peak_bytes: int
+    peak_memory_bytes: int
 
 
 class SearchLimits(NamedTuple):
@@ -86,51 +86,34 @@ class BatchSearch:
         if best is None:
             raise MemoryError("one item does not fit into the free memory of the device")
         self._curve = [best]
-        best, beyond = self._double(best)
-        if beyond is not None:
-            best = self._larger(best, beyond) if beyond.is_barred else self._smaller(best)
-        return best.batch, sorted(self._curve)
-
-    def _double(self, best: BatchPoint) -> tuple[BatchPoint, _Beyond | None]:
-        """Double the batch; return the last accepted batch and the one beyond it, if one was tried."""
         most = self._limits.max_batch or math.inf
         while best.batch < most and not self._is_over():
             batch = int(min(best.batch * 2, most))
             point = self._try(batch)
             if point is None:
-                return best, _Beyond(batch, is_barred=True)
-            if point.throughput_per_s < best.throughput_per_s * (1 + LEAST_GAIN):
-                return best, _Beyond(batch, is_barred=False)
+                best = self._refined(best, batch, _gains)
+                break
+            if not _gains(point, best):
+                highest = max(self._curve, key=lambda point: point.throughput_per_s)
+                is_near = lambda point, _, highest=highest: not _gains(highest, point)  # noqa: E731 - short
+                best = self._refined(best, best.batch // 2, is_near)
+                break
             best = point
-        return best, None
+        return best.batch, sorted(self._curve)
 
-    def _larger(self, best: BatchPoint, beyond: _Beyond) -> BatchPoint:
-        """Return a larger batch that fits and gains 5 %, below one that does not fit."""
-        barred = beyond.batch
+    def _refined(
+        self, best: BatchPoint, other: int, is_better: Callable[[BatchPoint, BatchPoint], bool]
+    ) -> BatchPoint:
+        """Bisect between the best batch and another one: a smaller one, or one that does not fit."""
         for _ in range(REFINEMENTS):
-            batch = (best.batch + barred) // 2
-            if batch <= best.batch or self._is_over():
+            batch = (best.batch + other) // 2
+            if batch in (best.batch, other) or self._is_over():
                 break
             point = self._try(batch)
-            if point is None or point.throughput_per_s < best.throughput_per_s * (1 + LEAST_GAIN):
-                barred = batch
-            else:
+            if point is not None and is_better(point, best):
                 best = point
-        return best
-
-    def _smaller(self, best: BatchPoint) -> BatchPoint:
-        """Return the smallest measured batch within 5 % of the best."""
-        enough = max(point.throughput_per_s for point in self._curve) / (1 + LEAST_GAIN)
-        too_small = best.batch // 2
-        for _ in range(REFINEMENTS):
-            batch = (too_small + best.batch) // 2
-            if batch <= too_small or self._is_over():
-                break
-            point = self._try(batch)
-            if point is None or point.throughput_per_s <= enough:
-                too_small = batch
             else:
-                best = point
+                other = batch
         return best
 
     def _try(self, batch: int) -> BatchPoint | None:
@@ -148,11 +131,9 @@ class BatchSearch:
         return None if bound_s is not None and point.latency_ms > bound_s * 1000 else point
 
 
-class _Beyond(NamedTuple):
-    """The batch that ended the doubling, and whether it exceeds a limit."""
-
-    batch: int
-    is_barred: bool
+def _gains(point: BatchPoint, other: BatchPoint) -> bool:
+    """Return whether a batch has a higher throughput than another one, by 5 %."""
+    return point.throughput_per_s >= other.throughput_per_s * (1 + LEAST_GAIN)
 
 
 def predicted_peak_bytes(base_bytes: int, curve: list[BatchPoint], batch: int) -> int:
@@ -163,7 +144,7 @@ def predicted_peak_bytes(base_bytes: int, curve: list[BatchPoint], batch: int) -
         curve: Measured points, in any order.
         batch: Batch to predict.
     """
-    measured = [(0, base_bytes), *sorted((point.batch, point.peak_bytes) for point in curve)]
+    measured = [(0, base_bytes), *sorted((point.batch, point.peak_memory_bytes) for point in curve)]
     slopes = [
         (later_bytes - earlier_bytes) / (later - earlier)
         for (earlier, earlier_bytes), (later, later_bytes) in zip(measured, measured[1:])

@@ -109,24 +109,8 @@ class CpuDevice:
             stamps[index] = clock()
         return [(end - start) / 1e6 for start, end in zip(stamps, stamps[1:])]
 
-    def time_queued(
-        self,
-        run: Runnable,  # noqa: ARG002 - those of a GPU
-        runs: int,  # noqa: ARG002 - as above
-        latency_ms: float,  # noqa: ARG002 - as above
-        before: Runnable | None = None,  # noqa: ARG002 - as above
-    ) -> list[float]:
-        """Time single runs that wait in the device's queue as a whole: return their times in ms.
-
-        Without launches within it, the time is the device's alone. There are none if the device has
-        no queue, as a CPU, or cannot hold a whole run in it.
-
-        Args:
-            run: The timed function.
-            runs: Number of runs.
-            latency_ms: Approximate latency of a run.
-            before: Called before each timed run, outside the timed interval.
-        """
+    def time_queued(self, *_: object) -> list[float]:
+        """Return no times: a CPU has no queue."""
         return []
 
     def cache_flush(self) -> Runnable:
@@ -205,7 +189,17 @@ class CudaDevice:
     def time_queued(
         self, run: Runnable, runs: int, latency_ms: float, before: Runnable | None = None
     ) -> list[float]:
-        """Hold the queue by a kernel that waits, until a run and the events around it are in it."""
+        """Time single runs that wait in the device's queue as a whole: return their times in ms.
+
+        Without launches within it, the time is the device's alone. A kernel that waits holds the queue
+        until a run and the events around it are in it; there are no times if it cannot hold a whole run.
+
+        Args:
+            run: The timed function.
+            runs: Number of runs.
+            latency_ms: Approximate latency of a run.
+            before: Called before each timed run, outside the timed interval.
+        """
         start, end = self._timed_events()
         hold_ms, tries = HOLD_MS + HOLD_PASSES * latency_ms, HOLD_TRIES
         times_ms: list[float] = []

@@ -130,9 +130,8 @@ def software(
         versions["allow_tf32"] = str(torch.backends.cuda.matmul.allow_tf32)
         versions["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call] # torch does not type it
         versions["device_name"] = torch.cuda.get_device_name(device)
-        driver = _driver_version(driver_file)
-        if driver is not None:
-            versions["driver"] = driver
+        if driver := re.search(r"(\d{3,}\.\d+(?:\.\d+)?)", _head(driver_file)):
+            versions["driver"] = driver[1]
     else:
         versions["device_name"] = processor_name(_head(cpuinfo_file, CPUINFO_CHARS))
         versions["threads"] = str(torch.get_num_threads())
@@ -189,11 +188,6 @@ def _sum_of_bits(tensor: torch.Tensor) -> str:
         return str(words.sum(dtype=torch.int64).item())
     except (KeyError, NotImplementedError, RuntimeError, TypeError):
         return "opaque"  # quantized, sparse or on no device: shape and dtype identify it
-
-
-def _driver_version(path: str) -> str | None:
-    match = re.search(r"(\d{3,}\.\d+(?:\.\d+)?)", _head(path))
-    return match[1] if match else None
 
 
 def _head(path: str, chars: int = HEAD_CHARS) -> str:

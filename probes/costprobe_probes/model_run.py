@@ -113,7 +113,12 @@ class ModelProbeRun:
         contention = self._meter.since(started, torch.get_num_threads())
         device_ms = device_time_ms(self._device, run, latency_ms, flush)
         if naive is not None:
-            self._time_mistakes(naive, run, inputs, batch, latency_ms)
+            self._progress("naive", 0.0, batch)
+            naive.time_warm(run, inputs, latency_ms)
+            # It may compile another batch.
+            naive.time_batch_1(
+                lambda items: self._forward_pass(items)[0], batch, self._workload.min_batch
+            )
         h2d_ms = copy_to_device_ms(self._device, inputs.tensors())
         del run, inputs  # their memory is that of the pass that is counted
         self._progress("count", 0.0, batch)
@@ -125,20 +130,6 @@ class ModelProbeRun:
         if self._compiled is not None:
             self._progress("compile", 0.0, batch)
         return forward_pass(self._device, self._loaded, batch, self._request)
-
-    def _time_mistakes(
-        self,
-        naive: NaiveTimings,
-        run: Callable[[], object],
-        inputs: Inputs,
-        batch: int,
-        latency_ms: float,
-    ) -> None:
-        """Measure with common mistakes of timing; the last one may compile another batch."""
-        self._progress("naive", 0.0, batch)
-        naive.time_warm(run, inputs, latency_ms)
-        least = self._workload.min_batch
-        naive.time_batch_1(lambda items: self._forward_pass(items)[0], batch, least)
 
     def _choose_batch(self) -> int:
         """Return the configured batch, the known batch of the same software, or the result of a search."""
@@ -186,13 +177,7 @@ class ModelProbeRun:
             if batch == self._workload.min_batch or not is_too_large(error):
                 raise
             return None
-        self._wire.report(
-            "batch_point",
-            batch=point.batch,
-            latency_ms=point.latency_ms,
-            throughput_per_s=point.throughput_per_s,
-            peak_memory_bytes=point.peak_bytes,
-        )
+        self._wire.report("batch_point", **point._asdict())
         return point
 
     @property
@@ -300,10 +285,8 @@ class ModelProbeRun:
             software=self._software,
             threads=torch.get_num_threads() if on_cpu else None,
             contention=contention._asdict(),
-            flop_per_pass=work.flop,
-            bytes_per_pass=work.moved_bytes,
-            flop_precision=work.precision,
-            naive=[timing._asdict() for timing in self._naive.found] if self._naive else [],
+            **work._asdict(),
+            naive=self._naive.found if self._naive else [],
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Optional
+from typing import Any
 
 from costprobe_probes.device import Runnable, TorchDevice, host_times_ms
 from costprobe_probes.sources.model_source import Inputs
@@ -20,22 +20,6 @@ MEDIAN_PASSES_MIN = 3
 ON_CPU = "not applicable on the CPU"
 
 
-class TimedMistake(NamedTuple):
-    """What a mistake reports.
-
-    Attributes:
-        mistake: Its name.
-        latency_ms: The latency of a batch in ms that it reports; None if it cannot be made here.
-        samples: Number of timed passes.
-        not_applicable: Why it cannot be made here; empty if it was.
-    """
-
-    mistake: str
-    latency_ms: Optional[float]  # noqa: UP045 - evaluated on Python 3.9
-    samples: int
-    not_applicable: str = ""
-
-
 class NaiveTimings:
     """Measure a model with one mistake at a time; all else is as in the probe's own measurement.
 
@@ -45,7 +29,9 @@ class NaiveTimings:
         clock: The host's clock in ns, for the mistakes that use it.
 
     Attributes:
-        found: What was measured, in the order of the calls.
+        found: What was measured, in the order of the calls: the name of the `mistake`, `latency_ms` of a
+            batch that it reports, None if it cannot be made here, the number of timed passes as
+            `samples`, and why it is `not_applicable`, empty if it is.
     """
 
     def __init__(
@@ -57,16 +43,15 @@ class NaiveTimings:
         self._device = device
         self._before = before
         self._clock = clock
-        self.found: list[TimedMistake] = []
+        self.found: list[dict[str, Any]] = []
 
     def time_first(self, run: Runnable) -> None:
         """Time the first passes of a process, before any warm-up."""
         (first_ms,) = self._block(run, 1)
-        self.found.append(TimedMistake("first_pass", first_ms, 1))
+        self._note("first_pass", first_ms, 1)
         more = min(LOOP_PASSES - 1, max(1, int(LOOP_MS / max(first_ms, 1e-3))))
         latencies_ms = [first_ms, *self._block(run, more)]
-        mean_ms = statistics.fmean(latencies_ms)
-        self.found.append(TimedMistake("no_warm_up", mean_ms, len(latencies_ms)))
+        self._note("no_warm_up", statistics.fmean(latencies_ms), len(latencies_ms))
 
     def time_warm(self, run: Runnable, inputs: Inputs, latency_ms: float) -> None:
         """Time a model after its warm-up.
@@ -89,11 +74,8 @@ class NaiveTimings:
         self._add("one_sample", self._block(run, 1))
         self._add("transfer_inside", self._block(copy_and_run, runs))
         if target.type == "cpu":
-            reasons = {
-                "no_synchronize": f"{ON_CPU}: a pass is complete when it returns",
-                "host_clock": f"{ON_CPU}: the host's clock is its own",
-            }
-            self.found += [TimedMistake(name, None, 0, why) for name, why in reasons.items()]
+            self._note("no_synchronize", None, 0, f"{ON_CPU}: a pass is complete when it returns")
+            self._note("host_clock", None, 0, f"{ON_CPU}: the host's clock is its own")
             return
         self._add("no_synchronize", self._on_host(run, runs))
         self._add("host_clock", self._on_host(run_and_wait, runs))
@@ -108,8 +90,7 @@ class NaiveTimings:
         """
         if batch == 1 or min_batch > 1:
             why = "its batch is 1" if batch == 1 else f"its model takes no batch below {min_batch}"
-            reason = f"not applicable to this probe: {why}"
-            self.found.append(TimedMistake("batch_1", None, 0, reason))
+            self._note("batch_1", None, 0, f"not applicable to this probe: {why}")
             return
         run = run_of(1)
         latency_ms = warm_up(self._device, run, lambda _: None)
@@ -117,8 +98,13 @@ class NaiveTimings:
         self._add("batch_1", [value * batch for value in latencies_ms])
 
     def _add(self, mistake: str, latencies_ms: list[float]) -> None:
-        median_ms = quantile(sorted(latencies_ms), 0.5)
-        self.found.append(TimedMistake(mistake, median_ms, len(latencies_ms)))
+        self._note(mistake, quantile(sorted(latencies_ms), 0.5), len(latencies_ms))
+
+    def _note(
+        self, mistake: str, latency_ms: float | None, samples: int, not_applicable: str = ""
+    ) -> None:
+        names = ("mistake", "latency_ms", "samples", "not_applicable")
+        self.found.append(dict(zip(names, (mistake, latency_ms, samples, not_applicable))))
 
     def _block(self, run: Runnable, runs: int) -> list[float]:
         with garbage_collection_paused():

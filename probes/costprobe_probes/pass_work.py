@@ -38,15 +38,15 @@ class PassWork(NamedTuple):
     """The work of a pass; each is None where it cannot be counted.
 
     Attributes:
-        flop: Floating-point operations.
-        moved_bytes: Bytes of weights and state.
-        precision: Fastest type in which counted operations compute: "fp32", "tf32", "fp16", "bf16",
+        flop_per_pass: Floating-point operations.
+        bytes_per_pass: Bytes of weights and state.
+        flop_precision: Fastest type in which counted operations compute: "fp32", "tf32", "fp16", "bf16",
             or torch's name of another one.
     """
 
-    flop: Optional[int] = None  # noqa: UP045 - evaluated on Python 3.9
-    moved_bytes: Optional[int] = None  # noqa: UP045 - as above
-    precision: Optional[str] = None  # noqa: UP045 - as above
+    flop_per_pass: Optional[int] = None  # noqa: UP045 - evaluated on Python 3.9
+    bytes_per_pass: Optional[int] = None  # noqa: UP045 - as above
+    flop_precision: Optional[str] = None  # noqa: UP045 - as above
 
 
 def count_pass(

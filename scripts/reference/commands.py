@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
-from costprobe.ui.cli.main import COMMANDS, main
+from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support.command_classes import commands_of, examples_of
 
 from scripts.reference.markdown import MADE, code, table
@@ -58,10 +58,7 @@ def render() -> str:
 
 def commands() -> Iterator[tuple[str, click.Command, int]]:
     """Yield every command with its path and the level of its heading."""
-    for name in COMMANDS:
-        command = main.get_command(click.Context(main), name)
-        if command is None:
-            raise RuntimeError(f"{name} is in the table of commands and cannot be loaded")
+    for name, command in commands_of(main).items():
         yield from _tree(name, command, 2)
 
 

@@ -2,8 +2,8 @@
 
 import json
 
-import pytest
 from costprobe.alerts.engine import AlertEngine
+from costprobe.alerts.rules.budgets import BudgetExceededRuleConfig, BudgetForecastRuleConfig
 from costprobe.alerts.rules.kinds import effective_rules
 from costprobe.alerts.settings import AlertingConfig
 from costprobe.core.schema import make_point
@@ -51,14 +51,9 @@ def step(one, minute, *rows):
     return one.tick(BEGAN + minute * 60 * S, ())
 
 
-def test_budget_within_its_limit_sends_no_notice():
-    one = engine()
-    assert notified(step(one, 10, row(10))) == []
-    assert one.alerts() == ()
-
-
 def test_forecast_then_exceeded_raises_the_severity_of_one_incident():
     one = engine()
+    assert notified(step(one, 9, row(9))) == []
     assert notified(step(one, 10, row(10, forecast=True))) == [("firing", "warning")]
     assert notified(step(one, 20, row(20, forecast=True))) == []
     assert notified(step(one, 30, row(30, forecast=True, exceeded=True))) == [
@@ -99,29 +94,18 @@ def test_budget_exceeded_in_the_next_period_is_a_new_incident():
     assert notified(step(one, 1451, row(1451, exceeded=True, ends_ns=ENDS + DAY))) == []
 
 
-def test_removed_budget_has_no_incident():
-    one = engine(current=("gpu",))
-    assert notified(step(one, 10, row(10, exceeded=True))) == []
-
-
-@pytest.mark.parametrize("kind", ["budget_exceeded", "budget_forecast"])
-def test_configured_rule_evaluates_only_matching_budgets(kind):
-    from costprobe.alerts.rules.budgets import BudgetExceededRuleConfig, BudgetForecastRuleConfig
-
-    model = BudgetExceededRuleConfig if kind == "budget_exceeded" else BudgetForecastRuleConfig
-    own = model.model_validate(
-        {
-            "name": kind.replace("_", "-"),
-            "kind": kind,
-            "match": {"budget": "g*"},
-            "severity": "info",
-        }
-    )
-    one = engine(own)
-    flags = {"exceeded": kind == "budget_exceeded", "forecast": kind == "budget_forecast"}
-    outcome = step(one, 10, row(10, **flags), row(10, budget="gpu", **flags))
-    assert notified(outcome) == [("firing", "info")]
-    assert one.alerts()[0].labels["budget"] == "gpu"
+def test_only_present_and_matching_budgets_have_incidents():
+    assert notified(step(engine(current=("gpu",)), 10, row(10, exceeded=True))) == []
+    for flag, model in (
+        ("exceeded", BudgetExceededRuleConfig),
+        ("forecast", BudgetForecastRuleConfig),
+    ):
+        kind, only = f"budget_{flag}", {"budget": "g*"}
+        own = model(name=f"budget-{flag}", kind=kind, match=only, severity="info")
+        one = engine(own)
+        outcome = step(one, 10, row(10, **{flag: True}), row(10, budget="gpu", **{flag: True}))
+        assert notified(outcome) == [("firing", "info")]
+        assert one.alerts()[0].labels["budget"] == "gpu"
 
 
 def test_firing_incident_survives_a_restart():

@@ -6,17 +6,15 @@ import time
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.sensors.devices import removal_event
 from costprobe.adapters.store.ledger import MemoryLedger, RowLabels, StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
-from costprobe.alerts.faults import present_faults
 from costprobe.alerts.watching import IncidentStore, Watching
 from costprobe.configuration import Config
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
-from costprobe.core.records import Device
+from costprobe.core.records import REMOVED, Device, Event
 from costprobe.core.schema import event_point, make_point
 from costprobe.daemon.parts import unmeasured, watched_sections
 from fakes.clock import FakeClock
@@ -31,21 +29,8 @@ CONFIG = Config.model_validate(
     }
 )
 
-HOT = Config.model_validate(
-    {
-        "alerting": {"defaults": False},
-        "rule": [
-            {
-                "name": "hot",
-                "kind": "threshold",
-                "measurement": "device",
-                "field": "temp_c",
-                "above": 85,
-                "for": "10m",
-            }
-        ],
-    }
-)
+HOT = {"kind": "threshold", "measurement": "device", "field": "temp_c", "above": 85}
+QUIET = {"alerting": {"defaults": False}}
 
 
 @pytest.fixture
@@ -60,10 +45,10 @@ def store(tmp_path, clock):
     opened.close()
 
 
-def watching_of(store, clock, ledger=None):
-    return Watching(
-        watched_sections(CONFIG), store, ledger or MemoryLedger(), clock, TAGS, ClockMonitor(clock)
-    )
+def watching_of(store, clock, ledger=None, config=CONFIG, unmeasured=(), **more):
+    sections = watched_sections(config, unmeasured)
+    ledger = ledger or MemoryLedger()
+    return Watching(sections, store, ledger, clock, TAGS, ClockMonitor(clock), **more)
 
 
 def states(store):
@@ -105,29 +90,14 @@ def test_load_curve_that_changed_while_no_daemon_ran_is_an_incident(store, clock
 
 
 def test_incident_has_the_labels_of_its_service(store, clock):
-    services = [
-        {
-            "name": name,
-            "engine": "vllm",
-            "url": "http://127.0.0.1:9",
-            "devices": ["gpu0"],
-            "labels": {"team": team},
-        }
-        for name, team in (("chat", "assistant"), ("rank", "search"))
-    ]
+    own = {"engine": "vllm", "url": "http://127.0.0.1:9", "devices": ["gpu0"]}
+    teams = {"chat": "assistant", "rank": "search"}
+    services = [{**own, "name": name, "labels": {"team": teams[name]}} for name in teams]
     hook = {"name": "ops", "kind": "webhook", "url": "http://127.0.0.1:1/"}
     config = Config.model_validate(
         {"service": services, "notifier": [{**hook, "match": {"team": "search"}}]}
     )
-    watching = Watching(
-        watched_sections(config),
-        store,
-        MemoryLedger(),
-        clock,
-        TAGS,
-        ClockMonitor(clock),
-        labels=RowLabels((), config.service),
-    )
+    watching = watching_of(store, clock, config=config, labels=RowLabels((), config.service))
     faults = [
         Fault("service_unread", name, f"{name} cannot be read", "warning", {"service": name})
         for name in ("chat", "rank")
@@ -172,9 +142,8 @@ def test_processors_that_a_gpu_replaced_are_not_silent(store, clock):
     cpu = Device("cpu", "cpu", "machine", "EPYC")
     gpu = Device("gpu0", "gpu", "GPU-0", "H100")
     for devices, silent in [([cpu], ["firing"]), ([gpu], []), ([cpu, gpu], ["firing"])]:
-        sections = watched_sections(CONFIG, unmeasured(CONFIG, devices))
         clock.move(3600)
-        watching = Watching(sections, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+        watching = watching_of(store, clock, unmeasured=unmeasured(CONFIG, devices))
         for _ in range(30):
             clock.move(60)
             watching.tick([])
@@ -183,9 +152,8 @@ def test_processors_that_a_gpu_replaced_are_not_silent(store, clock):
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
 def test_clock_step_does_not_lengthen_durations(store, clock, step_s):
-    watching = Watching(
-        watched_sections(HOT), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock)
-    )
+    config = Config.model_validate({**QUIET, "rule": [{**HOT, "name": "hot", "for": "10m"}]})
+    watching = watching_of(store, clock, config=config)
 
     def look(temp_c=90.0, *, move_s=10):
         clock.move(move_s)
@@ -231,26 +199,18 @@ def test_listing_has_the_smallest_change_of_each_series_and_the_rule_that_asks_f
     ]
     config = Config.model_validate({"probe": [{"name": "e"}], "rule": rules})
     rng = random.Random(1)
-    watching = Watching(
-        watched_sections(config), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock)
-    )
+    watching = watching_of(store, clock, config=config)
+    tags = {**TAGS, "device": "gpu0", "probe": "e"}
     for run in range(400):
-        fields = {
-            "latency_p50_ms": rng.lognormvariate(0, 0.3),
-            "throughput_per_s": 100.0 * rng.lognormvariate(0, 0.001),
-        }
-        watching.take(
-            [make_point("probe", {**TAGS, "device": "gpu0", "probe": "e"}, fields, clock.time_ns())]
-        )
+        noisy, steady = (rng.lognormvariate(0, sigma) for sigma in (0.3, 0.001))
+        fields = {"latency_p50_ms": noisy, "throughput_per_s": 100.0 * steady}
+        watching.take([make_point("probe", tags, fields, clock.time_ns())])
         clock.move(300)
         if run in {20, 399}:
             watching.tick([])
+            names = ("min_detectable_pct", "rule", "at_least_pct")
             found = {
-                series["metric"]: (
-                    series["min_detectable_pct"],
-                    series["rule"],
-                    series["at_least_pct"],
-                )
+                series["metric"]: tuple(series[name] for name in names)
                 for series in watching.alerts()["detectable"]
             }
             if run == 20:
@@ -267,26 +227,17 @@ def test_damaged_incidents_are_discarded(store, clock):
     assert states(store) == ["firing"]
 
 
-def test_failing_detection_does_not_stop_rows_from_being_stored(store, clock):
+def test_derived_rows_are_stored_and_a_failing_detection_does_not_stop_others(store, clock):
+    tags = {**TAGS, "kind": "drift"}
+    rows = [make_point("event", tags, {"title": "t"}, clock.time_ns() + i) for i in range(4)]
+
     def broken(_):
         raise RuntimeError("detection is broken")
 
     ledger = StoreLedger(store)
-    ledger.observe(broken)
-    ledger.append([make_point("agent", TAGS, {"rss_bytes": 1}, clock.time_ns())])
-    assert len(rows_after(store, 0, 10)) == 1
-
-
-def test_points_derived_from_stored_rows_are_stored_too(store, clock):
-    rows = [
-        make_point("event", {**TAGS, "kind": "drift"}, {"title": "t"}, clock.time_ns() + i)
-        for i in range(3)
-    ]
-    ledger = StoreLedger(store)
-    ledger.observe(lambda _: rows[1:2])
-    ledger.append(rows[:1])
-    ledger.observe(None)
-    ledger.append(rows[2:])
+    for observer, row in ((lambda _: rows[1:2], rows[0]), (None, rows[2]), (broken, rows[3])):
+        ledger.observe(observer)
+        ledger.append([row])
     assert [row.line for row in rows_after(store, 0, 10)] == [render(row) for row in rows]
 
 
@@ -319,15 +270,14 @@ def test_new_process_replays_stored_rows_and_reports_only_new_drifts(store, cloc
 def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):
     """The stored state is older: resuming from it would notify of the same incident again."""
     incidents = IncidentStore(store)
-    parts = (watched_sections(CONFIG), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
-    before = Watching(*parts, incidents=incidents)
+    before = watching_of(store, clock, incidents=incidents)
     before.tick([])
     other = sqlite3.connect(store.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     before.tick([LOST])
     assert [notice.alert.state for notice in before.unstored()] == ["firing"]
     before.close()
-    after = Watching(*parts, incidents=incidents)
+    after = watching_of(store, clock, incidents=incidents)
     assert [alert["state"] for alert in after.alerts()["alerts"]] == ["firing"]
     after.tick([LOST])
     assert list(after.unstored()) == []
@@ -342,49 +292,6 @@ def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):
 def _alert_rows(store):
     with closing(StoreReader.open(store.path)) as reader:
         return list(reader.points("alert", 0, 2**62))
-
-
-def device_status(state):
-    devices = {"gpu0": {"state": state, "suspect": False}}
-    return {
-        "sensor": {"state": "running", "devices": devices},
-        "probes": [],
-        "sinks": {},
-        "notifiers": {},
-        "store": {"fault": None, "path": "/x"},
-        "config_fault": None,
-    }
-
-
-def test_lost_gpu_is_a_critical_alert_by_the_default_rules(store, clock):
-    watching = watching_of(store, clock)
-    assert watching.tick(present_faults(device_status("good"), None)) is False
-    assert watching.tick(present_faults(device_status("lost"), None)) is True
-    (notice,) = store.notices("ops", 10)
-    assert (notice.alert["name"], notice.alert["severity"]) == ("broken", "critical")
-    assert notice.alert["labels"]["device"] == "gpu0"
-
-
-def test_two_probes_on_a_throttling_gpu_are_one_alert(store, clock):
-    rule = {
-        "name": "thermal-throttling",
-        "kind": "threshold",
-        "group": "performance",
-        "measurement": "probe",
-        "field": "throttled_thermal_pct",
-        "above": 5,
-    }
-    config = Config.model_validate({"probe": [{"name": "a"}, {"name": "b"}], "rule": [rule]})
-    watching = Watching(
-        watched_sections(config), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock)
-    )
-    for name in ("a", "b"):
-        tags = {**TAGS, "device": "gpu0", "probe": name}
-        watching.take([make_point("probe", tags, {"throttled_thermal_pct": 50.0}, clock.time_ns())])
-    watching.tick([])
-    (alert,) = store.state("alerts")["alerts"]
-    assert (alert["name"], alert["state"]) == ("performance", "firing")
-    assert {symptom["labels"]["probe"] for symptom in alert["symptoms"]} == {"a", "b"}
 
 
 def test_drift_against_stored_history_is_explained_and_fires(store, clock):
@@ -427,7 +334,8 @@ def test_destroyed_slices_and_probes_on_them_are_not_reported_as_silent(store, c
         for name, tags in series:
             watching.take([make_point(name, {**TAGS, **tags}, fields[name], clock.time_ns())])
         clock.move(10)
-    watching.take([event_point(removal_event("gpu0.mig1", clock.time_ns()), TAGS)])
+    gone = Event("fault", "info", "gone", clock.time_ns(), device="gpu0.mig1", cause=REMOVED)
+    watching.take([event_point(gone, TAGS)])
     watching.tick([])
     watching = watching_of(store, clock)
     watching.tick([])

@@ -3,16 +3,13 @@
 import itertools
 import math
 import re
-import sys
-from pathlib import Path
 
 import pytest
-from contracts.sensor_stages import POWER_W, STAGES, acme_files
+from contracts.sensor_stages import POWER_W, STAGES
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker
 from costprobe.adapters.sensors.child.kinds import SENSORS
 from costprobe.adapters.sensors.messages import Sample
 from costprobe.core.records import DEVICE_KINDS
-from fakes.daemon import DaemonProcess
 from fakes.page_examples import PAGES
 from fakes.sensing import sensor_settings
 
@@ -148,57 +145,3 @@ def test_only_one_table_compares_kinds_of_device():
         if literal.search(line)
     ]
     assert offenders == []
-
-
-CHILD = """
-import sys
-sys.path.insert(0, {tests!r})
-from dataclasses import replace
-from pathlib import Path
-
-from costprobe.adapters.sensors.child.main import main
-from costprobe.adapters.sensors.child.kinds import SENSORS
-from fakes.page_examples import example_module
-
-acme = example_module("sensors.md", "acme.py", Path({folder!r}))
-
-
-def sensors(context):
-    settings = replace(context.settings, sysfs_root={root!r})
-    return acme.acme_sensors(replace(context, settings=settings))
-
-
-main({{"acme": sensors, **SENSORS}})
-"""
-LAUNCHER = """
-import sys
-from costprobe.adapters.sensors import supervisor
-
-supervisor.CHILD_COMMAND = (sys.executable, {child!r})
-sys.argv = sys.argv[3:]  # python -m costprobe
-from costprobe.ui.cli.main import main
-
-main()
-"""
-
-
-def test_toy_sensor_runs_in_the_daemon_through_its_table_alone(tmp_path):
-    root = tmp_path / "host"
-    for name, text in acme_files("sys/class/acme/card0").items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    child, launcher = tmp_path / "child.py", tmp_path / "launcher.py"
-    tests = str(Path(__file__).parents[1])
-    child.write_text(CHILD.format(tests=tests, folder=str(tmp_path), root=str(root)))
-    launcher.write_text(LAUNCHER.format(child=str(child)))
-    daemon = DaemonProcess(tmp_path, {}, wrapper=(sys.executable, launcher))
-    try:
-        daemon.start('[host]\nname = "h"\n[telemetry]\nevery = "100ms"\n')
-        row, *_ = daemon.wait_for(lambda: daemon.points("device", device="acme0"))
-    finally:
-        daemon.stop()
-    assert (row.tags["kind"], row.tags["model"], row.tags["uuid"]) == ("gpu", "Acme One", "A-1")
-    assert (row.fields["power_w"], row.fields["util_pct"]) == (POWER_W, 40.0)
-    assert row.fields["cost"] > 0
-    # An accelerator was found, so the CPU is not a device.
-    assert {point.tags["device"] for point in daemon.points("device")} == {"acme0"}

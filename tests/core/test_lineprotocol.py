@@ -92,18 +92,24 @@ def test_point_is_one_line_of_three_parts_in_valid_utf8(measurement, tags, field
         assert sections(line) == [series_key(measurement, tags), field_set(fields), "17"]
 
 
-@given(st.dictionaries(QUOTELESS | st.sampled_from(["a", "b"]), VALUES | STRINGS), st.data())
-def test_single_number_equals_that_of_a_full_parse(fields, data):
-    name = data.draw(st.sampled_from(["a", "b", *fields]))
-    value = fields.get(name)
-    expected = None if isinstance(value, bool | str | None) else float(value)
-    assert number_reader(name)(field_set(fields)) == expected
+NAMES = st.sampled_from(["a", "b", "c", "note", "z"])
+TEXTS = st.sampled_from(
+    ["x", "", "b=1", 'x",b=1', ",b=1,", 'b=2,c="', "\\", '\\",b=3.0,', "a,c=d", "x,z=9"]
+)
+ROWS = st.lists(st.dictionaries(NAMES, VALUES | TEXTS, min_size=1, max_size=4), max_size=12)
 
 
-@pytest.mark.parametrize("text", ["b=1", 'x",b=1', ",b=1,", 'b=2,c="', "\\", '\\",b=3.0,'])
-def test_number_inside_a_string_is_ignored(text):
-    assert number_reader("b")(field_set({"a": text, "z": 1})) is None
-    assert number_reader("b")(field_set({"a": text, "b": 7, "z": 1})) == 7.0
+@given(ROWS, st.frozensets(NAMES))
+def test_wanted_fields_and_single_numbers_equal_those_of_the_whole_row(rows, wanted):
+    """Also after rows with other fields, and with texts that look like fields."""
+    read = fields_reader(wanted)
+    for text in map(field_set, rows):
+        whole = parse_field_set(text)
+        assert read(text) == {name: whole[name] for name in wanted & whole.keys()}, text
+        for name in wanted:
+            value = whole.get(name)
+            number = None if isinstance(value, bool | str | None) else float(value)
+            assert number_reader(name)(text) == number, text
 
 
 @given(st.sampled_from(sorted(SCHEMA)), st.data())
@@ -155,20 +161,12 @@ def test_enum_is_written_as_a_number():
     assert field_set({"code": Code.LOST}) == "code=15i"
 
 
-def test_absent_tags_are_omitted():
+def test_names_and_texts_that_databases_change_are_written_in_a_similar_form():
     assert series_key("probe", {"device": "gpu0", "probe": "", "": "x"}) == "probe,device=gpu0"
-
-
-def test_reserved_names_get_an_underscore():
     assert series_key("m", {"time": "a", "_field": "b"}) == "m,_field_=b,time_=a"
     assert field_set({"time": 1}) == "time_=1i"
-
-
-def test_tags_with_equal_escaped_names_are_written_once():
+    # Two of one escaped name are written once.
     assert series_key("m", {"a\n": "x", "a\t": "y"}) in (r"m,a\ =x", r"m,a\ =y")
-
-
-def test_line_breaks_become_spaces_and_text_is_bounded():
     assert field_set({"detail": "one\ntwo\r\nthree"}) == 'detail="one two  three"'
     assert len(field_set({"d": "x" * 10**6})) == STRING_CHARS_MAX + len('d=""')
     assert len(series_key("m", {"t": "x" * 10**6})) == NAME_CHARS_MAX + len("m,t=")
@@ -179,18 +177,13 @@ def test_measurement_name_is_required():
         series_key("", {})
 
 
-@pytest.mark.parametrize(
-    "text", ["a", "a=", "=1", 'a="x', "a=1,", "a=nan", "a=1_0", "a=1,,b=2", 'a="x"y', "a=tru"]
-)
-def test_invalid_field_set_is_rejected(text):
-    with pytest.raises(ValueError, match=r"no field set|could not convert"):
-        parse_field_set(text)
-
-
-@pytest.mark.parametrize("key", [",a=b", "m,a", "m,a=", "m,=b", "m,a=b,", "m,a=b=c"])
-def test_invalid_series_key_is_rejected(key):
-    with pytest.raises(ValueError, match=r"no series key|no tag"):
-        parse_series_key(key)
+def test_invalid_field_sets_and_series_keys_are_rejected():
+    for text in ("a", "a=", "=1", 'a="x', "a=1,", "a=nan", "a=1_0", "a=1,,b=2", 'a="x"y', "a=tru"):
+        with pytest.raises(ValueError, match=r"no field set|could not convert"):
+            parse_field_set(text)
+    for key in (",a=b", "m,a", "m,a=", "m,=b", "m,a=b,", "m,a=b=c"):
+        with pytest.raises(ValueError, match=r"no series key|no tag"):
+            parse_series_key(key)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 
-import pytest
 from costprobe.core.periods import WEEKDAYS, is_within
 from costprobe.core.records import NS_PER_S
 
@@ -11,32 +10,24 @@ def ns(*when):
     return int(datetime(*when, tzinfo=UTC).timestamp()) * NS_PER_S
 
 
-@pytest.mark.parametrize(
-    ("when", "inside"),
-    [
-        ((2026, 3, 2, 6, 59), False),  # a Monday
-        ((2026, 3, 2, 7, 0), True),
-        ((2026, 3, 2, 19, 59), True),
-        ((2026, 3, 2, 20, 0), False),
-        ((2026, 3, 7, 12, 0), False),  # a Saturday
-    ],
-)
-def test_window_on_working_days(when, inside):
-    assert is_within(WEEKDAYS[:5], "08:00", "21:00", "Europe/Berlin", ns(*when)) is inside
-
-
-@pytest.mark.parametrize(
-    ("when", "inside"),
-    [
-        ((2026, 3, 1, 21, 59), False),  # a Sunday
-        ((2026, 3, 1, 22, 0), True),
-        ((2026, 3, 2, 1, 59), True),
-        ((2026, 3, 2, 2, 0), False),
-        ((2026, 3, 2, 22, 0), False),
-    ],
-)
-def test_window_across_midnight_belongs_to_its_first_day(when, inside):
-    assert is_within(["sun"], "22:00", "02:00", "UTC", ns(*when)) is inside
+def test_windows_on_working_days_and_across_midnight():
+    """A window belongs to the day on which it starts."""
+    work = (WEEKDAYS[:5], "08:00", "21:00", "Europe/Berlin")
+    night = (("sun",), "22:00", "02:00", "UTC")
+    expected = {
+        (work, 2, 6, 59): False,  # a Monday
+        (work, 2, 7, 0): True,
+        (work, 2, 19, 59): True,
+        (work, 2, 20, 0): False,
+        (work, 7, 12, 0): False,  # a Saturday
+        (night, 1, 21, 59): False,  # a Sunday
+        (night, 1, 22, 0): True,
+        (night, 2, 1, 59): True,
+        (night, 2, 2, 0): False,
+        (night, 2, 22, 0): False,
+    }
+    found = [is_within(*window, ns(2026, 3, *when)) for window, *when in expected]
+    assert found == list(expected.values())
 
 
 def test_window_follows_local_time_across_daylight_saving():

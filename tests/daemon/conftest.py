@@ -2,6 +2,7 @@ from contextlib import contextmanager
 
 import pytest
 from fakes.daemon import DaemonProcess
+from fakes.nvml import FakeNvml, require_gcc
 
 
 @contextmanager
@@ -19,6 +20,26 @@ def daemons(folder):
     finally:
         for daemon in made:
             daemon.stop()
+
+
+def gpus_in(folder, count=2, **state):
+    """A fake driver with GPUs of 300 W."""
+    require_gcc()
+    fake = FakeNvml(folder, gpus=count)
+    for gpu in fake.gpus:
+        gpu.set(**state)
+        gpu.set_power(300.0)
+    return fake
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    return gpus_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_gpus(module_folder):
+    return gpus_in(module_folder)
 
 
 @pytest.fixture

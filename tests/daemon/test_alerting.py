@@ -172,7 +172,7 @@ def test_silence_survives_a_restart_and_a_reload_keeps_the_incident(daemon_in, g
         assert "silenced" in daemon.look("alerts")
         daemon.kill()
         daemon.start()
-        assert "a new fan" in daemon.look("silence", "list")
+        assert "a new fan" in daemon.look("alerts")
         assert "ops: sent" in daemon.look("alerts", "test")
         assert received(server) == [("firing", "test")]
         daemon.look("silence", "end", number)

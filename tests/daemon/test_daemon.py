@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from costprobe.daemon.main import open_store
 from fakes.clock import FakeClock
-from fakes.nvml import FakeNvml, require_gcc
 from fakes.processes import children_of
 from fakes.scenes import GPU_PROBE, OWNED, QUICK, WORKER
 
@@ -47,23 +46,10 @@ when_busy = "run"
 OTHER_UUID = b"GPU-00009999-fake-4000-8000-000000000000"
 
 
-def gpus_of(folder, count=2):
-    require_gcc()
-    fake = FakeNvml(folder, gpus=count)
-    for gpu in fake.gpus:
-        gpu.set_power(300.0)
-    return fake
-
-
-@pytest.fixture
-def gpus(tmp_path):
-    return gpus_of(tmp_path)
-
-
 @pytest.fixture(scope="module")
-def measured(module_folder, module_daemon_in):
+def measured(module_gpus, module_daemon_in):
     """A daemon that has probed both of its GPUs."""
-    daemon = module_daemon_in(**gpus_of(module_folder).env())
+    daemon = module_daemon_in(**module_gpus.env())
     daemon.start(QUICK + GPU_PROBE + OWNED)
     daemon.wait_for(lambda: len(daemon.points("cost")) == 2)
     daemon.wait_for(lambda: len(daemon.points("device")) > 8)
@@ -153,8 +139,9 @@ def test_killed_children_and_a_lost_gpu_do_not_stop_measuring(daemon_in, gpus):
     assert "gpu1 does not respond and is quarantined" in daemon.look("status")
 
 
-def test_gpu_that_torch_cannot_use_is_a_fault_of_the_probe(daemon_in, tmp_path):
-    daemon = daemon_in(**gpus_of(tmp_path, 1).env(), CUDA_VISIBLE_DEVICES="")
+def test_gpu_that_torch_cannot_use_is_a_fault_of_the_probe(daemon_in, gpus):
+    gpus.remove(1)
+    daemon = daemon_in(**gpus.env(), CUDA_VISIBLE_DEVICES="")
     daemon.start(QUICK + '[[probe]]\nname = "cnn"\nkind = "cnn"\n')
     event = daemon.wait_for(lambda: daemon.points("event", kind="fault", device="gpu0"))[0]
     assert event.tags["probe"] == "cnn"

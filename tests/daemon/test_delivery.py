@@ -9,7 +9,6 @@ from costprobe.adapters.host.processes import PAGE_BYTES
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.periods import iso
 from costprobe.core.records import Point
-from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import GPU_PROBE, QUICK
 
 MEASUREMENTS = {"device", "probe", "cost", "event", "alert", "agent"}
@@ -17,15 +16,6 @@ LOOKING = '[alerting]\nevaluate_every = "500ms"\n'
 # With the sensor child the limit is 80 MB of PSS: a v2 sink loads influxdb-client, and a host without a
 # price the catalogue.
 DAEMON_MEMORY_BYTES = 76_000_000
-
-
-@pytest.fixture
-def gpus(tmp_path):
-    require_gcc()
-    fake = FakeNvml(tmp_path, gpus=2)
-    for gpu in fake.gpus:
-        gpu.set_power(250.0)
-    return fake
 
 
 def sinks(influxdb, victoria):

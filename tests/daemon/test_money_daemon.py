@@ -8,7 +8,6 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
-from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import QUICK
 from fakes.servers import Scripted
 
@@ -32,10 +31,9 @@ def receiver():
 
 
 @pytest.fixture(scope="module")
-def daemon(module_folder, module_daemon_in, files, receiver):
+def daemon(module_gpus, module_daemon_in, files, receiver):
     """A daemon with a spot price, a carbon series, and a budget that was exceeded before."""
-    require_gcc()
-    daemon = module_daemon_in(**FakeNvml(module_folder, gpus=2).env())
+    daemon = module_daemon_in(**module_gpus.env())
     now_ns = time.time_ns()
     store = Store.open(daemon.store, SystemClock())
     tags = {"host": "h", "device": "gpu7", "kind": "gpu", "currency": "USD"}

@@ -4,16 +4,7 @@ import re
 
 import pytest
 from fakes.inference_server import InferenceServer, generating
-from fakes.nvml import FakeNvml
 from fakes.scenes import OWNED, QUICK_STATUS, WORKER
-
-
-@pytest.fixture
-def gpus(tmp_path):
-    fake = FakeNvml(tmp_path, gpus=2)
-    for gpu in fake.gpus:
-        gpu.set_power(300.0)
-    return fake
 
 
 def probe(**keys):

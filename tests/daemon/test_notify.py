@@ -3,10 +3,12 @@
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from costprobe.daemon.main import Watchdog
+from costprobe.daemon.main import Service
 from costprobe.daemon.systemd import SystemdNotifier
 from fakes.clock import FakeClock
 from fakes.processes import children_of
@@ -72,15 +74,11 @@ def test_watchdog_is_notified_three_times_an_interval(systemd):
     assert SystemdNotifier(systemd.address, None, clock).feed_every_s is None
 
 
-def test_without_systemd_nothing_is_sent():
-    clock = FakeClock()
-    notifier = SystemdNotifier("", None, clock)
-    notifier.ready("x")
-    notifier.alive()
-    notifier.stopping()
-
-
-def test_missing_socket_is_logged_once(tmp_path, caplog):
+def test_without_systemd_nothing_is_sent_and_a_missing_socket_is_logged_once(tmp_path, caplog):
+    silent = SystemdNotifier("", None, FakeClock())
+    silent.alive()
+    silent.stopping()
+    assert caplog.records == []
     notifier = SystemdNotifier(str(tmp_path / "gone"), 30.0, FakeClock())
     for _ in range(3):
         notifier.ready("x")
@@ -91,12 +89,8 @@ def test_missing_socket_is_logged_once(tmp_path, caplog):
 
 def test_systemds_variables_are_removed_from_the_environment():
     clock = FakeClock()
-    environ = {
-        "NOTIFY_SOCKET": "/s",
-        "WATCHDOG_USEC": "30000000",
-        "WATCHDOG_PID": str(os.getpid()),
-        "PATH": "/bin",
-    }
+    own = {"NOTIFY_SOCKET": "/s", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}
+    environ = {**own, "PATH": "/bin"}
     SystemdNotifier.taken_from(environ, clock)
     assert environ == {"PATH": "/bin"}
     for odd in ({"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}, {}):
@@ -106,16 +100,18 @@ def test_systemds_variables_are_removed_from_the_environment():
 def test_dead_part_stops_the_watchdog_and_is_reported(systemd):
     clock = FakeClock()
     lives = {"sensors": True, "sink influxdb": True}
-    watchdog = Watchdog(SystemdNotifier(systemd.address, 3.0, clock), lambda: lives)
-    watchdog.beat()
+    notifier = SystemdNotifier(systemd.address, 3.0, clock)
+    service = SimpleNamespace(_dead=(), _liveness=lambda: lives, _notifier=notifier)
+    beat = partial(Service._beat, service)  # noqa: SLF001 - without the store of a whole process
+    beat()
     lives["sink influxdb"] = False
     for _ in range(5):
         clock.move(1)
-        watchdog.beat()
+        beat()
     assert systemd.listen() == ["WATCHDOG=1", "STATUS=dead parts: sink influxdb"]
     lives["sink influxdb"] = True
     clock.move(1)
-    watchdog.beat()
+    beat()
     assert systemd.listen()[2:] == ["STATUS=measuring", "WATCHDOG=1"]
 
 

@@ -2,10 +2,8 @@
 
 import json
 
-import pytest
 from fakes.inference_server import InferenceServer
 from fakes.kubelet import Kubelet, pod
-from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import OWNED, QUICK_STATUS
 from fakes.serving_engine import ServingEngine
 
@@ -32,16 +30,6 @@ def api_server(port, lists):
             call.whole(b"{}", 404)
 
     return InferenceServer(answer)
-
-
-@pytest.fixture
-def gpus(tmp_path):
-    require_gcc()
-    fake = FakeNvml(tmp_path, gpus=2)
-    for gpu in fake.gpus:
-        gpu.set(util_pct=40)
-        gpu.set_power(300.0)
-    return fake
 
 
 def uuid_of(gpu):

@@ -7,7 +7,6 @@ import pytest
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S, Point
-from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import OWNED, QUICK_STATUS
 from fakes.serving_engine import ServingEngine
 
@@ -42,31 +41,21 @@ def history(now_ns):
             "cost_idle": hardware * (1 - busy_s / WINDOW_S),
             "device_s": WINDOW_S,
             "device_busy_s": busy_s,
-            "requests": requests,
-            "inferences": requests,
+            **dict.fromkeys(("requests", "inferences"), requests),
             "tokens_in": requests * 100,
             "tokens_out": requests * 50,
             "cached_tokens": 0.0,
-            "cost_tokens_in": hardware / 2,
-            "cost_tokens_out": hardware / 2,
+            **dict.fromkeys(("cost_tokens_in", "cost_tokens_out"), hardware / 2),
             "window_s": WINDOW_S,
         }
-        tags = {
-            "service": "chat",
-            "basis": "serving",
-            "device": "gpu0",
-            "plan": "owned",
-            "currency": "EUR",
-        }
+        tags = {"service": "chat", "basis": "serving", "device": "gpu0", "plan": "owned"}
+        tags["currency"] = "EUR"
         yield Point("cost", tags, fields, now_ns - round(index * WINDOW_S * NS_PER_S))
 
 
-def test_more_device_time_per_request_is_reported(daemon_in, tmp_path):
-    require_gcc()
-    fake = FakeNvml(tmp_path, gpus=1)
+def test_more_device_time_per_request_is_reported(daemon_in, gpus):
     # 35 % more than before, for the same requests.
-    fake.gpus[0].set(util_pct=54)
-    fake.gpus[0].set_power(300.0)
+    gpus.gpus[0].set(util_pct=54)
     engine = ServingEngine()
     is_over = threading.Event()
 
@@ -79,7 +68,7 @@ def test_more_device_time_per_request_is_reported(daemon_in, tmp_path):
 
     with engine.over_http() as server:
         engine.serve(requests=1)
-        daemon = daemon_in(**fake.env())
+        daemon = daemon_in(**gpus.env())
         store = Store.open(daemon.store, SystemClock())
         store.append(list(history(time.time_ns())))
         store.close()

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import itertools
 import json
 import shutil
 import signal
@@ -11,8 +10,6 @@ from contextlib import closing
 
 import pytest
 from costprobe.adapters.store.read import StoreReader
-from fakes.inference_server import InferenceServer
-from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import GPU_PROBE, OWNED, QUICK_STATUS
 from fakes.serving_engine import ServingEngine
 
@@ -38,13 +35,10 @@ PER_REQUEST = "cost_per_request"
 
 
 @pytest.fixture
-def gpus(tmp_path):
-    require_gcc()
-    fake = FakeNvml(tmp_path, gpus=2)
-    for gpu in fake.gpus:
+def gpus(gpus):
+    for gpu in gpus.gpus:
         gpu.set(util_pct=40)
-        gpu.set_power(300.0)
-    return fake
+    return gpus
 
 
 def total(rows, field):
@@ -149,87 +143,6 @@ def test_served_requests_have_a_cost_per_request_and_token(daemon_in, gpus):
         row.tags["part"] for row in daemon.points("allocation", device="gpu1")
     }
     assert "service  chat (vllm on gpu0): " in status
-
-
-def test_dead_endpoint_makes_windows_incomplete_without_lower_cost(daemon_in, gpus):
-    engine = ServingEngine()
-    engine.serve(requests=10)
-    with engine.over_http() as server:
-        daemon = daemon_in(**gpus.env())
-        rule = '[[rule]]\nname = "unread"\nkind = "fault"\nfaults = ["service_unread"]\n'
-        daemon.start(QUICK_STATUS + rule + OWNED + service(server, ["gpu0", "gpu1"]))
-        daemon.wait_for(lambda: windows(daemon, complete=True))
-        engine.is_away = True
-        engine.serve(requests=30)
-        lost = daemon.wait_for(lambda: windows(daemon, complete=False))[0]
-        assert "503" in lost.fields["problem"]
-        daemon.wait_for(lambda: daemon.points("alert", rule="unread", state="firing"))
-        daemon.wait_for(lambda: shown(daemon)["fault"])
-        assert "FAULT  service chat cannot be read" in daemon.look("status")
-        engine.is_away = False
-        engine.serve(requests=5)
-        daemon.wait_for(lambda: daemon.points("event", kind="fault", service="chat")[1:])
-        daemon.wait_for(lambda: windows(daemon)[-1].fields["complete"])
-        daemon.wait_for(lambda: daemon.points("alert", rule="unread", state="resolved"))
-    # On a busy machine another reading may fail by its time-out, and recover too.
-    events = daemon.points("event", kind="fault", service="chat")
-    severities = [row.fields["severity"] for row in events]
-    assert (set(severities[::2]), set(severities[1::2])) == ({"warning"}, {"info"})
-    closed = windows(daemon)
-    incomplete = {row.time_ns for row in closed if not row.fields["complete"]}
-    costs = {row.time_ns for row in daemon.points("cost", service="chat")}
-    assert costs == {row.time_ns for row in closed} - incomplete
-    # No cost is lost meanwhile: the cost of the devices is booked.
-    assert_adds_up(daemon, ["gpu0", "gpu1"], 1 / 3600, 300.0)
-
-
-def test_load_balancer_before_two_replicas_has_no_window_with_a_cost(daemon_in, gpus):
-    """Their pages have no start time: only their counts show that they are two."""
-    one, two = ServingEngine(exposes_start=False), ServingEngine(exposes_start=False)
-    one.serve(requests=100_000)
-    two.serve(requests=900)
-    turns = itertools.cycle([one, two])
-    with InferenceServer(lambda call: next(turns).answer(call)) as server:
-        daemon = daemon_in(**gpus.env())
-        daemon.start(QUICK_STATUS + OWNED + service(server, ["gpu0"]))
-        for number in range(4):
-            daemon.wait_for(lambda number=number: len(windows(daemon)) > number)
-            one.serve(requests=3)
-            two.serve(requests=2)
-        (fault,) = shown(daemon)["fault"].split("; ")
-        daemon.stop()
-    assert "several processes share this address" in fault
-    assert [row.fields["complete"] for row in windows(daemon)] == [False] * len(windows(daemon))
-    assert (
-        total(windows(daemon), "requests")
-        <= one.served["m"]["requests"] - 100_000 + two.served["m"]["requests"] - 900
-    )
-    assert costs_of(daemon) == []
-
-
-def test_rolling_cost_survives_a_restart_and_allocations_add_up(daemon_in, gpus):
-    engine = ServingEngine()
-    engine.serve(requests=10)
-    with engine.over_http() as server:
-        daemon = daemon_in(**gpus.env())
-        # Longer, because its edges are compared with rows of half a second.
-        daemon.start(QUICK_STATUS + OWNED + service(server, ["gpu0"], window="2s"))
-        daemon.wait_for(lambda: windows(daemon, complete=True))
-        engine.serve(requests=40)
-        daemon.wait_for(lambda: windows(daemon, requests=40.0))
-        daemon.stop()
-        first = daemon.points("cost", service="chat")
-        booked = daemon.points("allocation", device="gpu0")
-        held = daemon.points("device", device="gpu0")
-        # From the first reading to the last: what is allocated is what the device's rows cost.
-        assert total(booked, "cost") == pytest.approx(total(held, "cost"), rel=1e-9)
-        assert booked[-1].time_ns == pytest.approx(held[-1].time_ns, abs=600_000_000)
-        daemon.start()
-        last = daemon.wait_for(lambda: daemon.points("cost", service="chat")[len(first) :])[0]
-    spent = total(first, "cost_total") + last.fields["cost_total"]
-    assert last.fields["rolling_1h"] == pytest.approx(spent / 40)
-    seconds = total(first, "window_s") + last.fields["window_s"]
-    assert last.fields["rolling_1h_coverage"] == pytest.approx(seconds / 3600)
 
 
 def test_cost_before_a_kill_is_allocated_by_the_next_start(daemon_in, gpus):

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import pytest
 from costprobe.configuration import AnyNotifier
 from costprobe.delivery.kinds import check_notifier
 from fakes.servers import TLS
@@ -30,19 +29,16 @@ def test_valid_sections_have_no_problems(secret):
     assert check_notifier(config_of("apprise", url=f"file:{secret('mail', 'json://h')}")) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "more", "words"),
-    [
+def test_each_problem_is_reported_once():
+    for kind, more, words in (
         ("alertmanager", {"token": "file:/nowhere"}, "/nowhere"),
         ("alertmanager", {"ca_file": "/nowhere"}, "ca_file /nowhere"),
         ("webhook", {"key": "file:/nowhere"}, "/nowhere"),
         ("webhook", {"url": "file:/nowhere"}, "/nowhere"),
         ("apprise", {}, "/nowhere"),
-    ],
-)
-def test_each_problem_is_reported_once(kind, more, words):
-    (problem,) = check_notifier(config_of(kind, **more))
-    assert words in problem
+    ):
+        (problem,) = check_notifier(config_of(kind, **more))
+        assert words in problem
 
 
 def test_invalid_url_in_a_file_is_reported_without_its_content(secret):

@@ -2,12 +2,9 @@
 
 import gzip
 import json
-import socket
-import threading
 
 import pytest
 from costprobe.adapters.http.access import is_loopback
-from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
 from fakes.outbox import MemoryOutbox
 from fakes.sending import send, sink_of, worker_of
 from fakes.servers import Scripted
@@ -34,110 +31,29 @@ def pushed(sink, stored, *, steps):
     return outbox, worker
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        ((429, {"Retry-After": "3"}, b""), RetryLater),
-        ((503, {}, b"busy"), RetryLater),
-        ((400, {}, b'{"error":"bad","message":"bad"}'), Rejected),
-        ((413, {}, b""), Rejected),
-        ((401, {}, b""), Misconfigured),
-        ((404, {}, b""), Misconfigured),
-        ((204, {"Content-Length": "10"}, b""), None),
-    ],
-)
-def test_each_status_is_translated_to_one_error(api, answer, error):
-    with Scripted(lambda *_: answer) as server:
-        sink = sink_of(api, server.url)
-        if error is None:
-            send(sink, b"m v=1 1")
-        else:
-            with pytest.raises(error) as caught:
-                send(sink, b"m v=1 1")
-            if answer[0] == 429:
-                assert caught.value.after_s == 3
-        sink.close()
-
-
-def test_slow_server_is_retried_later(api):
-    release = threading.Event()
-
-    def answer(*_):
-        release.wait(20)
-        return 204, {}, b""
-
-    with Scripted(answer) as server:
-        sink = sink_of(api, server.url, timeout_s=0.3)
-        with pytest.raises(RetryLater):
-            send(sink, b"m v=1 1")
-        release.set()
-        sink.close()
-
-
-def test_body_to_another_host_is_compressed(api):
-    with Scripted(lambda *_: (204, {}, b"")) as proxy:
-        sink = sink_of(api, "http://influx.invalid:8086", proxy=proxy.url)
-        payload = "\n".join(lines(1000)).encode()
-        send(sink, payload)
-        sink.close()
-    ((method, path, headers, body),) = proxy.requests
-    assert method == "POST"
-    path = path.removeprefix("http://influx.invalid:8086")
-    assert path.startswith("/write?" if api == "v1" else "/api/v2/write?")
-    assert "precision=ns" in path
-    assert headers["Content-Encoding"] == "gzip"
-    assert gzip.decompress(body) == payload
-
-
-def test_body_to_this_host_is_not_compressed(api):
+def test_only_bodies_to_another_host_are_compressed(api):
     payload = "\n".join(lines(1000)).encode()
     with Scripted(lambda *_: (204, {}, b"")) as server:
-        for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
-            sink = sink_of(api, url)
+        for url, proxy in (
+            (server.url, None),
+            (server.url.replace("127.0.0.1", "localhost"), None),
+            ("http://influx.invalid:8086", server.url),
+        ):
+            sink = sink_of(api, url, proxy=proxy)
             send(sink, payload)
             sink.close()
-    for _, _, headers, body in server.requests:
-        assert body == payload
-        assert "Content-Encoding" not in headers
+    for (method, path, headers, body), is_far in zip(server.requests, (0, 0, 1), strict=True):
+        assert (method, "precision=ns" in path) == ("POST", True)
+        place = path.removeprefix("http://influx.invalid:8086")
+        assert place.startswith("/write?" if api == "v1" else "/api/v2/write?")
+        assert headers.get("Content-Encoding") == ("gzip" if is_far else None)
+        assert (gzip.decompress(body) if is_far else body) == payload
 
 
-@pytest.mark.parametrize(
-    ("url", "is_own"),
-    [
-        ("http://127.0.0.1:8086", True),
-        ("http://127.9.9.9", True),
-        ("https://[::1]:8086/x", True),
-        ("http://localhost", True),
-        ("http://10.0.0.1:8086", False),
-        ("http://localhost.example.com", False),
-        ("http://influx", False),
-    ],
-)
-def test_loopback_addresses(url, is_own):
-    assert is_loopback(url) is is_own
-
-
-def test_unreachable_server_is_retried_later(api):
-    with pytest.raises(RetryLater):
-        send(sink_of(api, "http://127.0.0.1:9"), b"m v=1 1")
-
-
-def test_malformed_response_is_retried_later(api):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def talk():
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-
-        thread = threading.Thread(target=talk)
-        thread.start()
-        sink = sink_of(api, f"http://127.0.0.1:{listener.getsockname()[1]}")
-        with pytest.raises(RetryLater):
-            send(sink, b"m v=1 1")
-        thread.join()
-        sink.close()
+def test_loopback_addresses():
+    own = ("http://127.0.0.1:8086", "http://127.9.9.9", "https://[::1]:8086/x", "http://localhost")
+    others = ("http://10.0.0.1:8086", "http://localhost.example.com", "http://influx")
+    assert [is_loopback(url) for url in (*own, *others)] == [True] * 4 + [False] * 3
 
 
 def test_one_refused_point_among_a_thousand_is_quarantined(api):
@@ -201,9 +117,8 @@ def test_count_of_dropped_points_is_read_from_each_version(api):
         assert len(server.requests) == 5, message
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+def test_response_of_another_server_program_loses_nothing(api):
+    for answer in (
         (400, {}, PLAIN_TO_TLS),
         (200, {}, b"<html>Please log in</html>"),
         (302, {"Location": "/login"}, b""),
@@ -213,69 +128,12 @@ def test_count_of_dropped_points_is_read_from_each_version(api):
         (502, {}, b"\xff\xfe"),
         (400, {}, b"\xff\xfe"),
         (503, {}, b"<html>" * 100_000),
-    ],
-)
-def test_response_of_another_server_program_loses_nothing(api, answer):
-    with Scripted(lambda *_: answer) as server:
-        outbox, worker = pushed(sink_of(api, server.url), lines(100), steps=3)
-    assert outbox.live.done_seq == 0
-    assert outbox.rejected == []
-    status = worker.status()
-    assert status["state"] in {"misconfigured", "backing off"}
-    assert status["failures"] == 3
-    assert len(status["last_error"]) < 1000
-
-
-def test_truncated_response_is_retried_later(api):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def talk():
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(b'HTTP/1.1 400 Bad\r\nContent-Length: 50\r\n\r\n{"error":')
-
-        thread = threading.Thread(target=talk)
-        thread.start()
-        sink = sink_of(api, f"http://127.0.0.1:{listener.getsockname()[1]}")
-        with pytest.raises((RetryLater, Rejected)) as caught:
-            send(sink, b"m v=1 1")
-        # A truncated error message contains no reason for a line.
-        assert isinstance(caught.value, RetryLater) or caught.value.doubtful
-        thread.join()
-        sink.close()
-
-
-def test_connection_is_reused(api):
-    answers = iter([(400, {}, b'{"error":"no"}'), (503, {}, b"x" * 1000), (204, {}, b"")] * 3)
-    ports = set()
-
-    def answer(_method, _path, _headers, _body):
-        return next(answers)
-
-    with Scripted(answer) as server:
-        sink = sink_of(api, server.url)
-        for _ in range(9):
-            try:
-                send(sink, b"m v=1 1")
-            except (Rejected, RetryLater):
-                continue
-            finally:
-                ports |= {port for _, port in server.clients}
-        sink.close()
-    assert len(ports) == 1
-
-
-def test_configured_proxy_is_used_and_that_of_the_environment_is_not(api, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    with Scripted(lambda *_: (204, {}, b"")) as proxy:
-        sink = sink_of(api, "http://influx.invalid:8086", proxy=proxy.url)
-        send(sink, b"m v=1 1")
-        sink.close()
-        direct = sink_of(api, proxy.url)
-        send(direct, b"m v=2 2")
-        direct.close()
-    through, straight = (path for _, path, _, _ in proxy.requests)
-    assert through.startswith("http://influx.invalid:8086/")
-    assert straight.startswith("/")
+    ):
+        with Scripted(lambda *_, answer=answer: answer) as server:
+            outbox, worker = pushed(sink_of(api, server.url), lines(100), steps=3)
+        assert outbox.live.done_seq == 0
+        assert outbox.rejected == []
+        status = worker.status()
+        assert status["state"] in {"misconfigured", "backing off"}
+        assert status["failures"] == 3
+        assert len(status["last_error"]) < 1000

@@ -48,23 +48,20 @@ def test_rotated_secret_is_read_again(api, tmp_path):
         sink.close()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b" \n", b"canary\nX-Other: 1", b"canary\x00", b"canary\xff"]
-)
-def test_invalid_secret_is_an_error_that_does_not_contain_it(api, content, tmp_path):
+def test_invalid_secret_is_an_error_that_does_not_contain_it(api, tmp_path):
     secret = tmp_path / "secret"
-    secret.write_bytes(content)
     with Scripted(lambda *_: (204, {}, b"")) as server:
-        outbox = MemoryOutbox(["m v=1 1"])
-        sink = sink_of(api, server.url, secret_file=secret)
-        worker = worker_of(outbox, sink)
-        worker.step()
-        sink.close()
+        for content in (b"", b" \n", b"canary\nX-Other: 1", b"canary\x00", b"canary\xff"):
+            secret.write_bytes(content)
+            outbox = MemoryOutbox(["m v=1 1"])
+            worker = worker_of(outbox, sink_of(api, server.url, secret_file=secret))
+            worker.step()
+            status = worker.status()
+            assert status["state"] == "misconfigured"
+            assert str(secret) in status["last_error"]
+            assert "canary" not in status["last_error"]
+            assert outbox.live.done_seq == 0
     assert server.requests == []
-    assert worker.status()["state"] == "misconfigured"
-    assert str(secret) in worker.status()["last_error"]
-    assert "canary" not in worker.status()["last_error"]
-    assert outbox.live.done_seq == 0
 
 
 def test_password_may_contain_any_text_and_a_token_only_ascii(tmp_path):

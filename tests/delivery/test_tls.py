@@ -49,14 +49,6 @@ def test_server_with_an_untrusted_certificate_receives_nothing(server, api, tmp_
     assert ("unvouched", (), 1) not in server.points("d")
 
 
-def test_v2_uses_the_configured_authority(server):
-    sink = build_sink(config_of("v2", server.url, ca_file=AUTHORITY))
-    # InfluxDB 1.6 has no /api/v2/write: its 404 shows that the TLS connection works.
-    with pytest.raises(Misconfigured, match="404"):
-        send(sink, b"m v=1 1")
-    sink.close()
-
-
 @pytest.mark.parametrize("api", ["v1", "v2", "otlp"])
 def test_plain_http_to_a_tls_port_loses_nothing(server, api):
     outbox = MemoryOutbox([f"plain v={i} {i}" for i in range(100)])

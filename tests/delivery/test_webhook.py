@@ -42,20 +42,17 @@ def failure(url, **more):
     return caught.value
 
 
-@pytest.mark.parametrize(
-    "alert",
-    [
+def test_sent_document_matches_the_schema():
+    for alert in (
         incident(),
         incident(state="resolved", ended_ns=NOW_NS),
         incident(severity="critical", raised_from="warning", is_flapping=True),
         incident(labels={}, symptoms=(), cause="", is_test=True),
         incident(symptoms=(symptom(value=float("nan"), threshold=float("inf")),)),
         incident(symptoms=(symptom(),) * (MAX_SYMPTOMS + 3), summary="Lüfter\n\ud800"),
-    ],
-)
-def test_sent_document_matches_the_schema(alert):
-    _, body = sent_request(alert)
-    assert violations(json.loads(body), SCHEMA) == []
+    ):
+        _, body = sent_request(alert)
+        assert violations(json.loads(body), SCHEMA) == []
 
 
 def test_sent_document_contains_the_whole_alert():
@@ -103,20 +100,6 @@ def test_example_of_the_documentation_is_what_is_sent():
     assert json.loads(body) == {**example, "sent_at": "2026-05-28T20:28:40.123456789Z"}
 
 
-def test_schema_rejects_other_documents():
-    _, body = sent_request(incident())
-    for spoil in (
-        lambda document: document.update(schema="costprobe.alert/2"),
-        lambda document: document["alert"].pop("id"),
-        lambda document: document["alert"].update(severity="bad"),
-        lambda document: document["alert"]["labels"].update(host=7),
-        lambda document: document["alert"]["symptoms"][0].update(since="now"),
-    ):
-        document = json.loads(body)
-        spoil(document)
-        assert len(violations(document, SCHEMA)) == 1
-
-
 def test_documented_code_verifies_the_signature(secret):
     key = secret("key", f"{CANARY}\n")
     headers, body = sent_request(incident(), key=f"file:{key}")
@@ -134,25 +117,6 @@ def test_documented_code_verifies_the_signature(secret):
     signed = f"{NOW_NS // NS_PER_S}.".encode() + body
     mac = hmac.new(CANARY.encode(), signed, hashlib.sha256).hexdigest()
     assert header == f"t={NOW_NS // NS_PER_S},v1={mac}"
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (404, {}, f"no hook /services/{CANARY}".encode()),
-        (403, {}, json.dumps({"message": f"Bearer {CANARY.upper()} is unknown"}).encode()),
-        (500, {}, b"\xff" + f"q={CANARY}".encode()),
-        (422, {}, b" " * 1590 + CANARY.encode()),
-        (301, {"Location": f"/x/{CANARY}"}, b""),
-    ],
-)
-def test_error_contains_no_secret_of_the_response(answer, secret):
-    with Scripted(lambda *_: answer) as server:
-        url = secret("url", f"{server.url}/services/{CANARY}?q={CANARY}")
-        found = failure(f"file:{url}", token=f"file:{secret('token', CANARY)}")
-    assert CANARY.casefold() not in str(found).casefold()
-    assert str(url) in found.reason
-    assert server.url not in found.reason
 
 
 def test_secret_url_is_never_shown(secret, tmp_path):
@@ -177,27 +141,13 @@ def test_secret_url_is_never_shown(secret, tmp_path):
     assert CANARY not in "\n".join(shown)
 
 
-@pytest.mark.parametrize("key", ["token", "key"])
-@pytest.mark.parametrize("content", [b"", b" \n", b"c4nary\nX: 1", b"c4nary\x00", b"c4nary\xff"])
-def test_secret_that_no_header_can_carry_is_not_sent(key, content, tmp_path):
-    (tmp_path / "secret").write_bytes(content)
+def test_secret_that_no_header_can_carry_is_not_sent(secret, tmp_path):
+    (place := tmp_path / "secret").touch()
     with Scripted(lambda *_: (204, {}, b"")) as server:
-        found = failure(server.url, **{key: f"file:{tmp_path}/secret"})
+        for content in (b"", b" \n", b"c4nary\nX: 1", b"c4nary\x00", b"c4nary\xff"):
+            place.write_bytes(content)
+            for key in ("token", "key"):
+                found = failure(server.url, **{key: f"file:{place}"})
+                assert isinstance(found, Misconfigured)
+                assert "c4nary" not in found.reason
     assert server.requests == []
-    assert isinstance(found, Misconfigured)
-    assert "c4nary" not in found.reason
-
-
-def test_secrets_may_be_systemd_credentials(tmp_path, monkeypatch):
-    with Scripted(lambda *_: (204, {}, b"")) as server:
-        (tmp_path / "address").write_text(f"{server.url}/{CANARY}\n")
-        (tmp_path / "pass").write_text("t0k3n")
-        sender = webhook("credential:address", token="credential:pass")  # noqa: S106 - a place
-        monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-        sender.send([incident()], NOW_NS)
-        monkeypatch.delenv("CREDENTIALS_DIRECTORY")
-        with pytest.raises(Misconfigured, match="LoadCredential"):
-            sender.send([incident()], NOW_NS)
-    ((_, path, headers, _),) = server.requests
-    assert path == f"/{CANARY}"
-    assert headers["Authorization"] == "Bearer t0k3n"

@@ -91,6 +91,9 @@ def check(command, words, line):
             if option is not None and not option.is_flag and not value:
                 waiting.pop(0)
         elif isinstance(command, click.Group):
+            if command is main and "--fleet" in waiting:
+                waiting.remove("--fleet")
+                word = f"{word} --fleet"
             inner = command.get_command(context, word)
             assert inner is not None, f"{line}: no command {word}"
             return check(inner, waiting, line)

@@ -100,7 +100,7 @@ def test_influxdb_2x(write, tmp_path):
             "authorizations": 1,
         }
     assert token.stat().st_mode & 0o777 == 0o600
-    run("costprobe -c costprobe.toml influx tasks flux", tmp_path)
+    run("costprobe -c costprobe.toml influx setup --tasks flux", tmp_path)
     assert {path.name for path in (tmp_path / "flux").iterdir()} == {"hourly.flux", "deadman.flux"}
 
 

@@ -10,6 +10,7 @@ import pytest
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
 from costprobe.drift.detector import Detector
+from costprobe.drift.monitor import shift_instants
 from costprobe.drift.normal import DAY_S
 from costprobe.drift.settings import DetectionConfig
 from fakes.sizes import sized
@@ -244,9 +245,9 @@ def test_wrong_wall_clock_for_an_hour_does_not_change_the_findings(first_wrong, 
     for index, (time_s, value) in enumerate(stream.points):
         ahead_s = by_s if first_wrong <= index < last_wrong else 0.0
         if index == first_wrong:
-            detector.clock_was_stepped(step(by_s, time_s + by_s))
+            shift_instants(detector, step(by_s, time_s + by_s))
         elif index == last_wrong:
-            detector.clock_was_stepped(step(-by_s, time_s))
+            shift_instants(detector, step(-by_s, time_s))
         found += [
             (finding.kind, round(finding.time_s - ahead_s), finding.change)
             for finding in detector.update(time_s + ahead_s, value)
@@ -265,9 +266,9 @@ def test_clock_step_reported_late_leaves_no_value_in_the_future():
         detector.update(time_s, value)
     now_s = START_S + 50 * STEP_S + 9e8
     detector.update(now_s, 1.0)  # the wall clock is already wrong
-    detector.clock_was_stepped(step(9e8, now_s))
+    shift_instants(detector, step(9e8, now_s))
     assert detector.last_s == now_s
-    detector.clock_was_stepped(step(-9e8, now_s - 9e8))
+    shift_instants(detector, step(-9e8, now_s - 9e8))
     assert detector.last_s == now_s - 9e8
 
 

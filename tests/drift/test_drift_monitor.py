@@ -13,7 +13,6 @@ from costprobe.drift.message import ChangeFacts, change_message, with_amounts
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.runs import (
     DetectionRun,
-    conditions,
     factors,
     run_of,
     software_change_of,
@@ -168,7 +167,7 @@ def test_slow_ramp_is_one_incident_while_it_grows():
         for event in series.run(slow=1 + 0.1 * max(0, index - 864) / 4032):
             rule.observe(event_point(event, {}))
         rule.evaluate(series.rows[-1].time_ns, ())
-        shifts = [shift for shift in rule.document().values() if shift["is_over"]]
+        shifts = [shift for shift in rule.series.values() if shift["is_over"]]
         assert not shifts, index
     first, *further = series.of("drift", "cost")
     assert {event.since_ns for event in further} == {first.since_ns}
@@ -504,7 +503,7 @@ def test_contended_runs_survive_a_restart():
     documents = json.loads(json.dumps(other.monitor.documents()))
     of_old = [d for d in documents.values() if d["kind"] == "series"]
     damaged = [
-        {**d, "state": {**d["state"], "recent": 3}}
+        {**d, "state": {**d["state"], "flags": 3}}
         for d in documents.values()
         if d["kind"] == "runs"
     ]
@@ -583,10 +582,6 @@ def test_run_has_cost_factors_and_conditions():
     assert found.price_per_s == pytest.approx(0.001)
     assert found.electricity_per_j == pytest.approx(2e-7)
     assert found.cost == pytest.approx(2.1e-6)
-    observed = conditions([run], {})
-    assert (observed.batch, observed.ecc_uncorrected) == (8, 2)
-    means = {name: sample.mean for name, sample in observed.signals.items()}
-    assert means == {"sm_clock_mhz": 1900, "contended_share": 1, "mem_used_pct": 40}
     assert factors([run_of(probe, None)]).price_per_s == 1.0
     assert run_of(make_point("probe", TAGS, {"samples": 3}, T0), None) is None
 

@@ -71,7 +71,7 @@ def test_step_of_an_hourly_series_is_reported_at_the_end_of_its_first_days():
         value = rng.lognormvariate(0, 0.008) * (1.05 if hour >= 12 else 1)
         found += detector.update(START_S + 3600 * hour, value)
     (drift,) = found
-    assert (drift.since_s - START_S) / 3600 == 12
+    assert abs((drift.since_s - START_S) / 3600 - 12) <= 1
 
 
 def test_step_in_a_noisy_first_day_is_found_from_all_of_its_runs():

@@ -7,7 +7,7 @@ import pytest
 from costprobe.alerts.rules.changes import LoadCurveRule, LoadCurveRuleConfig
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import event_point
-from costprobe.drift.load_curve import PresentLoad, conditions_of, load_curve_event, newest_shift
+from costprobe.drift.load_curve import PresentLoad, load_curve_event, newest_shift
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint
 from fakes.page_examples import missing_lines
 
@@ -34,16 +34,14 @@ def measured(day, factors, fingerprint="abc"):
     )
 
 
-def telemetry(clock_mhz, *, util_pct=99.0):
-    fields = {"sm_clock_mhz": clock_mhz, "util_pct": util_pct, "temp_c": 60.0}
+def telemetry(clock_mhz):
+    fields = {"sm_clock_mhz": clock_mhz, "util_pct": 99.0, "temp_c": 60.0}
     return [Point("device", {"device": "gpu0", "uuid": "GPU-1"}, fields, 1) for _ in range(9)]
 
 
 def event(curves, clocks=(1980.0, 1980.0), load=None):
     shift = newest_shift(curves)
-    sides = zip(clocks, (shift.baseline, shift.newest), strict=True)
-    before, after = (conditions_of(telemetry(clock), curve) for clock, curve in sides)
-    return load_curve_event(shift, before, after, load)
+    return load_curve_event(shift, tuple(map(telemetry, clocks)), load)
 
 
 BEFORE = measured(0, (1, 1, 1))
@@ -63,8 +61,8 @@ def test_message_states_load_amount_money_since_and_what_changed_with_it():
     assert found.cost_per_month == pytest.approx(month)
     assert found.detail == (
         "generated tokens/s 100 → 90 at 1 in flight; throughput -20.0 % ±0.0 % at the median of"
-        " 3 loads; cause: software: fingerprint abc → def. To do: roll back the update, or accept the"
-        " new level if it was intended"
+        " 3 loads; cause: software 100 % (83 to 100 %): fingerprint abc → def. To do: roll back the"
+        " update, or accept the new level if it was intended"
     )
     assert (found.severity, found.cause, found.level_pct) == (
         "warning", "software: fingerprint", pytest.approx(-20.0),
@@ -100,8 +98,6 @@ def test_same_software_names_the_clock_and_no_price_the_throughput():
     )
     faster = event([BEFORE, measured(3, (1.2, 1.2, 1.2), "def")])
     assert (faster.severity, faster.detail[-20:]) == ("info", " No action is needed")
-    # The clock of an idle device is none of a load.
-    assert conditions_of(telemetry(300.0, util_pct=0.0), BEFORE).signals == {}
 
 
 def test_incident_ends_when_a_curve_is_back_or_accepted():

@@ -11,10 +11,9 @@ from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import event_point
 from costprobe.drift.message import demand_causes
-from costprobe.drift.monitor import DriftMonitor
+from costprobe.drift.monitor import DriftMonitor, spend_since
 from costprobe.drift.production import ProductionDetector
 from costprobe.drift.runs import events_of_service
-from costprobe.drift.service_monitor import spend_since
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import ProductionChange
 from fakes.demand import demand

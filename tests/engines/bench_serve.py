@@ -7,7 +7,7 @@ from array import array
 from contextlib import contextmanager
 from itertools import accumulate
 
-from costprobe.adapters.load_child.clients import Reply
+from costprobe.adapters.load_child.connection import Reply
 from engines.engine import MODELS
 
 
@@ -60,10 +60,5 @@ def replies_of(result):
         arrivals_s = accumulate(gaps_s, initial=start_s + ttft_s)
         arrivals_ns = array("q", (round(x * 1e9) for x in arrivals_s))
         start_ns = round(start_s * 1e9)
-        found.append(
-            Reply(
-                start_ns, arrivals_ns[-1], arrivals_ns[0], arrivals_ns[-1], len(arrivals_ns),
-                None, tokens, arrivals_ns=arrivals_ns,
-            )
-        )  # fmt: skip
+        found.append(Reply(start_ns, arrivals_ns[-1], arrivals_ns, tokens_out=tokens))
     return sorted(found, key=lambda reply: reply.start_ns)

@@ -117,7 +117,7 @@ def measured(engine, mix, concurrency):
     # Shorter than a probe's may be, but each connection has begun and ended a request in it.
     request["load"].update(window_s=WINDOW_S, window_max_s=LONGEST_S, samples=concurrency)
     measure(notes, request, WINDOW_S)
-    (result,) = notes.of("served_result")
+    (result,) = notes.of("result")
     assert result["errors"] == {}
     assert result["tokens_in"] == pytest.approx(tokens_in, abs=2)
     assert result["tokens_out"] == tokens_out
@@ -128,7 +128,7 @@ def window_of(result):
     """A window as of `costprobe calibrate`: one device, used for its whole length."""
     window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
     return CalibrationWindow(
-        requests=result["window_requests"],
+        requests=result["inferences"],
         tokens_in=result["window_tokens_in"],
         tokens_out=result["window_tokens_out"],
         device_s=window_s,
@@ -143,7 +143,7 @@ def compared(mix, results, alone, timed_steps, decode_times):
         [window_of(result) for result in results], mix, [window_of(result) for result in alone]
     )
     counts = Counts(
-        requests=own["window_requests"],
+        requests=own["inferences"],
         tokens_in=own["window_tokens_in"],
         tokens_out=own["window_tokens_out"],
     )

@@ -131,12 +131,12 @@ def ours(wire):
     """The result of a point, and its figures."""
     notes = Notes()
     measure(notes, wire)
-    (result,) = notes.of("served_result")
+    (result,) = notes.of("result")
     assert result["errors"] == {}
     window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
     times = {"TTFT": result["ttft_ms"], "TPOT": result["tpot_ms"], "ITL": result["itl_ms"]}
     return result, {
-        "requests/s": result["window_requests"] / window_s,
+        "requests/s": result["inferences"] / window_s,
         "output tokens/s": result["window_tokens_out"] / window_s,
         **{f"{name} {which}": x[which] for name, x in times.items() for which in ("mean", "p50")},
     }

@@ -6,6 +6,7 @@ A child process takes half a second; `fakes.daemon` starts one if a test needs i
 import click
 from click.testing import CliRunner
 from costprobe.ui.cli.main import main
+from costprobe.ui.cli.support.command_classes import commands_of
 
 
 def called(config, *words, code=0, env=None):
@@ -24,11 +25,17 @@ def called(config, *words, code=0, env=None):
     return done
 
 
+def of_fleet(*words):
+    """Return the words of a question about all hosts."""
+    if words[0] in ("outliers", "change", "watch"):
+        return ("fleet", *words)
+    return (words[0], "--fleet", *words[1:])
+
+
 def leaves(command=main, path=()):
     """Yield name and command of all that are not mere groups."""
     if not isinstance(command, click.Group) or (command.invoke_without_command and path):
         yield " ".join(path), command
     if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            yield from leaves(command.get_command(context, name), (*path, name))
+        for name, inner in commands_of(command).items():
+            yield from leaves(inner, (*path, name))

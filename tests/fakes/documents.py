@@ -8,8 +8,12 @@ from jsonschema import Draft202012Validator
 SCHEMAS = Path(__file__).parents[2] / "docs" / "json"
 
 
+def file_of(name):
+    return f"{name.replace(' --', '-').replace(' ', '-')}.schema.json"
+
+
 def schema_of(name):
-    return json.loads((SCHEMAS / f"{name.replace(' ', '-')}.schema.json").read_text())
+    return json.loads((SCHEMAS / file_of(name)).read_text())
 
 
 def strict(schema):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.adapters.sensors.messages import activity_between
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.core.records import (
@@ -58,9 +58,8 @@ class Host:
         self.power_w = 520.0
         self.neighbour = 0.0
         self.software = {"driver": "550.54.15", "model": "3f2a", "torch": "2.13.0"}
-        library = Library()
-        library.open()
-        self.sensor = NvidiaSensor(0, library, fake.clock, lambda *_: None)
+        open_driver()
+        self.sensor = NvidiaSensor(0, fake.clock, lambda *_: None)
         self.sensor.discover()
         self.ledger = MemoryLedger()
         book = PriceBook(plans, electricity, [DEVICE])

@@ -253,3 +253,18 @@ def request(url, kind="openai", **more):
         "seed": 3,
         **more,
     }
+
+
+def measured(url, kind="openai", notes=None, **more):
+    """The result of a run of a probe of a server."""
+    from costprobe.adapters.load_child.main import measure
+
+    notes = notes or Notes()
+    measure(notes, request(url, kind, **more))
+    (result,) = notes.of("result")
+    return result
+
+
+def inferring(answer):
+    """A server that answers inferences with `answer` and lists no models."""
+    return InferenceServer(lambda c: c.json({}, 404) if c.method == "GET" else answer(c))

@@ -1,5 +1,7 @@
 """One probe worker for many requests, so that packages are imported once."""
 
+import sys
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from costprobe.adapters.probe_child.results import (
@@ -9,8 +11,11 @@ from costprobe.adapters.probe_child.results import (
     read_start,
 )
 from costprobe.adapters.probe_child.runner import ProbeChild, worker_command
+from fakes.probe_requests import probe_request
 
 TIMEOUT_S = 100.0
+# A short run.
+QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 30, "sample_cap_s": 0.1, "threads": 1}
 QUICK_WORKER = Path(__file__).with_name("quick_worker.py")
 
 
@@ -43,7 +48,7 @@ class KeptWorker:
             self._child = ProbeChild(self._command, self._env)
         self._child.send(request.to_wire())
         curve = []
-        while (message := self._child.receive(TIMEOUT_S)) is not None:
+        while (message := self._child.messages.get(timeout=TIMEOUT_S)) is not None:
             if message["type"] == "result":
                 return read_result(
                     message,
@@ -60,9 +65,27 @@ class KeptWorker:
             if message["type"] == "batch_point":
                 curve.append(read_batch_point(message))
         child, self._child = self._child, None
-        raise AssertionError(f"the worker {child.exit_description()}: {child.stderr_tail()}")
+        raise AssertionError(f"the worker {child.exit_description()}: {tuple(child.stderr_tail)}")
 
     def close(self):
         """Stop the worker."""
         if self._child is not None:
             self._child.kill()
+
+
+@contextmanager
+def worker_with(factories=None, folder=None, python=sys.executable, quick=QUICK, **more):
+    """Yield a function that runs a kind with more keys in one worker.
+
+    Args:
+        factories: Texts of modules that it can import, by their names; they have torch.
+        folder: For them.
+        python: Its interpreter.
+        quick: Keys of each request.
+        more: Of KeptWorker.
+    """
+    for name, body in (factories or {}).items():
+        (folder / f"{name}.py").write_text("import torch\n" + body)
+        more["PYTHONPATH"] = str(folder)
+    with closing(KeptWorker(python, **more)) as worker:
+        yield lambda kind="cnn", **keys: worker.run(probe_request(kind, **{**quick, **keys}))

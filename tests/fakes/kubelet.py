@@ -58,7 +58,7 @@ class Kubelet:
 
     Attributes:
         pods: What it lists.
-        allocatable: Ids of all devices; None for a kubelet without that call.
+        allocatable: Ids of all devices.
         hangs: Whether it accepts calls and does not answer until it is stopped.
         calls: Number of answered lists.
     """
@@ -91,10 +91,8 @@ class Kubelet:
                 self._list,
                 request_deserializer=made.ListPodResourcesRequest.FromString,
                 response_serializer=made.ListPodResourcesResponse.SerializeToString,
-            )
-        }
-        if self.allocatable is not None:
-            handlers["GetAllocatableResources"] = grpc.unary_unary_rpc_method_handler(
+            ),
+            "GetAllocatableResources": grpc.unary_unary_rpc_method_handler(
                 lambda _, __: made.AllocatableResourcesResponse(
                     devices=[
                         made.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=[name])
@@ -103,7 +101,8 @@ class Kubelet:
                 ),
                 request_deserializer=made.AllocatableResourcesRequest.FromString,
                 response_serializer=made.AllocatableResourcesResponse.SerializeToString,
-            )
+            ),
+        }
         service = grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers)
         self._server.add_generic_rpc_handlers((service,))
         self._server.add_insecure_port(f"unix:{self.socket}")

@@ -164,7 +164,7 @@ class FakeGpu:
         """Enable the driver's buffer of recent power samples."""
         self.set(samples_period_ns=period_ms * 1_000_000, samples_kept=kept)
 
-    def split(self, *instances: int | tuple[int, ...], slice_bytes: int = 10 << 30) -> None:
+    def split(self, *instances: int | tuple[int, ...]) -> None:
         """Partition the GPU into GPU instances; each is its slices, with one MIG device.
 
         A tuple is a GPU instance that compute instances share: its slices, then theirs. Each
@@ -183,7 +183,7 @@ class FakeGpu:
             )
             mig.slices = slices
             mig.compute_slices = count
-            mig.mem_total_bytes = slices * slice_bytes
+            mig.mem_total_bytes = slices * (10 << 30)
         self._destroy_from(len(parts))
 
     def unsplit(self) -> None:
@@ -351,13 +351,6 @@ class FakeNvml:
         """Clear all scripted faults."""
         for rule in self._control.rules:
             Rule(rule).clear()
-
-    def uninitialize(self) -> None:
-        """Every call returns UNINITIALIZED until the process initializes NVML again.
-
-        It requires the time of the host: processes cannot start in a simulated one.
-        """
-        self._control.uninitialized_at_ns = time.monotonic_ns()
 
     def set_process_record(self, size: int) -> None:
         """Set the bytes of a record of a process: 24, those of R535 32."""

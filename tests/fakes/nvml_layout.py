@@ -103,7 +103,6 @@ class Control(ctypes.Structure):
         ("driver_version", ctypes.c_char * NAME_LENGTH),
         ("nvml_version", ctypes.c_char * NAME_LENGTH),
         ("process_record_bytes", ctypes.c_int64),
-        ("uninitialized_at_ns", ctypes.c_int64),
         ("upgraded_at_ns", ctypes.c_int64),
         ("rule_count", ctypes.c_int64),
         ("rules", Rule * MAX_RULES),

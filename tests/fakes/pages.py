@@ -1,9 +1,10 @@
 """The pages of a store, served without a daemon."""
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 from costprobe.adapters.http.settings import HttpConfig
-from costprobe.daemon.pages import HttpPages, Sources
+from costprobe.daemon.pages import HttpPages
 
 
 @contextmanager
@@ -17,8 +18,10 @@ def served(store, clock, **options):
         **{section: {} for section in ("jobs", "sinks", "notifiers")},
         "probes": [],
     }
-    sources = Sources(store.path, lambda: {"jobs": True}, lambda: status, lambda: None, dict)
-    pages = HttpPages(sources, clock)
+    parts = SimpleNamespace(
+        store=store, clock=clock, status=lambda: status, agent_point=lambda: None, annotate=dict
+    )
+    pages = HttpPages(parts, lambda: {"jobs": True})
     pages.serve(HttpConfig(listen="127.0.0.1:0", **options))
     try:
         yield f"127.0.0.1:{pages.status()['port']}"

@@ -99,6 +99,7 @@ def served(until_ns, hours):
         if i % 2:
             fields |= {
                 "cost_per_inference": 0.0036,
+                "inferences": 1000.0,
                 "energy_per_inference_j": 1000.0,
                 "energy_tokens_out_j": 6e5,
                 "energy_per_million_tokens_out_j": 3e6,

@@ -2,8 +2,8 @@
 
 from contextlib import closing
 
-from costprobe.adapters.store.cursors import advance_cursor, sink_cursor
-from costprobe.adapters.store.database import BUSY_TIMEOUT_MS, open_reader, open_writer
+from costprobe.adapters.store.cursors import sink_cursor
+from costprobe.adapters.store.database import open_reader
 from costprobe.core.records import OutboxRow
 
 _ROWS_SQL = """SELECT points.seq, series.key || ' ' || points.fields || ' ' || points.time_ns
@@ -25,7 +25,4 @@ def cursor(store, sink):
 
 def advance(store, sink, acked_seq, sent, rejected=()):
     """Record that a sink acknowledged all rows up to `acked_seq`."""
-    time_ns = store._clock.time_ns()  # noqa: SLF001 - a test reads the clock it gave
-    opened = open_writer(store.path, time_ns, BUSY_TIMEOUT_MS)
-    with closing(opened) as database, database.transaction("advance") as connection:
-        advance_cursor(connection, sink, acked_seq, sent, rejected, time_ns)
+    store.outbox_of(sink).done(0, acked_seq, sent, rejected)

@@ -119,7 +119,7 @@ def _service(until_ns):
                 "cost_total": total, "cost_idle": total / 3, "window_s": 3600.0,
                 "cost_per_inference": total / 4321, "cost_per_request": total / 4321,
                 "cost_per_million_tokens_in": 0.31, "cost_per_million_tokens_out": 1.24,
-                "idle_share": 0.33, "requests": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6,
+                "idle_share": 0.33, "requests": 4321.0, "inferences": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6,
             }  # fmt: skip
             yield Point("cost", {**paid, "currency": "USD"}, fields, at_ns)
             counts = {"requests": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6, "window_s": 3600.0}
@@ -165,7 +165,8 @@ def _last(number, now_ns):
 def _status(path, now_ns):
     job = {
         "next_ns": now_ns + 60 * S, "budget_share": 0.01, "budget_used_share": 0.0123,
-        "skipped_for_budget": 1, "skipped_for_neighbour": 2, "deferred": 1, "fault": None,
+        "skipped_for_budget": 1, "every_s": 60.0, "allowed_every_s": 600.0, "skipped_for_neighbour": 2, "deferred": 1,
+        "fault": None,
     }  # fmt: skip
     last = {
         "time_ns": now_ns, "window_s": 300.0, "requests": 12345, "errors": 17, "restarts": 1,

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker
+from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.sensor import SensorContext
 from costprobe.adapters.sensors.messages import decode, encode
 from costprobe.devices.use import DeviceWindows
@@ -15,6 +16,11 @@ def context_of(fake, faults=None):
     """What a factory of sensors is given; faults are appended to a list."""
     report = (lambda *_: None) if faults is None else (lambda _, fault: faults.append(fault))
     return SensorContext(sensor_settings(), fake.clock, report)
+
+
+def worker_of(fake, **settings):
+    """The worker of the first GPU."""
+    return WorkerBench(fake, nvidia_sensors(context_of(fake))[0], **settings)
 
 
 class WorkerBench:

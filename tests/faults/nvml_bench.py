@@ -2,7 +2,7 @@
 
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker
 from costprobe.adapters.sensors.child.nvidia import MigSensor, NvidiaSensor
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.core.records import NS_PER_S
 from fakes.sensing import sensor_settings
 
@@ -16,9 +16,8 @@ class Bench:
     def __init__(self, fake, number=None):
         self.clock = fake.clock
         self.messages = []
-        library = Library()
-        library.open()
-        parts = (0, library, fake.clock, self._report)
+        open_driver()
+        parts = (0, fake.clock, self._report)
         sensor = NvidiaSensor(*parts) if number is None else MigSensor(*parts, number)
         now_ns = self.clock.monotonic_ns()
         self.worker = DeviceWorker(sensor, SETTINGS, fake.clock, self.messages.append, now_ns)

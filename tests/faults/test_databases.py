@@ -11,6 +11,7 @@ import random
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 
 import pytest
 from costprobe.adapters.store.read import StoreReader
@@ -172,7 +173,8 @@ def test_every_row_arrives_exactly_once_after_outages(tmp_path, own_influxdb, fi
         sink.close()
     (status,) = store.sinks()
     store.close()
-    rejected = {row.line for _, row in rejected_of(tmp_path / "costprobe.db")}
+    with closing(StoreReader.open(tmp_path / "costprobe.db")) as reader:
+        rejected = {row.line for _, row in reader.rejected("one")}
     arrived = own_influxdb.points("d")
     assert len(arrived) == given - poisoned
     assert poisoned
@@ -192,14 +194,6 @@ def test_every_row_arrives_exactly_once_after_outages(tmp_path, own_influxdb, fi
         rows_rejected=poisoned,
         requests_by_state=proxy.seen,
     )
-
-
-def rejected_of(path):
-    reader = StoreReader.open(path)
-    try:
-        return list(reader.rejected("one"))
-    finally:
-        reader.close()
 
 
 def test_repeated_rows_are_stored_once(tmp_path, own_influxdb):

@@ -151,19 +151,9 @@ def can_make_read_only(folder):
 
 def rows_of(disk, daemon):
     """The times of a GPU's rows in s, and the states of the alert, as the store has them."""
-    done = subprocess.run(
-        [
-            *disk.command_prefix(daemon),
-            sys.executable,
-            "-c",
-            READ_ROWS,
-            str(disk.folder / "costprobe.db"),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    store = str(disk.folder / "costprobe.db")
+    command = [*disk.command_prefix(daemon), sys.executable, "-c", READ_ROWS, store]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return json.loads(done.stdout)
 
 

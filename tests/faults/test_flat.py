@@ -86,14 +86,8 @@ class Host:
         self.store = Store.open(folder / "costprobe.db", self.clock)
         self.store.register_sink("one")
         ledger = StoreLedger(self.store)
-        self.watching = Watching(
-            watched_sections(CONFIG),
-            self.store,
-            ledger,
-            self.clock,
-            {"host": "h"},
-            ClockMonitor(self.clock),
-        )
+        parts = (self.store, ledger, self.clock, {"host": "h"}, ClockMonitor(self.clock))
+        self.watching = Watching(watched_sections(CONFIG), *parts)
         ledger.observe(self.watching.take)
         plans = [OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": 3.6})]
         electricity = ElectricityConfig.model_validate({"tariff_per_kwh": 0.3})
@@ -190,56 +184,50 @@ def unheard():
     logging.disable(logging.NOTSET)
 
 
+def played(host, warm_up_runs, runs, samples=1):
+    """What is used after the warm-up and at the end, and the most resident bytes between them."""
+    for number in range(warm_up_runs):
+        host.job(number)
+    before, most = used(host.store), 0
+    for number in range(warm_up_runs, runs):
+        host.job(number)
+        if number % (runs // samples) == 0:
+            most = max(most, used(host.store)["resident_bytes"])
+    after = used(host.store)
+    assert after["descriptors"] == before["descriptors"]
+    assert after["threads"] == before["threads"]
+    found = {f"{name}_before": value for name, value in before.items()}
+    found |= {f"{name}_after": value for name, value in after.items()}
+    grown = {name: after[name] - before[name] for name in before}
+    return found, grown, max(most, after["resident_bytes"]) - before["resident_bytes"]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(TIMEOUT_S)
 def test_fast_probe_is_flat_once_its_windows_are_full(folder, figures, unheard):
     """A probe each second; its rolling windows are full after 10,080 runs on each device."""
     host = Host(folder, random.Random(SEED), 1, KEPT_SHORTLY, runs_a_prune=1000)
-    for number in range(FAST_WARM_UP_RUNS):
-        host.job(number)
-    before = used(host.store)
-    resident_bytes_max = before["resident_bytes"]
-    for number in range(FAST_WARM_UP_RUNS, FAST_RUNS):
-        host.job(number)
-        if number % (FAST_RUNS // FAST_SAMPLES) == 0:
-            resident_bytes_max = max(resident_bytes_max, used(host.store)["resident_bytes"])
-    after = used(host.store)
+    found, _, most_grown = played(host, FAST_WARM_UP_RUNS, FAST_RUNS, FAST_SAMPLES)
     host.store.close()
-    figures(
-        "simulated runs of a fast probe",
-        runs=FAST_RUNS,
-        warm_up_runs=FAST_WARM_UP_RUNS,
-        resident_bytes_max=resident_bytes_max,
-        **{f"{name}_before": value for name, value in before.items()},
-        **{f"{name}_after": value for name, value in after.items()},
-    )
-    assert after["descriptors"] == before["descriptors"]
-    assert after["threads"] == before["threads"]
-    assert resident_bytes_max - before["resident_bytes"] < FAST_GROWTH_BYTES_MAX
+    figures("simulated runs of a fast probe", runs=FAST_RUNS, **found)
+    assert most_grown < FAST_GROWTH_BYTES_MAX
 
 
 @pytest.mark.timeout(TIMEOUT_S)
 def test_runs_do_not_grow_memory_descriptors_or_disk(folder, figures, unheard):
     host = Host(folder, random.Random(SEED))
-    for number in range(WARM_UP_RUNS):
-        host.job(number)
-    before = used(host.store)
-    for number in range(WARM_UP_RUNS, RUNS):
-        host.job(number)
-    after = used(host.store)
+    found, grown, _ = played(host, WARM_UP_RUNS, RUNS)
     (sink,) = host.store.sinks()
     host.store.close()
+    days = RUNS // RUNS_A_DAY
     figures(
         "simulated job runs",
         runs=RUNS,
-        simulated_days=RUNS // RUNS_A_DAY,
+        simulated_days=days,
         rows_sent=sink.sent_points,
-        **{f"{name}_before": value for name, value in before.items()},
-        **{f"{name}_after": value for name, value in after.items()},
+        **found,
     )
-    assert after["descriptors"] == before["descriptors"]
-    assert after["threads"] == before["threads"]
-    assert after["resident_bytes"] - before["resident_bytes"] < MEMORY_GROWTH_BYTES_MAX
-    assert after["store_bytes"] - before["store_bytes"] < STORE_GROWTH_BYTES_MAX
+    assert grown["resident_bytes"] < MEMORY_GROWTH_BYTES_MAX
+    assert grown["store_bytes"] < STORE_GROWTH_BYTES_MAX
     assert sink.dropped_points == sink.rejected_points == 0
     assert sink.sent_points > RUNS

@@ -1,9 +1,9 @@
 """Every error code of NVML from every function that is called.
 
 Expected: no code ends the worker of a device or is reported under another name. An absent metric is
-omitted, a transient error costs values while it lasts, a lost GPU is quarantined and resumed, an
-uninitialized library is initialized again, and a library that does not match its driver requests a
-restart of the process. Readings continue once the error is gone.
+omitted, a transient error costs values while it lasts, a lost GPU is quarantined and resumed, and a
+library that is not initialized or does not match its driver requests a restart of the process.
+Readings continue once the error is gone.
 """
 
 import zlib
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from costprobe.adapters.sensors.child.nvidia import MIG_BY_NUMBER, NO_MIG_DEVICE
-from costprobe.adapters.sensors.child.nvml import CODES, Library
+from costprobe.adapters.sensors.child.nvml import NAMES, REACTIONS, open_driver
 from costprobe.adapters.sensors.messages import Reaction, SensorFault
 from costprobe.core.records import NS_PER_S
 from fakes.nvml import FakeNvml
@@ -59,6 +59,11 @@ OF_A_PART = (
     "nvmlDeviceGetMemoryInfo_v2",
 )
 FINDS_A_PART = (MIG_BY_NUMBER, "nvmlDeviceGetUUID")
+CODES = {
+    code: (name, REACTIONS.get(name, Reaction.TRANSIENT))
+    for code, name in NAMES.items()
+    if name != "SUCCESS"
+}
 PASSING = (Reaction.ABSENT, Reaction.TRANSIENT)
 
 
@@ -106,21 +111,21 @@ def assert_for_every_code(tmp_path, request):
     return run
 
 
-def reaction_of(function, code, number, *, runs):
+def reaction_of(function, code, number):
     """The reaction that a code requires; a MIG device that cannot be found any more is gone."""
     name, reaction = CODES[code]
     if number is None or function not in FINDS_A_PART or reaction is not Reaction.ABSENT:
         return reaction
-    is_gone = (runs or function == MIG_BY_NUMBER) and name in NO_MIG_DEVICE
+    is_gone = function == MIG_BY_NUMBER and name in NO_MIG_DEVICE
     return Reaction.GONE if is_gone else Reaction.QUARANTINE
 
 
 def fails_and_passes(fake, function, code, number=None):
     """An error of a running device, which ends after a while."""
-    name, reaction = CODES[code][0], reaction_of(function, code, number, runs=True)
+    name, reaction = CODES[code][0], reaction_of(function, code, number)
     bench = Bench(fake, number)
     assert is_reading(bench.run(20))
-    called, begun = fake.calls(function), fake.calls("nvmlInitWithFlags")
+    called = fake.calls(function)
     rule = fake.fail(function, code)
     during = bench.run(70)
     rule.clear()
@@ -129,9 +134,9 @@ def fails_and_passes(fake, function, code, number=None):
     assert {fault["code"] for fault in faults} <= {name}
     requested_restart = bool(of(during, "restart"))
     if reaction is Reaction.GONE:
-        # Its board starts another worker for what takes its place.
+        # Its board ends its worker, if nothing takes its place.
         assert (faults, requested_restart) == ([], False)
-        assert of(during, "gone")
+        assert bench.reads_again()
         return
     if reaction in PASSING or not was_called:
         assert (faults, requested_restart) == ([], False)
@@ -139,10 +144,8 @@ def fails_and_passes(fake, function, code, number=None):
     elif reaction is Reaction.QUARANTINE:
         assert {fault["reaction"] for fault in faults} == {"quarantine"}
         assert not requested_restart
-    elif reaction is Reaction.RESTART:
-        assert requested_restart
     else:
-        assert fake.calls("nvmlInitWithFlags") > begun
+        assert requested_restart
     if not requested_restart:
         assert bench.reads_again()
         assert bench.worker.opened
@@ -150,15 +153,16 @@ def fails_and_passes(fake, function, code, number=None):
 
 def fails_from_the_start(fake, function, code, number=None):
     """An error during the discovery of a device, which ends after a while."""
-    name, reaction = CODES[code][0], reaction_of(function, code, number, runs=False)
+    name, reaction = CODES[code][0], reaction_of(function, code, number)
     bench = Bench(fake, number)
     rule = fake.fail(function, code)
     during = bench.run(30)
     rule.clear()
     assert {fault["code"] for fault in of(during, "fault")} <= {name}
     requested_restart = bool(of(during, "restart"))
-    assert bool(of(during, "gone")) == (reaction is Reaction.GONE)
     if reaction is Reaction.GONE:
+        assert (of(during, "fault"), requested_restart) == ([], False)
+        assert bench.reads_again()
         return
     assert not (requested_restart and reaction in {*PASSING, Reaction.QUARANTINE})
     quarantined = not bench.worker.opened and not requested_restart
@@ -167,33 +171,26 @@ def fails_from_the_start(fake, function, code, number=None):
         assert bench.reads_again()
 
 
-@pytest.mark.parametrize("function", [*AT_WORK, *WHEN_FOUND])
-def test_gpu_recovers_as_the_error_code_requires(assert_for_every_code, function):
+WHOLE, BOARD, PART = ((), None), ((3, 4), None), ((3, 4), 1)
+CASES = [
+    *((WHOLE, function) for function in (*AT_WORK, *WHEN_FOUND)),
+    *((BOARD, function) for function in OF_A_DIVIDED_BOARD),
+    *((PART, function) for function in OF_A_PART),
+]
+
+
+@pytest.mark.parametrize(("device", "function"), CASES)
+def test_device_recovers_as_the_error_code_requires(assert_for_every_code, device, function):
+    """A GPU, one that is partitioned, or one of its MIG devices."""
+    layout, number = device
+
     def check(fake, code):
-        for unsupported in AT_WORK.get(function, ()):
+        if layout:
+            fake.gpus[0].split(*layout)
+        for unsupported in () if layout else AT_WORK.get(function, ()):
             fake.fail(unsupported, NOT_SUPPORTED)
-        fails_and_passes(fake, function, code)
-        fails_from_the_start(fake, function, code)
-
-    assert_for_every_code(check)
-
-
-@pytest.mark.parametrize("function", OF_A_DIVIDED_BOARD)
-def test_partitioned_gpu_recovers_as_the_error_code_requires(assert_for_every_code, function):
-    def check(fake, code):
-        fake.gpus[0].split(3, 4)
-        fails_and_passes(fake, function, code)
-        fails_from_the_start(fake, function, code)
-
-    assert_for_every_code(check)
-
-
-@pytest.mark.parametrize("function", OF_A_PART)
-def test_mig_device_recovers_as_the_error_code_requires(assert_for_every_code, function):
-    def check(fake, code):
-        fake.gpus[0].split(3, 4)
-        fails_and_passes(fake, function, code, number=1)
-        fails_from_the_start(fake, function, code, number=1)
+        fails_and_passes(fake, function, code, number)
+        fails_from_the_start(fake, function, code, number)
 
     assert_for_every_code(check)
 
@@ -232,7 +229,7 @@ def test_gpu_whose_every_call_fails_recovers_as_the_error_code_requires(assert_f
         during = bench.run(70)
         assert {fault["code"] for fault in of(during, "fault")} <= {name, "NOT_SUPPORTED"}
         requested_restart = bool(of(during, "restart"))
-        assert requested_restart == (reaction in {Reaction.REINIT, Reaction.RESTART})
+        assert requested_restart == (reaction is Reaction.RESTART)
         rule.clear()
         if not requested_restart:
             assert bench.reads_again()
@@ -246,9 +243,9 @@ def test_library_that_fails_to_initialize_is_reported_and_retried(assert_for_eve
         name, reaction = CODES[code]
         rule = fake.fail(function, code)
         with pytest.raises(SensorFault) as caught:
-            Library().open()
+            open_driver()
         assert (caught.value.code, caught.value.reaction) == (name, reaction)
         rule.clear()
-        assert Library().open().gpu_count == 1
+        assert open_driver().gpu_count == 1
 
     assert_for_every_code(check)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.main import main
 from fakes import fleet
+from fakes.command import of_fleet
 from fakes.documents import checked
 
 HOURS = 2
@@ -31,7 +32,7 @@ def ask(config, tmp_path):
 
     def run(*arguments):
         period = ["--since", at(START_S), "--until", at(fleet.END_S)]
-        done = CliRunner().invoke(main, ["-c", str(path), "fleet", *arguments, *period])
+        done = CliRunner().invoke(main, ["-c", str(path), *of_fleet(*arguments), *period])
         assert (done.exit_code, done.stderr) == (0, ""), done.output
         return done.stdout
 
@@ -48,7 +49,7 @@ def test_only_the_section_fleet_has_to_be_valid(tmp_path):
         (unknown_key, 2, [reported]),
     ):
         path.write_text(text)
-        done = CliRunner().invoke(main, ["-c", str(path), "fleet", "status"])
+        done = CliRunner().invoke(main, ["-c", str(path), "status", "--fleet"])
         assert done.exit_code == code
         assert [one for one in words if one not in done.stderr] == []
 
@@ -68,7 +69,7 @@ def total(measurement, field, **tags):
 
 
 def test_status_lists_silent_hosts_first_then_those_with_faults(ask):
-    found = checked("fleet status", ask("status", "--json"))
+    found = checked("status --fleet", ask("status", "--json"))
     assert (found["hosts"], found["silent"], found["is_partial"]) == (fleet.HOSTS, 1, False)
     assert found["versions"] == {"0.1.0": fleet.HOSTS - 1, "0.2.0": 1}
     assert [state["host"] for state in found["states"]] == [
@@ -88,7 +89,7 @@ def test_status_lists_silent_hosts_first_then_those_with_faults(ask):
     table = ask("status")
     assert "6 hosts, 1 silent, 12 devices, 1 fault, 0 firing incidents" in table
     assert "silent for 30 min" in table
-    groups = checked("fleet status", ask("status", "--by", "label:rack", "--json"))["groups"]
+    groups = checked("status --fleet", ask("status", "--by", "label:rack", "--json"))["groups"]
     assert [(one["group"], one["hosts"], one["silent"]) for one in groups] == [
         ("r0", 2, 0),
         ("r1", 2, 0),
@@ -97,7 +98,7 @@ def test_status_lists_silent_hosts_first_then_those_with_faults(ask):
 
 
 def test_spend_adds_up_to_the_rows_of_the_fleet(ask):
-    found = checked("fleet spend", ask("spend", "--by", "host", "--json"))
+    found = checked("spend --fleet", ask("spend", "--by", "host", "--json"))
     whole = found["total"]
     paid = {one["currency"]: one["cost"] for one in whole["costs"]}
     assert paid == pytest.approx(
@@ -141,7 +142,7 @@ def test_spend_by_service_tenant_and_model_has_a_rest(ask):
         ("tenant", "tenant", "cost", {}),
         ("model", "cost", "cost_total", {"basis": "serving", "served_model": ""}),
     ):
-        found = checked("fleet spend", ask("spend", "--by", by, "--json"))
+        found = checked("spend --fleet", ask("spend", "--by", by, "--json"))
         spent = dict.fromkeys(whole, 0.0)
         for part in found["parts"]:
             for one in part["costs"]:
@@ -155,7 +156,7 @@ def test_spend_by_service_tenant_and_model_has_a_rest(ask):
 
 
 def test_compare_divides_sums_of_production_and_takes_medians_of_probes(ask):
-    found = checked("fleet compare", ask("compare", "--label", "rack=r0", "--json"))["models"]
+    found = checked("compare --fleet", ask("compare", "--label", "rack=r0", "--json"))["models"]
     by_model = {(one["basis"], one["model"]): one for one in found}
     assert set(by_model) == {("serving", "base"), ("serving", "tuned"), ("probe", "ranker")}
     of_model = {"rack": "r0", "basis": "serving", "served_model": "tuned"}
@@ -168,7 +169,7 @@ def test_compare_divides_sums_of_production_and_takes_medians_of_probes(ask):
         1e6 * paid * 0.75 / total("cost", "tokens_out", **of_model)
     )
     assert tuned["series"] == 2
-    counted = checked("fleet compare", ask("compare", "--json"))["models"]
+    counted = checked("compare --fleet", ask("compare", "--json"))["models"]
     assert {
         (one["model"], one["currency"]): one["series"] for one in counted if one["model"] == "base"
     } == {("base", "USD"): fleet.HOSTS - 1, ("base", "EUR"): 1}
@@ -183,11 +184,11 @@ def test_compare_divides_sums_of_production_and_takes_medians_of_probes(ask):
     assert by_model["probe", "ranker"]["cost_per_inference"] == pytest.approx(
         statistics.median(medians)
     )
-    by_gpu = checked("fleet compare", ask("compare", "--by", "gpu_model", "--json"))["models"]
+    by_gpu = checked("compare --fleet", ask("compare", "--by", "gpu_model", "--json"))["models"]
     assert {(one["basis"], one["group"]) for one in by_gpu} == {
         (basis, model) for basis in ("probe", "serving") for model in fleet.MODELS
     }
-    by_driver = checked("fleet compare", ask("compare", "--by", "driver", "--json"))["models"]
+    by_driver = checked("compare --fleet", ask("compare", "--by", "driver", "--json"))["models"]
     assert {(one["basis"], one["group"], one["series"]) for one in by_driver} == {
         ("probe", "550", 2),
         ("probe", "550", 4),
@@ -197,8 +198,8 @@ def test_compare_divides_sums_of_production_and_takes_medians_of_probes(ask):
 
 
 def test_report_has_the_figures_of_the_other_commands(ask):
-    found = checked("fleet report", ask("report", "--json"))
-    spend = checked("fleet spend", ask("spend", "--by", "service", "--json"))
+    found = checked("report --fleet", ask("report", "--json"))
+    spend = checked("spend --fleet", ask("spend", "--by", "service", "--json"))
     assert found["total"] == approximately(spend["total"])
     (by_service,) = [one for one in found["divided"] if one["by"] == "service"]
     assert by_service["parts"] == approximately(spend["parts"])
@@ -220,13 +221,13 @@ def test_report_has_the_figures_of_the_other_commands(ask):
 
 
 def test_savings_are_spare_devices_at_a_utilization(ask):
-    found = checked("fleet savings", ask("savings", "--utilization", "80", "--json"))
+    found = checked("savings --fleet", ask("savings", "--utilization", "80", "--json"))
     (h100,) = [one for one in found["groups"] if one["group"] == ["H100"]]
     used = (
         1
-        - checked("fleet spend", ask("spend", "--by", "gpu_model", "--json"))["parts"][0]["costs"][
-            0
-        ]["idle_share"]
+        - checked("spend --fleet", ask("spend", "--by", "gpu_model", "--json"))["parts"][0][
+            "costs"
+        ][0]["idle_share"]
     )
     paid = total("device", "cost", model="H100")
     assert h100["utilization_share"] == pytest.approx(used)

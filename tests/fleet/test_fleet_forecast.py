@@ -10,6 +10,7 @@ from costprobe.core.periods import HOUR_NS, TimeSpan
 from costprobe.fleet.answers import FleetAnswers, FleetPeriod
 from costprobe.fleet.spend import fleet_forecast
 from costprobe.ui.cli.main import main
+from fakes.command import called
 from fakes.documents import checked
 
 HOURS = 14 * 24
@@ -57,11 +58,11 @@ def test_forecast_command_compares_with_a_planned_amount(tmp_path, monkeypatch):
     path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
 
     def run(*words, code=0):
-        done = CliRunner().invoke(main, ["-c", str(path), "fleet", "forecast", *words])
+        done = CliRunner().invoke(main, ["-c", str(path), "forecast", "--fleet", *words])
         assert done.exit_code == code, done.output
         return done.output
 
-    (one,) = checked("fleet forecast", run("--period", "year", "--amount", "1", "--json"))[
+    (one,) = checked("forecast --fleet", run("--period", "year", "--amount", "1", "--json"))[
         "currencies"
     ]
     assert (one["currency"], one["amount"], one["verdict"]) == ("EUR", 1, "exceeded")
@@ -70,3 +71,17 @@ def test_forecast_command_compares_with_a_planned_amount(tmp_path, monkeypatch):
     assert "within it" in run("--period", "day", "--amount", "49")
     assert run("--csv").startswith("currency,spent,coverage,forecast,")
     assert "no time zone" in run("--timezone", "Mars/Base", code=2)
+
+
+def test_budgets_of_the_fleet_are_shown_as_those_of_a_host(tmp_path, monkeypatch):
+    monkeypatch.setitem(READERS, "prometheus", Hourly)
+    path = tmp_path / "costprobe.toml"
+    path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
+    assert "add a [[fleet.watch.budget]]" in called(path, "budget", "--fleet", code=1).stderr
+    with path.open("a") as file:
+        file.write(
+            '[[fleet.watch.budget]]\nname = "gpus"\namount = 1\ncurrency = "EUR"\nperiod = "year"\n'
+        )
+    (one,) = checked("budget --fleet", called(path, "budget", "--fleet", "--json").stdout)
+    assert (one["budget"], one["amount"], one["verdict"]) == ("gpus", 1, "exceeded")
+    assert "gpus: EXCEEDED" in called(path, "budget", "--fleet").stdout

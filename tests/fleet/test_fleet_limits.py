@@ -33,7 +33,7 @@ def test_a_server_that_limits_the_rate_is_asked_once(kind, tmp_path):
         assert len(server.requests) == 1
         section = {**KINDS[kind], "url": server.url}
         path.write_text("[fleet]\n" + "".join(f'{k} = "{v}"\n' for k, v in section.items()))
-        done = called(path, "fleet", "status", code=1)
+        done = called(path, "status", "--fleet", code=1)
     assert done.stderr == f"Error: {server.url}: HTTP 429: Too Many Requests; try again in 30 s\n"
 
 
@@ -203,5 +203,5 @@ def test_numbers_of_options_are_finite(tmp_path):
     path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
     for command, option in (("forecast", "--amount"), ("savings", "--utilization")):
         for value in ("nan", "inf", "-inf", "many"):
-            done = called(path, "fleet", command, option, value, code=2)
+            done = called(path, command, "--fleet", option, value, code=2)
             assert f"Invalid value for '{option}'" in done.stderr

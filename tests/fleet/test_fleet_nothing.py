@@ -6,7 +6,7 @@ import urllib.parse
 import pytest
 from costprobe.fleet.unit_costs import FleetUnitCost
 from costprobe.ui.cli.fleet_questions import compare_lines
-from fakes.command import called
+from fakes.command import called, of_fleet
 from fakes.servers import Scripted
 
 END_S = 1_780_012_800
@@ -39,7 +39,7 @@ def ask(tmp_path):
         path = tmp_path / "costprobe.toml"
         with Scripted(answer) as server:
             path.write_text(f'[fleet]\nkind = "victoriametrics"\nurl = "{server.url}"\n')
-            return called(path, "fleet", *words, code=code)
+            return called(path, *of_fleet(*words), code=code)
 
     return run
 

@@ -11,6 +11,7 @@ from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.main import main
 from fakes import fleet_gpus
+from fakes.command import of_fleet
 from fakes.documents import checked
 from fakes.page_examples import missing_lines
 from fakes.servers import Prometheus, fetch, get, running
@@ -71,7 +72,7 @@ def ask(request, tmp_path, pushed):
             "--until",
             iso(fleet_gpus.END_S * NS_PER_S),
         ]
-        done = CliRunner().invoke(main, ["-c", str(path), "fleet", *arguments, *period])
+        done = CliRunner().invoke(main, ["-c", str(path), *of_fleet(*arguments), *period])
         assert (done.exit_code, done.stderr) == (0, ""), done.output
         return done.stdout
 

@@ -9,27 +9,10 @@ import socket
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from costprobe.adapters.clouds.source import SourceError, read_source
-from costprobe.adapters.engines.exposition import ScrapeError
-from costprobe.adapters.engines.scrape import MetricsFetcher
 from costprobe.adapters.host.log import Log, quiet_libraries
 from costprobe.adapters.host.redaction import REDACTOR
-from costprobe.adapters.http.errors import DeliveryError
-from costprobe.adapters.load_child.clients import EventStream
-from costprobe.adapters.load_child.connection import (
-    Failure,
-    ServerConnection,
-    parse_json,
-    parse_target,
-)
 from costprobe.adapters.sensors.messages import decode
-from costprobe.delivery.kinds import build_notifier
-from costprobe.delivery.webhook import WebhookConfig
-from costprobe.pricing.plans import SpotPlan, parse_spot
-from costprobe.serving.meter import ServiceMeter
-from costprobe.serving.settings import ServiceConfig
-from fakes.incidents import incident
-from fakes.sending import send, sink_of
+from fakes.http_clients import CLIENTS
 from fakes.servers import Talking
 from fakes.sizes import sized
 
@@ -146,80 +129,12 @@ def log():
     handler.close()
 
 
-def webhook(server, stack):
-    config = WebhookConfig(name="n", kind="webhook", url=server.url, timeout=f"{TIMEOUT_S}s")
-    sender = build_notifier(config)
-    stack.callback(sender.close)
-    return lambda: sender.send([incident()], 1)
-
-
-def influxdb(api):
-    options = {"database": "d"} if api == "v1" else {"org": "o", "bucket": "b"}
-
-    def made(server, stack):
-        sink = sink_of(api=api, url=server.url, timeout_s=TIMEOUT_S, **options)
-        stack.callback(sink.close)
-        return lambda: (send(sink, b"m f=1 1"), sink.check())
-
-    return made
-
-
-def spot_price(server, _):
-    plan = SpotPlan(plan="spot", url=server.url)
-
-    def read():
-        text = read_source(plan, TIMEOUT_S)
-        try:
-            parse_spot(text, 1, "USD")
-        except ValueError as error:
-            raise SourceError(str(error)) from error
-
-    return read
-
-
-def scrape(server, _):
-    service = ServiceConfig(
-        name="s", engine="vllm", url=[f"{server.url}/metrics"], devices=["gpu0"]
-    )
-    meter = ServiceMeter(service, MetricsFetcher(service), lambda: 1, lambda: 1)
-    return meter.close_window
-
-
-def served_probe(server, stack):
-    connection = ServerConnection(parse_target(server.url, None, None), TIMEOUT_S)
-    stack.callback(connection.close)
-
-    def exchange():
-        stream, received = EventStream(), bytearray()
-
-        def consume(data, _):
-            received.extend(data)
-            for event in stream.feed(data):
-                parse_json(event)
-            return False
-
-        connection.exchange("POST", "/v1/chat/completions", b"{}", consume)
-        parse_json(bytes(received))
-
-    return exchange
-
-
-CLIENTS = {
-    "webhook": (webhook, DeliveryError),
-    "InfluxDB 1": (influxdb("v1"), DeliveryError),
-    "InfluxDB 2": (influxdb("v2"), DeliveryError),
-    "spot price": (spot_price, SourceError),
-    "scrape": (scrape, ScrapeError),
-    "probe of a server": (served_probe, Failure),
-}
-
-
 @pytest.mark.parametrize("client", CLIENTS)
 def test_any_response_is_taken_or_one_kind_of_error(client, log):
     make, error = CLIENTS[client]
     unexpected = []
     with hostile_server(SEED) as server, ExitStack() as stack:
-        act = make(server, stack)
+        act = make(server.url, TIMEOUT_S, stack)
         for number in range(ROUNDS):
             try:
                 act()

@@ -48,7 +48,7 @@ OUTSIDE_TOO = {
 # The files of rooms that do things: they read or write the store, speak with an adapter or have
 # threads. All others are arithmetic.
 DOING = {
-    "alerts": {"detectors", "watching", "faults", "replay"},
+    "alerts": {"watching", "faults", "replay"},
     "delivery": {
         "influx",
         "otlp",

@@ -19,8 +19,8 @@ from costprobe.pricing.catalogue_files import packaged
 from costprobe.pricing.prices import HostPricing
 from costprobe.probing.rows import terms_document
 from costprobe.ui.cli.support.config_sample import host_sample
-from costprobe.ui.cli.top import snapshot
 from costprobe.ui.cli.views.status_lines import hourly_costs, price_words
+from costprobe.ui.cli.watch import snapshot
 from costprobe.ui.host_overview import assumed_currencies, overview
 from fakes.clock import FakeClock
 from fakes.command import called

@@ -33,15 +33,9 @@ def ns(*when):
     return int(datetime(*when, tzinfo=UTC).timestamp()) * S
 
 
-def test_constant_intensity_uses_the_tariffs_pue():
+def test_own_pue_precedes_the_tariffs_and_defaults_to_one():
     found = CarbonBook(carbon(g_per_kwh=360), TARIFF, GPUS).intensity("gpu0", 0)
     assert (found.g_per_kwh, found.pue, found.method) == (360, Decimal("1.25"), "flat")
-    # 360 x 1.25 is 450 g for 3.6 MJ: 2 J are 0.25 mg.
-    assert emission(2.0, found).g == pytest.approx(0.00025)
-    assert emission(2.0, found).method == "flat"
-
-
-def test_own_pue_precedes_the_tariffs_and_defaults_to_one():
     own = CarbonBook(carbon(g_per_kwh=360, pue=Decimal("1.5")), TARIFF, GPUS)
     assert own.intensity("gpu0", 0).pue == Decimal("1.5")
     assert CarbonBook(carbon(g_per_kwh=360), None, GPUS).intensity("gpu0", 0).pue == 1
@@ -54,26 +48,6 @@ def test_unknown_intensity_gives_no_emission():
     assert emission(2.0, None) is None
     # A measured zero is kept.
     assert emission(0.0, found).g == 0
-
-
-def test_weekly_hours_follow_local_time():
-    book = CarbonBook(
-        carbon(
-            g_per_kwh=500,
-            timezone="Europe/Berlin",
-            hours=[{"start": "11:00", "end": "15:00", "g_per_kwh": 200}],
-        ),
-        None,
-        GPUS,
-    )
-
-    def at(*when):
-        return book.intensity("gpu0", ns(*when)).g_per_kwh
-
-    # 11:00 in Berlin is 10:00 UTC in winter and 09:00 UTC in summer.
-    assert [at(2026, 1, 5, 9, 59), at(2026, 1, 5, 10)] == [500, 200]
-    assert [at(2026, 7, 6, 8, 59), at(2026, 7, 6, 9), at(2026, 7, 6, 13)] == [500, 200, 500]
-    assert book.intensity("gpu0", ns(2026, 1, 5, 3)).method == "hours"
 
 
 def test_series_is_valid_from_its_first_value_until_stale():

@@ -173,3 +173,11 @@ def test_stale_intensity_is_a_fault():
         "the carbon intensity is stale (HTTP 403: no reason given); emissions use the last known one"
     )
     assert present_faults({**status, "carbon": {}}, None) == []
+
+
+def test_device_without_a_price_has_neither_cost_nor_currency():
+    bench = Bench(plans=())
+    bench.read(energy_j=1.0)
+    (row,) = bench.ledger.points
+    assert "cost" not in row.fields
+    assert "currency" not in row.tags

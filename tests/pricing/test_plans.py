@@ -42,12 +42,6 @@ RESERVED = {
 
 
 class TestReserved:
-    def test_price_has_discount_and_amortized_upfront_payment(self):
-        # 2.00 less 40 % is 1.20; 876 over 8,760 hours is 0.10 an hour.
-        quote = plan(**RESERVED).quote(ns(2026, 6, 1))
-        assert (quote.plan, quote.per_hour) == ("reserved", Decimal("1.30"))
-        assert dict(quote.parts) == {"rent": Decimal("1.20"), "upfront": Decimal("0.10")}
-
     def test_effective_price_of_a_contract_is_used(self):
         keys = {k: v for k, v in RESERVED.items() if k not in ("discount", "upfront")}
         quote = plan(**keys, effective_per_hour=Decimal("1.27")).quote(ns(2026, 6, 1))
@@ -59,7 +53,7 @@ class TestReserved:
         assert reserved.quote(ns(2027, 1, 1) - 1).plan == "reserved"
         quote = reserved.quote(ns(2027, 1, 1))
         assert (quote.plan, quote.per_hour) == ("on_demand", Decimal("2.00"))
-        assert "ended on 2027-01-01" in quote.note
+        assert "ended on 2027-01-01" in quote.source
         book = PriceBook([reserved], None, GPUS[:1])
         assert book.terms("gpu0", ns(2027, 1, 2)).rate.plan == "on_demand"
 
@@ -80,24 +74,6 @@ class TestReserved:
             plan(**keys)
 
 
-class TestOwned:
-    def test_depreciation_interest_and_monthly_costs(self):
-        owned = plan(
-            plan="owned",
-            purchase_price=Decimal(30000),
-            residual_value=Decimal(3720),
-            lifetime="3y",
-            financing_rate=Decimal("0.0438"),
-            monthly_costs=Decimal(73),
-        )
-        # 26,280 over 26,280 h; (30,000 + 3,720) / 2 x 4.38 % over 8,760 h; 73 over 730 h.
-        parts = dict(owned.quote(0).parts)
-        assert parts["depreciation"] == 1
-        assert parts["financing"] == Decimal(16860) * Decimal("0.0438") / 8760
-        assert parts["monthly costs"] == Decimal("0.1")
-        assert owned.quote(0).per_hour == sum(parts.values())
-
-
 class TestWhatAPriceIsFor:
     def test_price_may_be_per_device(self):
         book = PriceBook([plan(plan="on_demand", per_hour=Decimal(3), per="device")], None, GPUS)
@@ -112,17 +88,13 @@ class TestWhatAPriceIsFor:
         assert book.terms("gpu0.mig0", 0).rate.per_hour == Decimal("1.8")
         assert book.terms("gpu1", 0).rate.per_hour == Decimal("3.5")
 
-    def test_overhead_of_the_host_is_included_and_itemized(self):
-        host = plan(plan="on_demand", per_hour=Decimal(8), host_overhead=Decimal("0.25"))
-        rate = PriceBook([host], None, GPUS).terms("gpu0", 0).rate
-        assert rate.per_hour == 4
-        assert dict(rate.parts) == {"rent": 3, "host overhead": 1}
-        with pytest.raises(ValidationError, match="host_overhead"):
-            plan(plan="on_demand", per_hour=1, device="gpu0", host_overhead=Decimal("0.1"))
-
-    def test_plan_of_a_device_applies_to_it_only(self):
-        with pytest.raises(ValidationError, match="remove per"):
-            plan(plan="on_demand", per_hour=1, device="gpu0", per="host")
+    def test_plan_of_a_device_is_for_it_alone(self):
+        for keys, words in (
+            ({"host_overhead": Decimal("0.1")}, "host_overhead"),
+            ({"per": "host"}, "remove per"),
+        ):
+            with pytest.raises(ValidationError, match=words):
+                plan(plan="on_demand", per_hour=1, device="gpu0", **keys)
 
     def test_terms_round_trip(self):
         book = PriceBook([plan(**RESERVED)], None, GPUS)

@@ -350,25 +350,6 @@ def test_failed_list_price_is_read_again_before_the_next_day():
     assert feeds.prices["list"].status()["price_per_h"] == "4.775"
 
 
-def test_list_price_is_kept_while_its_source_fails_and_is_marked_stale():
-    clock, events, statuses = FakeClock(), [], [200, 503]
-    with InferenceServer(
-        lambda call: call.json(page(ITEMS[0]), statuses[min(len(server.calls), 2) - 1])
-    ) as server:
-        plan = azure(server.url, stale_after="2d")
-        feeds = Feeds([plan], None, MemoryLedger(), clock, events.append)
-        feeds.prices["list"].refresh()
-        for days in (1, 2):
-            clock.move(days * 86_400)
-            feeds.prices["list"].refresh()
-    quote = plan.quote(clock.time_ns(), feeds.spots())
-    assert (quote.plan, quote.per_hour, quote.is_stale) == ("list", Decimal("4.775"), True)
-    assert [event.title for event in events] == [
-        "list price list: its source returns no price",
-        "list price list is stale",
-    ]
-
-
 def test_keys_of_a_price_list_are_checked_against_each_other():
     for keys, problem in (
         ({"api": "azure", "region": "eastus"}, "needs instance"),

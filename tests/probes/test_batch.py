@@ -65,11 +65,10 @@ def test_batch_above_the_latency_bound_is_not_chosen():
     assert best == 12
 
 
-@pytest.mark.parametrize("free_gib", [1, 2, 3, 5])
-def test_batch_that_may_not_fit_is_never_tried(free_gib):
-    device = Scripted(free_bytes=free_gib * GIB)
-    best, _ = run(device)
-    assert BASE + PER_ITEM * best <= device.headroom()
+def test_batch_that_may_not_fit_is_never_tried():
+    for free_gib in (1, 2, 3, 5):
+        device = Scripted(free_bytes=free_gib * GIB)
+        assert BASE + PER_ITEM * run(device)[0] <= device.headroom(), free_gib
 
 
 def test_free_memory_is_read_before_each_step():
@@ -91,7 +90,7 @@ def test_memory_cap_bounds_the_peak():
     device = Scripted()
     best, curve = run(device, memory_cap_bytes=BASE + 5 * PER_ITEM)
     assert best == 5
-    assert max(point.peak_bytes for point in curve) <= BASE + 5 * PER_ITEM
+    assert max(point.peak_memory_bytes for point in curve) <= BASE + 5 * PER_ITEM
 
 
 def search_of(measure):
@@ -108,16 +107,6 @@ def test_out_of_memory_ends_the_search_with_the_best_so_far():
 def test_single_item_that_does_not_fit_is_out_of_memory():
     with pytest.raises(MemoryError, match="one item"):
         search_of(lambda _: None)
-
-
-def test_other_errors_of_the_device_are_raised():
-    def measure(batch):
-        if batch > 1:
-            raise RuntimeError("CUDA error: an illegal memory access")
-        return BatchPoint(1, 1.0, 10.0, BASE)
-
-    with pytest.raises(RuntimeError, match="illegal"):
-        search_of(measure)
 
 
 def test_search_past_its_time_limit_starts_no_step():

@@ -10,12 +10,9 @@ from fakes.inference_server import Notes
 from fakes.lazy import LazyModule
 
 torch = LazyModule("torch")
-compiled = LazyModule("costprobe_probes.model")
+models = LazyModule("costprobe_probes.model")
 model_run = LazyModule("costprobe_probes.model_run")
-loaded_model = LazyModule("costprobe_probes.model")
 probe_device = LazyModule("costprobe_probes.device")
-replay = LazyModule("costprobe_probes.model")
-workloads = LazyModule("costprobe_probes.model")
 
 # More than the eight shapes after which torch stops to compile a function anew.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 192)
@@ -38,7 +35,7 @@ class Compiler:
 
 def test_each_batch_has_kernels_of_its_own_static_shape():
     compiler = Compiler()
-    module = compiled.CompiledModule(torch.nn.GELU(), compiler)
+    module = models.CompiledModule(torch.nn.GELU(), compiler)
     for batch in BATCHES:
         for _ in range(2):
             module.for_batch(batch)(torch.ones(batch, 3))
@@ -52,15 +49,15 @@ def test_model_that_cannot_be_compiled_is_rejected_with_the_fix():
     def backend(graph, examples):
         raise OSError("no working C++ compiler")
 
-    module = compiled.CompiledModule(
+    module = models.CompiledModule(
         torch.nn.GELU(), lambda module, **options: torch.compile(module, backend=backend, **options)
     )
-    workload = workloads.SourcedModel(
-        torch.nn.GELU(), lambda batch: workloads.Inputs((torch.ones(batch, 2),), {})
+    workload = models.SourcedModel(
+        torch.nn.GELU(), lambda batch: models.Inputs((torch.ones(batch, 2),), {})
     )
-    loaded = loaded_model.LoadedModel(workload, {}, module)
+    loaded = models.LoadedModel(workload, {}, module)
     with pytest.raises(ProbeConfigError) as caught:
-        loaded_model.forward_pass(equal_passes(), loaded, 2, {"compile": True})
+        models.forward_pass(equal_passes(), loaded, 2, {"compile": True})
     assert "torch.compile failed" in str(caught.value)
     assert "no working C++ compiler" in str(caught.value)
     assert "remove compile" in str(caught.value)
@@ -96,22 +93,16 @@ def equal_passes():
 
 def test_compilation_does_not_count_against_the_time_of_a_search():
     request = {
-        "probe": "p",
-        "batch": "auto",
-        "compile": True,
-        "min_samples": 5,
-        "sample_cap_s": 0.0,
-        "deadline_s": 0.76,
+        "batch": "auto", "compile": True, "min_samples": 5, "sample_cap_s": 0.0, "deadline_s": 0.76,
         "energy": False,
-        "torch_device": "cpu",
-    }
-    workload = workloads.SourcedModel(
+    }  # fmt: skip
+    workload = models.SourcedModel(
         torch.nn.Identity(),
-        lambda batch: workloads.Inputs((torch.ones(batch, 2),), {}),
+        lambda batch: models.Inputs((torch.ones(batch, 2),), {}),
         max_batch=8,
     )
     notes = Notes()
-    loaded = loaded_model.LoadedModel(workload, {}, SlowToCompile(0.2))
+    loaded = models.LoadedModel(workload, {}, SlowToCompile(0.2))
     run = model_run.ModelProbeRun(notes, request, equal_passes(), loaded, time.monotonic())
     run.run()
     (result,) = notes.of("result")
@@ -158,7 +149,7 @@ def test_failed_capture_is_not_reported_as_exhausted_memory():
     ):
         failing = FailingCapture(first)
         with pytest.raises(Exception) as raised:  # noqa: PT011 - its kind is what is tested
-            replay.capture(failing, failing.run, failing)
+            models.capture(failing, failing.run, failing)
         assert kind_of(raised.value) == kind, first
         # A smaller batch was captured: this one is too large.
         assert is_too_large(raised.value), first

@@ -1,20 +1,15 @@
 """The built-in decoder: logits against a reference, tokens of a run, and the memory that it needs."""
 
-import sys
-from contextlib import closing
-
 import pytest
 from costprobe.adapters.probe_child.results import ProbeResult
 from costprobe_probes.sources.kinds import MODELS, DecoderShape
 from costprobe_probes.wire import ProbeConfigError, Spec
-from fakes.kept_worker import KeptWorker
+from fakes.kept_worker import worker_with
 from fakes.lazy import LazyModule
-from fakes.probe_requests import probe_request
 
 torch = LazyModule("torch")
 decoder = LazyModule("costprobe_probes.sources.builtin")
-workload = LazyModule("costprobe_probes.model")
-memory_need = LazyModule("costprobe_probes.model")
+models = LazyModule("costprobe_probes.model")
 
 GIB = 1 << 30
 TOKENS = 7
@@ -90,7 +85,7 @@ def test_prefill_and_decoding_with_the_cache_give_the_logits_of_the_reference():
 def test_sizes_have_the_parameters_and_the_cache_of_the_models_that_they_are_named_after():
     found = {}
     for name in MODELS:
-        sourced = workload.load(Spec("decoder", model=name, dtype="bf16"), 0)
+        sourced = models.load(Spec("decoder", model=name, dtype="bf16"), 0)
         weights = sum(x.numel() for x in sourced.module.parameters())
         (cache,) = sourced.state(1, torch.device("meta"))
         # Nothing of the weights exists before the model is on its device.
@@ -103,20 +98,17 @@ def test_sizes_have_the_parameters_and_the_cache_of_the_models_that_they_are_nam
 
 def test_prefill_and_decode_report_their_tokens():
     tokens = {"prefill": (16.0, None), "decode": (None, 1.0)}
-    quick = {"dtype": "fp32", "batch": 2, "min_samples": 30, "sample_cap_s": 0.1, "threads": 1}
-    with closing(KeptWorker(sys.executable)) as worker:
+    with worker_with() as run:
         for phase, (tokens_in, tokens_out) in tokens.items():
             model = {"model": f"small/{phase}", "context_tokens": 16}
-            request = probe_request("decoder", **quick, **model)
-            result = worker.run(request)
+            result = run("decoder", **model)
             assert isinstance(result, ProbeResult), result
-            assert result.tokens_in == tokens_in
-            assert result.tokens_out == tokens_out
+            assert (result.tokens_in, result.tokens_out) == (tokens_in, tokens_out)
             assert result.window_tokens_in == (tokens_in and tokens_in * result.inferences)
             assert result.window_tokens_out == (tokens_out and tokens_out * result.inferences)
-            longer = probe_request("decoder", **quick, **{**model, "context_tokens": 17})
-            assert worker.run(longer).fingerprint != result.fingerprint
-            start = worker.run(probe_request("decoder", cold_start=True, **quick, **model))
+            longer = run("decoder", **{**model, "context_tokens": 17})
+            assert longer.fingerprint != result.fingerprint
+            start = run("decoder", cold_start=True, **model)
             assert start.fingerprint == result.fingerprint
 
 
@@ -135,35 +127,29 @@ class FullDevice:
 
 
 def test_model_that_does_not_fit_is_refused_with_what_it_needs():
-    sourced = workload.load(Spec("decoder", model="8B/decode", dtype="bf16"), 0)
+    sourced = models.load(Spec("decoder", model="8B/decode", dtype="bf16"), 0)
     weights = "14.96 GiB of weights and 1.00 GiB of KV cache at batch 16"
+    of_model = f"decoder:8B/decode: needs at least {weights}"
+    use = "use fewer context_tokens or"
     for free_gib, cap_gib, words in (
         (16, None, None),
-        (
-            15,
-            None,
-            f"decoder:8B/decode: needs at least {weights}, and 29.00 GiB are free, 14.00 GiB of",
-        ),
-        (
-            80,
-            15,
-            f"needs at least {weights}, and memory_cap is 15.00 GiB: use fewer context_tokens or",
-        ),
+        (15, None, f"{of_model}, and 29.00 GiB are free, 14.00 GiB of"),
+        (80, 15, f"{of_model}, and memory_cap is 15.00 GiB: {use}"),
         (-1, None, "and 13.00 GiB are free, 14.00 GiB of which stay reserved for other processes"),
     ):
         device = FullDevice(free_gib * GIB)
         cap_bytes = None if cap_gib is None else cap_gib * GIB
         arguments = (sourced, device, "decoder:8B/decode", 16, cap_bytes)
         if words is None:
-            memory_need.check_memory(*arguments)
+            models.check_memory(*arguments)
         else:
             with pytest.raises(ProbeConfigError) as caught:
-                memory_need.check_memory(*arguments)
+                models.check_memory(*arguments)
             assert words in str(caught.value)
     # On the host, weights that are loaded already take nothing more.
-    loaded = workload.load(Spec("cnn", dtype="fp32"), 0)
+    loaded = models.load(Spec("cnn", dtype="fp32"), 0)
     device = FullDevice(0)
     device.torch_device = torch.device("cpu")
-    memory_need.check_memory(loaded, device, "cnn", 1)
+    models.check_memory(loaded, device, "cnn", 1)
     with pytest.raises(ProbeConfigError, match=r"cnn: needs at least 0\.00 GiB of weights, and"):
-        memory_need.check_memory(loaded, FullDevice(0), "cnn", 1)
+        models.check_memory(loaded, FullDevice(0), "cnn", 1)

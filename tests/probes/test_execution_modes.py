@@ -4,26 +4,19 @@ import os
 import subprocess
 import sys
 import threading
-from contextlib import closing
 
 import pytest
 from costprobe.adapters.probe_child.results import ProbeFault, ProbeResult
 from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command
 from costprobe_probes.stats import outliers
-from fakes.kept_worker import KeptWorker
+from fakes.kept_worker import QUICK, worker_with
 from fakes.probe_requests import probe_request
-
-QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 30, "sample_cap_s": 0.5, "threads": 1}
-
-
-def request_for(kind="cnn", **more):
-    return probe_request(kind, **{**QUICK, **more})
 
 
 def run(kind="cnn", on_progress=lambda _: None, **more):
     """Run one request in a new worker process."""
     runner = ProbeRunner(worker_command(sys.executable), 100.0, threading.Event())
-    request = request_for(kind, **more)
+    request = probe_request(kind, **{**QUICK, **more})
     return runner.run(request, "cpu", on_edge=lambda: None, on_progress=on_progress)
 
 
@@ -43,13 +36,10 @@ FACTORIES = {"layer": LAYER, "priority": PRIORITY}
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """Runs requests in one worker that imports torch once and can import the modules of FACTORIES."""
-    folder = tmp_path_factory.mktemp("factories")
-    for name, body in FACTORIES.items():
-        (folder / f"{name}.py").write_text("import torch\n" + body)
     # Whether torch.compile works is the subject of one test below, and of `make soak`.
-    env = {"PYTHONPATH": str(folder), "TORCHDYNAMO_DISABLE": "1"}
-    with closing(KeptWorker(sys.executable, **env)) as worker:
-        yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
+    env = {"TORCHDYNAMO_DISABLE": "1"}
+    with worker_with(FACTORIES, tmp_path_factory.mktemp("factories"), **env) as run_kept:
+        yield run_kept
 
 
 def check_compiled(kept):
@@ -65,9 +55,8 @@ def test_compiled_model_is_tagged_and_has_another_fingerprint(kept):
 
 @pytest.mark.soak
 def test_model_is_compiled_with_the_compiler_of_the_host(tmp_path):
-    (tmp_path / "layer.py").write_text("import torch\n" + LAYER)
-    with closing(KeptWorker(sys.executable, is_quick=False, PYTHONPATH=str(tmp_path))) as worker:
-        check_compiled(lambda kind, **more: worker.run(request_for(kind, **more)))
+    with worker_with(FACTORIES, tmp_path, is_quick=False) as run_real:
+        check_compiled(run_real)
 
 
 @pytest.mark.soak

@@ -47,34 +47,22 @@ def free_mib(root):
     return total / MIB, available / MIB
 
 
-def test_memory_of_a_host_without_limits(root):
-    memory = HostMemory(str(root))
+def test_available_memory_is_that_of_the_host_or_of_a_tighter_cgroup(root):
+    memory, top = HostMemory(str(root)), "sys/fs/cgroup"
     assert free_mib(root) == (16000, 8000)
-    assert memory.resident_bytes() == 300 * MIB
-    assert memory.peak_bytes() == 400 * MIB
-
-
-def test_tightest_cgroup_limits_available_memory(root):
-    top = "sys/fs/cgroup"
+    assert (memory.resident_bytes(), memory.peak_bytes()) == (300 * MIB, 400 * MIB)
     write(root, group(f"{top}/a", limit=1000 * MIB, used_mib=900, cache_mib=100))
     write(root, group(f"{top}/a/b", limit="max", used_mib=10, cache_mib=0))
     assert free_mib(root) == (1000, 200)
-
-
-def test_cgroup_v1_limits_are_read(root):
+    # Above its limit nothing is available.
+    write(root, group(f"{top}/a", limit=100 * MIB, used_mib=130, cache_mib=0))
+    assert free_mib(root) == (100, 0)
+    # Of version 1.
     write(root, {"proc/self/cgroup": "9:name=systemd:/\n4:cpu,memory:/c\n"})
-    folder = "sys/fs/cgroup/memory"
+    folder = f"{top}/memory"
     write(root, group(folder, limit=2**63 - 4096, used_mib=9, cache_mib=0, version=1))
     write(root, group(f"{folder}/c", limit=500 * MIB, used_mib=400, cache_mib=50, version=1))
     assert free_mib(root) == (500, 150)
-
-
-def test_cgroup_above_its_limit_has_nothing_available(root):
-    write(root, group("sys/fs/cgroup/a", limit=100 * MIB, used_mib=130, cache_mib=0))
-    assert free_mib(root) == (100, 0)
-
-
-def test_host_without_cgroups(root):
     (root / "proc/self/cgroup").unlink()
     assert free_mib(root) == (16000, 8000)
 

@@ -66,11 +66,11 @@ def test_decoder_moves_its_weights_and_its_cache_and_computes_what_its_attention
         # The head computes the logits of the last token only.
         products = 2 * batch * (tokens * of_layers + shape.vocabulary * shape.width)
         attention = 4 * batch * shape.layers * shape.heads * shape.head * pairs
-        assert found.flop == products + attention, phase
+        assert found.flop_per_pass == products + attention, phase
         held = sum(x.numel() for x in workload.module.parameters())
         cache = batch * context * 2 * shape.layers * shape.kv_heads * shape.head
         positions = 2 * tokens * shape.head
-        assert found.moved_bytes == pytest.approx(BYTES * (held + cache + positions), rel=1e-3)
+        assert found.bytes_per_pass == pytest.approx(BYTES * (held + cache + positions), rel=1e-3)
 
 
 def test_pass_that_cannot_be_repeated_has_no_work():

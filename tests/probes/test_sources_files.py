@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pickle
 import zipfile
 from importlib.util import find_spec
 
@@ -13,7 +14,6 @@ from fakes.lazy import LazyModule
 torch = LazyModule("torch")
 files = LazyModule("costprobe_probes.sources.files")
 inputs = LazyModule("costprobe_probes.sources.model_source")
-registry = LazyModule("costprobe_probes.sources.kinds")
 workloads = LazyModule("costprobe_probes.model")
 
 
@@ -64,24 +64,29 @@ def as_archive(path, is_mapped):
     return net
 
 
-@pytest.mark.parametrize("is_mapped", [True, False])
-def test_weights_of_either_format_are_loaded(tmp_path, is_mapped):
+def test_weights_of_either_format_are_loaded_and_truncated_ones_are_named(tmp_path):
     path = tmp_path / "net.pth"
-    wanted, net = as_archive(path, is_mapped), torch.nn.Linear(3, 2)
-    files.load_weights(net, str(path))
-    assert torch.equal(net.weight, wanted.weight)
-    assert torch.equal(net.bias, wanted.bias)
+    for is_mapped in (True, False):
+        wanted, net = as_archive(path, is_mapped), torch.nn.Linear(3, 2)
+        files.load_weights(net, str(path))
+        assert torch.equal(net.weight, wanted.weight)
+        assert torch.equal(net.bias, wanted.bias)
+        whole = path.read_bytes()
+        for share in (0.0, 0.3, 0.9):
+            path.write_bytes(whole[: int(len(whole) * share)])
+            with pytest.raises(ProbeConfigError, match=r"pth: (is damaged|not a weights file)"):
+                files.load_weights(torch.nn.Linear(3, 2), str(path))
 
 
-@pytest.mark.parametrize("is_mapped", [True, False])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_truncated_weights_file_is_named(tmp_path, is_mapped, share):
-    path = tmp_path / "net.pth"
-    as_archive(path, is_mapped)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(ProbeConfigError, match=r"net\.pth: (is damaged|not a weights file)"):
-        files.load_weights(torch.nn.Linear(3, 2), str(path))
+def test_pickled_weights_are_not_executed(tmp_path):
+    path, place = tmp_path / "net.pth", tmp_path / "executed"
+    torch.save({"layer": Payload(place)}, path)
+    for content in (path.read_bytes(), pickle.dumps(Payload(place), 2)):
+        path.write_bytes(content)
+        place.unlink(missing_ok=True)
+        with pytest.raises(ProbeConfigError, match=r"net\.pth: is damaged or contains objects"):
+            files.load_weights(torch.nn.Linear(3, 2), str(path))
+        assert not place.exists()
 
 
 def test_weights_of_another_model_are_rejected(tmp_path):
@@ -223,11 +228,3 @@ def test_pickle_in_an_exported_program_is_not_executed(tmp_path, monkeypatch):
         load(Spec("pt2", model=bad))
     assert not place.exists()
     assert files.TENSORS_ONLY not in os.environ
-
-
-def test_sources_of_files_reject_a_missing_model():
-    for kind, source in registry.SOURCES.items():
-        if source.is_built_in or not source.example:
-            continue  # it has no file
-        with pytest.raises(ProbeConfigError):
-            load(Spec(kind, model="/no/such/thing"))

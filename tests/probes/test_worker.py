@@ -5,13 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import closing
 
 import pytest
 from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, ProbeResult
 from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command
 from costprobe_probes.stats import DEFINITION
-from fakes.kept_worker import KeptWorker, quick_command
+from fakes.kept_worker import quick_command, worker_with
 from fakes.probe_requests import probe_request
 
 QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 70, "sample_cap_s": 0.4, "threads": 1}
@@ -77,26 +76,19 @@ def run(runner, request, on_edge=lambda: None, on_progress=lambda _: None):
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """Runs requests in one worker that imports torch once and can import all factories."""
-    folder = tmp_path_factory.mktemp("factories")
     bodies = {f"own{number}": body for number, (body, _, _) in enumerate(WRONG)}
     bodies |= {f"raising{number}": body for number, (body, _, _) in enumerate(RAISING)}
-    bodies |= {
-        "printing": PRINTING,
-        "full_from_four": FULL_FROM_FOUR,
-        "counted": COUNTED,
-        "force": FORCE,
-    }
-    for name, body in bodies.items():
-        (folder / f"{name}.py").write_text("import torch\n" + body)
-    with closing(KeptWorker(sys.executable, PYTHONPATH=str(folder))) as worker:
-        yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
+    bodies |= {"printing": PRINTING, "full_from_four": FULL_FROM_FOUR, "counted": COUNTED}
+    bodies["force"] = FORCE
+    with worker_with(bodies, tmp_path_factory.mktemp("factories"), quick=QUICK) as run_kept:
+        yield run_kept
 
 
 @pytest.fixture(scope="module")
 def real():
     """Runs requests in one worker that repeats its passes."""
-    with closing(KeptWorker(sys.executable, is_quick=False)) as worker:
-        yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
+    with worker_with(is_quick=False, quick=QUICK) as run_real:
+        yield run_real
 
 
 @pytest.fixture

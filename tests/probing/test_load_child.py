@@ -48,16 +48,16 @@ def test_servers_are_probed_in_sequence_by_a_child_of_few_imports(child):
         InferenceServer(answering_tensors([OUT])) as tensors,
     ):
         send(child, request(chat.url))
-        first = lines_until(child, {"served_result", "error"})
+        first = lines_until(child, {"result", "error"})
         send(child, request(tensors.url, "kserve"))
-        second = lines_until(child, {"served_result", "error"})
+        second = lines_until(child, {"result", "error"})
     assert first[0] == {
         "type": "handshake",
         "pid": child.pid,
         "software": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
     }
-    assert (first[-1]["type"], first[-1]["samples"]) == ("served_result", 6), first[-1]
-    assert (second[-1]["type"], second[-1]["samples"]) == ("served_result", 6), second[-1]
+    assert (first[-1]["type"], first[-1]["samples"]) == ("result", 6), first[-1]
+    assert (second[-1]["type"], second[-1]["samples"]) == ("result", 6), second[-1]
     # The handshake is sent once per process.
     assert [line for line in second if line["type"] == "handshake"] == []
     child.stdin.close()
@@ -70,12 +70,12 @@ def test_servers_are_probed_in_sequence_by_a_child_of_few_imports(child):
 def test_run_after_a_rejected_one_is_measured(child):
     with InferenceServer(lambda call: call.json({}, 401)) as server:
         send(child, request(server.url))
-        refused = lines_until(child, {"served_result", "error"})[-1]
+        refused = lines_until(child, {"result", "error"})[-1]
     assert (refused["type"], refused["kind"]) == ("error", "config")
     assert "http_401: set token =" in refused["message"]
     with InferenceServer(generating()) as server:
         send(child, request(server.url))
-        assert lines_until(child, {"served_result", "error"})[-1]["samples"] == 6
+        assert lines_until(child, {"result", "error"})[-1]["samples"] == 6
 
 
 def test_core_dumps_are_forbidden_before_the_first_request(child):
@@ -103,7 +103,7 @@ def test_energy_window_ends_when_the_sensors_have_read_its_end():
     ):
         options = {"energy": True, "window_s": 0.2, "tail_s": 60.0, "requests": 4}
         send(process, request(server.url, "kserve", **options))
-        lines = lines_until(process, {"served_result"})
+        lines = lines_until(process, {"result"})
     result = lines[-1]
     edges = {x["type"]: x["t_ns"] for x in lines if x["type"].startswith("window")}
     assert edges == {
@@ -112,4 +112,4 @@ def test_energy_window_ends_when_the_sensors_have_read_its_end():
     }
     # Load ends once the end of the window is acknowledged, long before the tail's limit.
     assert result["steady_end_ns"] - result["window_end_ns"] < 60e9
-    assert result["window_requests"] > 0
+    assert result["inferences"] > 0

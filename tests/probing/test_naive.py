@@ -1,14 +1,12 @@
 """What common mistakes of timing report beside the measured latency."""
 
-import sys
-from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 from costprobe.adapters.probe_child.results import MISTAKES, NaiveTiming, read_result
 from fakes.command import called
 from fakes.documents import checked
-from fakes.kept_worker import KeptWorker
+from fakes.kept_worker import worker_with
 from fakes.lazy import LazyModule
 from fakes.probe_requests import probe_request
 from fakes.runs import RESULT
@@ -19,8 +17,7 @@ probes_naive = LazyModule("costprobe_probes.naive")
 probe_inputs = LazyModule("costprobe_probes.sources.model_source")
 probe_device = LazyModule("costprobe_probes.device")
 model_runs = LazyModule("costprobe_probes.model_run")
-loaded_models = LazyModule("costprobe_probes.model")
-workloads = LazyModule("costprobe_probes.model")
+models = LazyModule("costprobe_probes.model")
 QUICK = {"dtype": "fp32", "batch": 4, "min_samples": 70, "sample_cap_s": 0.4, "threads": 1}
 
 
@@ -70,7 +67,7 @@ def test_each_mistake_on_a_gpu_has_the_latency_that_it_causes():
         return gpu.run
 
     naive.time_batch_1(pass_over, batch=8, min_batch=1)
-    found = {timing.mistake: timing.latency_ms for timing in naive.found}
+    found = {timing["mistake"]: timing["latency_ms"] for timing in naive.found}
     assert found == pytest.approx(
         {
             "first_pass": 100.0,
@@ -83,8 +80,8 @@ def test_each_mistake_on_a_gpu_has_the_latency_that_it_causes():
         }
     )
     assert set(found) == set(MISTAKES)
-    assert all(timing.samples >= 3 for timing in naive.found[3:])
-    assert [timing.not_applicable for timing in naive.found] == [""] * len(MISTAKES)
+    assert all(timing["samples"] >= 3 for timing in naive.found[3:])
+    assert {timing["not_applicable"] for timing in naive.found} == {""}
 
 
 def test_error_is_in_percent_of_the_measured_latency():
@@ -118,11 +115,11 @@ def test_first_pass_of_a_model_is_timed_before_its_warm_up():
     wire = SimpleNamespace(
         progress=lambda *_: None, report=lambda kind, **fields: reports.append((kind, fields))
     )
-    workload = workloads.SourcedModel(
+    workload = models.SourcedModel(
         SlowAtFirst(), lambda batch: probe_inputs.Inputs((torch.ones(batch, 2),), {})
     )
     request = probe_request("module", **QUICK, naive=True).document
-    loaded = loaded_models.LoadedModel(workload, {})
+    loaded = models.LoadedModel(workload, {})
     model_runs.ModelProbeRun(wire, request, Clocked(None), loaded, 0.0).run()
     ((_, result),) = reports
     found = {timing["mistake"]: timing["latency_ms"] for timing in result["naive"]}
@@ -142,11 +139,8 @@ def test_first_pass_of_a_model_is_timed_before_its_warm_up():
 
 @pytest.mark.soak
 def test_worker_reports_mistakes_only_if_asked():
-    with closing(KeptWorker(sys.executable)) as worker:
-        plain, naive, of_one = (
-            worker.run(probe_request("cnn", **{**QUICK, **more}))
-            for more in ({}, {"naive": True}, {"naive": True, "batch": 1})
-        )
+    with worker_with(quick=QUICK) as run:
+        plain, naive, of_one = run(), run(naive=True), run(naive=True, batch=1)
     assert plain.naive == ()
     assert [timing.mistake for timing in naive.naive] == list(MISTAKES)
     absent = {timing.mistake: timing.not_applicable for timing in naive.naive}
@@ -160,7 +154,7 @@ def test_worker_reports_mistakes_only_if_asked():
 def test_batch_1_is_not_measured_for_a_program_of_larger_batches():
     naive = probes_naive.NaiveTimings(ScriptedGpu())
     naive.time_batch_1(pytest.fail, batch=8, min_batch=4)
-    assert "no batch below 4" in naive.found[0].not_applicable
+    assert "no batch below 4" in naive.found[0]["not_applicable"]
 
 
 def test_invalid_reports_of_mistakes_are_rejected():

@@ -36,12 +36,12 @@ def clock():
     return FakeClock()
 
 
-def job_of(ledger, clock, *, share=0.01, run_s=40.0):
+def job_of(ledger, clock, *, share=0.01, run_s=40.0, name="e", every="5m", queue=None):
     """The job of a daemon that has just started."""
     return ProbeJob(
-        ProbeConfig(name="e", every="5m", when_busy="run"),
+        ProbeConfig(name=name, every=every, when_busy="run"),
         ProbeTarget((GPU,)),
-        [DeviceQueue("gpu0", share, ledger, clock)],
+        [queue or DeviceQueue("gpu0", share, ledger, clock)],
         JobParts(Failing(clock, run_s), Events(), ledger, clock, Listeners(*[lambda *_: None] * 3)),
     )
 
@@ -67,16 +67,8 @@ def test_fault_and_duty_of_the_last_hour_survive_a_restart(clock):
 
 def test_last_result_is_shown_after_a_restart_with_the_same_version(clock):
     ledger = MemoryLedger()
-    ledger.put_state(
-        "job gpu0 e",
-        {
-            "version": __version__,
-            "full_s": 9.0,
-            "latency_only_s": 1.0,
-            "last": {"batch": 4},
-            "fault": None,
-        },
-    )
+    known = {"full_s": 9.0, "latency_only_s": 1.0, "last": {"batch": 4}, "fault": None}
+    ledger.put_state("job gpu0 e", {"version": __version__, **known})
     assert job_of(ledger, clock).status()["last"] == {"batch": 4}
     ledger.put_state("job gpu0 e", {"version": "0.0.1", "last": {"of": "another"}})
     assert job_of(ledger, clock).status()["last"] is None
@@ -89,6 +81,30 @@ def test_next_run_waits_for_the_budget(clock):
     clock.move(600)
     assert job.wait_s() == pytest.approx(3000)
     assert job_of(MemoryLedger(), clock, share=1.0).wait_s() == 0.0
+
+
+def test_a_budget_for_fewer_runs_spreads_them_evenly(clock):
+    """Two probes of 6 s a minute fit into 1 % of the time each 20 minutes: no hour begins with a burst."""
+    ledger = MemoryLedger()
+    for name in "ab":
+        known = {"full_s": 6.0, "latency_only_s": 6.0}
+        ledger.put_state(f"job gpu0 {name}", {"version": __version__, **known})
+    queue = DeviceQueue("gpu0", 0.01, ledger, clock)
+    jobs = {
+        name: job_of(ledger, clock, run_s=6.0, name=name, every="1m", queue=queue) for name in "ab"
+    }
+    assert [job.status()["allowed_every_s"] for job in jobs.values()] == [1200.0, 1200.0]
+    ran_min = {"a": [], "b": []}
+    began_s = clock.monotonic_ns() / 1e9
+    for minute in range(121):
+        clock.move(began_s + minute * 60 - clock.monotonic_ns() / 1e9)
+        for name, job in jobs.items():
+            before = job.status()["skipped_for_budget"]
+            job()
+            if job.status()["skipped_for_budget"] == before:
+                ran_min[name].append(minute)
+    # A run counts until an hour after its end: the first of the second hour is a minute later.
+    assert ran_min == {name: [0, 20, 40, 61, 81, 101] for name in "ab"}
 
 
 def test_stored_duty_of_a_clock_that_was_ahead_counts_as_of_now(clock):

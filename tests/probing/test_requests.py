@@ -1,16 +1,13 @@
 """What a probe child reads: the section of the configuration, and the run's own keys."""
 
 import json
-from pathlib import Path
 
-from costprobe.adapters.probe_child.results import read_result
 from costprobe.core.records import Device
-from costprobe.probing.run import batch_document, model_request, served_request
+from costprobe.probing.run import model_request, served_request
 from costprobe.probing.settings import KserveProbeConfig, OpenAiProbeConfig, ProbeConfig
 from fakes.probe_requests import CPU
 
 GPU = Device("gpu0", "gpu", "GPU-1", "Board", 80 << 30)
-INPUTS = Path(__file__).parents[1] / "record" / "inputs"
 SERVER = {"name": "s", "url": "http://h", "model": "m"}
 
 
@@ -19,40 +16,17 @@ def read(request):
 
 
 def test_request_of_a_model_is_its_section_and_the_run():
-    probe = ProbeConfig(
-        name="p", kind="timm:vit", weights=Path("/w.pt"), latency_bound="50ms", inputs=[]
-    )
-    remembered = {"batch": 8, "fingerprint": "f", "curve": []}
+    probe = ProbeConfig(name="p", kind="timm:vit", weights="/w.pt", latency_bound="50ms", inputs=[])
+    remembered = {"batch": 8, "fingerprint": "f"}
     request = model_request(probe, GPU, remembered, energy=True)
     found = read(request)
     assert (request.visible_gpu, request.probe) == ("GPU-1", "p")
     expected = {
-        "cmd": "probe",
-        "kind": "timm",
-        "model": "vit",
-        "weights": "/w.pt",
-        "dtype": None,
-        "latency_bound_s": 0.05,
-        "min_samples": probe.min_samples,
-        "torch_device": "cuda:0",
-        "known_batch": 8,
-        "known_fingerprint": "f",
-        "energy": True,
-    }
+        "cmd": "probe", "kind": "timm", "model": "vit", "weights": "/w.pt", "dtype": None,
+        "latency_bound_s": 0.05, "min_samples": probe.min_samples, "torch_device": "cuda:0",
+        "known_batch": 8, "known_fingerprint": "f", "energy": True,
+    }  # fmt: skip
     assert {key: found[key] for key in expected} == expected
-
-
-def test_batch_that_was_found_beside_other_work_is_that_of_the_next_run():
-    line = (INPUTS / "probe_encoder.jsonl").read_text().splitlines()[-1]
-    point = {"batch": 8, "throughput_per_s": 1900.0}
-    shares = {"contended": True, "others_pct": 60.0}
-    outcome = read_result(
-        {**json.loads(line), "contention": shares}, probe="p", device="cpu", curve=[point]
-    )
-    assert outcome.contention.contended is True
-    found = read(model_request(ProbeConfig(name="p"), CPU, batch_document(outcome), energy=True))
-    assert found["known_batch"] == 8
-    assert found["known_fingerprint"] == outcome.fingerprint
 
 
 def test_gpu_is_named_as_cuda_reads_it():

@@ -7,19 +7,18 @@ from types import SimpleNamespace
 
 from costprobe import __version__
 from costprobe.adapters.clouds.instance import InstanceDetector
-from costprobe.adapters.sensors.messages import LineSplitter, decode
-from costprobe.adapters.sensors.supervisor import MessageHandler
+from costprobe.adapters.sensors.messages import decode
+from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.upkeep import Retention
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.faults import present_faults
-from costprobe.alerts.watching import IncidentStore
 from costprobe.configuration import load
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.daemon.metrics import AgentNow, Metrics
-from costprobe.daemon.parts import CurrentRuntime, SharedParts
+from costprobe.daemon.parts import HostParts
 from costprobe.probing.run import Listeners
 from costprobe.spend.evaluate import BudgetTracker
 from costprobe.spend.now import day_allocations
@@ -46,45 +45,44 @@ class Host:
         self.store = Store.open(folder / "costprobe.db", self.clock)
         self.ledger = StoreLedger(self.store)
         self.events = []
-        self.handler = MessageHandler(self.config.sensor_settings, self.events.append, self.clock)
-        self._splitter = LineSplitter()
-        handshake, *self.messages = (INPUTS / "hour_messages.jsonl").read_bytes().splitlines()
+        settings = self.config.sensor_settings
+        self.handler = SensorSupervisor((), settings, self.events.append, self.clock)
+        messages = (INPUTS / "hour_messages.jsonl").read_bytes().splitlines()
+        device, handshake, *self.messages = messages
+        self.tell(device)
         self.tell(handshake)
         listeners = Listeners(lambda *_: None, lambda *_: None, lambda *_: None)
         sensor = SimpleNamespace(restarts=0, has_looked=lambda: True, stream_to=lambda _: None)
-        parts = SharedParts(
+        self.parts = HostParts(
             self.store,
             self.ledger,
-            IncidentStore(self.store),
-            sensor,
             self.clock,
             ClockMonitor(self.clock),
             listeners,
-            InstanceDetector(folder),
+            self._process_status,
         )
-        self.current = CurrentRuntime(parts, self._process_status)
+        self.parts.detector = InstanceDetector(folder)
         devices = self.handler.registry.devices()
         watch = SimpleNamespace(sensor=sensor, found=devices, devices=devices, elsewhere={})
-        self.current.build(self.config, watch)
-        self.handler.consumers = (self.current.runtime.accounts.record_readings,)
+        self.parts.build(self.config, watch)
+        self.handler.deliver_to(self.parts.runtime.accounts.record_readings)
 
     def tell(self, line):
         """Pass a message of the sensor child."""
-        messages = [decode(each) for each in self._splitter.feed(line + b"\n")]
-        assert self.handler.take(messages) == 0
+        assert self.handler.take([decode(line)]) == 0
         while self.events:
-            self.current.take_event(self.events.pop(0))
+            self.parts.take_event(self.events.pop(0))
 
     def evaluate(self):
         """Evaluate the rules, and store the status, as the daemon's job does."""
-        runtime = self.current.runtime
+        runtime = self.parts.runtime
         runtime.refresh_faults()
-        runtime.evaluate(present_faults(self.current.status(), None))
-        self.current.store_status()
+        runtime.evaluate(present_faults(self.parts.status(), None))
+        self.parts.store_status()
 
     def evaluate_budgets(self):
         """Compute the budgets, as a job of the daemon does."""
-        runtime = self.current.runtime
+        runtime = self.parts.runtime
         tracker = BudgetTracker(
             self.config.budget,
             self.config.telemetry.aggregate_s,
@@ -96,14 +94,14 @@ class Host:
         )
         tracker.refresh()
         self.evaluate()
-        self.current.store_status(budgets=tracker.status())
+        self.parts.store_status(budgets=tracker.status())
 
     def _process_status(self):
         folder = self.store.path.parent
         text = input_text("hour_process.json", version=__version__, folder=folder)
-        status, last = json.loads(text), self.handler.faults.last
+        status = json.loads(text)
         status["sensor"] |= {
-            "last_fault": last.title if last else "",
+            "last_fault": self.handler.last_fault,
             "devices": self.handler.registry.status(self.clock.monotonic_ns()),
         }
         return status
@@ -111,7 +109,7 @@ class Host:
 
 def metrics_of(host):
     """Return the page /metrics in both formats."""
-    status = host.current.status()
+    status = host.parts.status()
     faults = present_faults(status, None)
     now = AgentNow(None, {"sensors": True, "http": False}, faults, status, {("/", 200): 3}, 1)
     page = Metrics(host.store.path, host.clock, 3600.0, 1000, lambda: now)
@@ -137,8 +135,8 @@ def test_hour_of_one_gpu(tmp_path):
     for name, words, code in (
         ("hour_status.json", ("status", "--json"), 3),
         ("hour_status.txt", ("status",), 3),
-        ("hour_top.json", ("top", "--json"), 0),
-        ("hour_top.txt", ("top", "--once"), 0),
+        ("hour_top.json", ("status", "--watch", "--json"), 0),
+        ("hour_top.txt", ("status", "--watch"), 0),
     ):
         check(name, printed(host.file, now_ns, *words, code=code), fixed)
     running = json.loads(printed(host.file, now_ns, "status", "--json", code=3))
@@ -150,7 +148,7 @@ def test_hour_of_one_gpu(tmp_path):
         book.read(reader, now_ns, host.config.telemetry.aggregate_s)
         check("hour_spend.json", to_jsonable_python(day_allocations(reader, book, now_ns)))
     settled(host)
-    host.current.runtime.close()
+    host.parts.runtime.close()
     host.store.close()
 
 

@@ -18,10 +18,10 @@ SINCE = ("--since", "30d")
 TENANTS = (("search", 0.4), ("ads", 0.25), ("unattributed", 0.1))
 # Name of the file, and the command.
 COMMANDS = (
-    ("allocation_service.json", ("allocation", *SINCE, "--by", "service", "--json")),
-    ("allocation_model.json", ("allocation", *SINCE, "--by", "model", "--json")),
-    ("allocation_tenant.json", ("allocation", *SINCE, "--by", "tenant", "--json")),
-    ("allocation_tenant.txt", ("allocation", *SINCE, "--by", "tenant")),
+    ("allocation_service.json", ("spend", *SINCE, "--by", "service", "--json")),
+    ("allocation_model.json", ("spend", *SINCE, "--by", "model", "--json")),
+    ("allocation_tenant.json", ("spend", *SINCE, "--by", "tenant", "--json")),
+    ("allocation_tenant.txt", ("spend", *SINCE, "--by", "tenant")),
     ("budget.json", ("budget", "--json")),
     ("budget.txt", ("budget",)),
     ("focus_day.csv", ("export", "--since", "4d", "--format", "focus")),
@@ -34,11 +34,17 @@ COMMANDS = (
     ("explain.json", ("explain", "--json")),
     ("explain.txt", ("explain", "--since", "9d", "--probe", "encoder")),
     ("forecast.json", ("forecast", "--json")),
+    ("forecast.txt", ("forecast", "--horizon", "30d")),
     ("compare.json", ("compare", "--json")),
+    ("compare.txt", ("compare", "--plot")),
+    ("price_list.txt", ("price", "list", "--gpu", "H100", "--cloud", "aws")),
+    ("price_history.txt", ("price", "history")),
     ("price_history.json", ("price", "history", "--json")),
     ("price_export.json", ("price", "export", "--for", "litellm", "--usd", "1")),
-    ("top.json", ("top", "--json")),
+    ("top.json", ("status", "--watch", "--json")),
+    ("top.txt", ("status", "--watch")),
     ("trend.json", ("trend", "--since", "2d", "--json")),
+    ("trend.txt", ("trend", "--since", "2d")),
 )
 
 

@@ -115,7 +115,7 @@ def test_probe_runs(tmp_path, worker, capsys, monkeypatch):
             (chat, {}),
             (encoder, later),
             (encoder, {**later, **without}),
-            (chat, {"window_requests": 5.5, "fingerprint": "78"}),
+            (chat, {"inferences": 5.5, "fingerprint": "78"}),
         )
         for number, (probe, changes) in enumerate(changed):
             (tmp_path / "lines").write_text(lines_of(probe.name, 300 * number, **changes))

@@ -100,9 +100,9 @@ def test_windows_of_vllm(tmp_path):
             config.telemetry,
             DEVICES,
             around,
+            jobs,
             window_s=config.longest_window_s,
         )
-        serving.schedule_on(jobs)
         serving.begin()
         # The last pages are of new processes, and the gateway has no counters.
         for window in range(4):

@@ -78,7 +78,7 @@ def test_what_was_not_measured_is_asked_for():
     assert "a price of gpu0 in [[price]]" in answer(history(device(), prices={})).needs
     short = answer(history(device(days=6)))
     assert short.now is None
-    assert "7 days of utilization; there are 6.0" in short.needs
+    assert "a week of utilization; 144 of 168 hours are known" in short.needs
     unknown_power = history(device(), prices={"gpu0": [price(electricity_per_j=1e-7)]})
     assert any("the power of gpu0" in need for need in answer(unknown_power).needs)
 

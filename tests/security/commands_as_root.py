@@ -9,7 +9,7 @@ import os
 import sys
 
 import click
-from costprobe.ui.cli.main import COMMANDS, main
+from costprobe.ui.cli.main import main
 
 
 def uids_in(config, name):
@@ -31,5 +31,5 @@ def uids_in(config, name):
 config, *names = sys.argv[1:]
 # Once, before the processes divide.
 for name in names:
-    importlib.import_module(COMMANDS[name].module)
+    importlib.import_module(f"costprobe.ui.cli.{name}")
 click.echo(json.dumps({name: uids_in(config, name) for name in names}))

@@ -23,100 +23,30 @@ from fakes.servers import Scripted, free_port
 from fakes.watched_daemon import WatchedDaemon
 from pydantic import BaseModel
 
-PLACES = [
-    "alertmanager",
-    "alertmanager-key",
-    "apprise",
-    "carbon",
-    "chat",
-    "chat-key",
-    "cluster",
-    "echo-chat",
-    "environment",
-    "fleet",
-    "fleet-key",
-    "hook-address",
-    "hook-key",
-    "hook-token",
-    "http",
-    "otlp",
-    "otlp-key",
-    "price",
-    "price-list",
-    "proxy",
-    "refused-chat",
-    "service",
-    "service-key",
-    "service-model",
-    "tenants",
-    "tenants-key",
-    "v1",
-    "v1-key",
-    "v2",
-    "v2-key",
-]
 # A command takes 0.1 s of a processor.
 LOOK_EVERY_S = 0.5
 # The credential that the rejecting server would accept.
 OTHER = "another"
-CANARY = {place: f"canary-{place}-7f3a91" for place in PLACES}
 # The middle of each secret is searched too, which finds it in other encodings.
 MARK = "canary-"
 OWN_COMMAND = re.compile(rb"-m\0costprobe\0")
-COMMANDS = [
-    ["config", "check"],
-    ["config", "show"],
-    ["status"],
-    ["status", "--json"],
-    ["doctor", "--json"],
-    ["alerts"],
-    ["alerts", "--json"],
-    ["alerts", "test"],
-    ["export"],
-    ["export", "--format", "csv"],
-    ["price"],
-    ["sink", "status", "--json"],
-    ["sink", "rejected", "--json"],
-    ["sink", "retry"],
-    ["store", "check"],
-    ["budget"],
-    ["forecast"],
-    ["trend", "--json"],
-    ["fleet", "spend"],
-    ["probe", "chat", "--json"],
-]
+COMMANDS = """
+config check; config show; status; status --json; doctor --json; alerts; alerts --json; alerts test
+export; export --format csv; price; sink rejected --json; sink retry
+store check; budget; forecast; trend --json; spend --fleet; probe chat --json
+"""
 
 
 def forms_of(secret):
-    """A secret in plain form, as encoded in headers and URLs, and as a hostile server hides it."""
+    """A secret in plain form, as encoded in headers and URLs, and in hexadecimal."""
     yield secret.encode()
     yield secret.upper().encode()
     yield urllib.parse.quote(secret, safe="").encode()
-    yield escaped(secret).encode()
-    # json.dumps escapes the backslash once more.
-    yield json.dumps(escaped(secret))[1:-1].encode()
-    yield split(secret).encode()
     yield secret.encode().hex().encode()
-    yield reversed_url(secret).encode()
     for user in ("", "user:"):
         coded = base64.b64encode((user + secret).encode())
         # The last base64 characters depend on the bytes that follow.
         yield coded.rstrip(b"=")[:-2]
-
-
-def escaped(text):
-    return "".join(f"\\u{ord(mark):04x}" for mark in text)
-
-
-def split(text):
-    return " ".join(text)
-
-
-def reversed_url(text):
-    return "".join(f"%{ord(mark):02x}" for mark in text)
-
-
-FORMS = [form for secret in CANARY.values() for form in forms_of(secret)]
 
 
 def found_in(content):
@@ -126,9 +56,6 @@ def found_in(content):
 HIDDEN = [
     str,
     str.upper,
-    escaped,
-    split,
-    reversed_url,
     lambda text: text.encode().hex(),
     lambda text: base64.b64encode(text.encode()).decode(),
 ]
@@ -156,14 +83,14 @@ def echoing_chat(call):
     """A server whose models, version and errors are the token that it received."""
     token = (call.headers.get("Authorization") or "").removeprefix("Bearer ")
     if call.method == "GET":
-        call.json({"data": [{"id": split(token)}], "version": escaped(token)}, Server=token)
+        call.json({"data": [{"id": token.upper()}], "version": token.encode().hex()}, Server=token)
     else:
         call.json({"error": {"message": hidden(token)}}, 500, Server=hidden(token))
 
 
 def metrics_of(token):
     """Metrics of vLLM with the token as the names of its models, except of one."""
-    names = ["another", token, split(token), reversed_url(token), token.encode().hex()]
+    names = ["another", token, token.upper(), token.encode().hex()]
     lines = [
         f'vllm:{metric}{{model_name="{name}"}} {{number}}'
         for name in names
@@ -187,43 +114,30 @@ def taking(body=b""):
     return Scripted(lambda *_: (204 if not body else 200, {}, body))
 
 
+CHAT = """
+[[probe]]
+name = "{0}"
+kind = "openai"
+url = "{{{1}}}/v1"
+model = "m"
+requests = 2
+warmup_requests = 0
+energy = false
+every = "1h"
+token = "{2}{0}"
+"""
 CONFIG = """
 [telemetry]
 every = "50ms"
 gpus = false
 [probing]
 duty = 1
-[[probe]]
-name = "chat"
-kind = "openai"
-url = "{chat}/v1"
-model = "m"
-requests = 2
-warmup_requests = 0
-energy = false
-every = "1h"
-token = "file:{secrets}/chat"
+"""
+CONFIG += CHAT.format("refused-chat", "refused_chat", "credential:")
+CONFIG += CHAT.format("echo-chat", "echo_chat", "file:{secrets}/")
+CONFIG += CHAT.format("chat", "chat", "file:{secrets}/")
+CONFIG += """
 key = "file:{secrets}/chat-key"
-[[probe]]
-name = "refused-chat"
-kind = "openai"
-url = "{refused_chat}/v1"
-model = "m"
-requests = 2
-warmup_requests = 0
-energy = false
-every = "1h"
-token = "credential:refused-chat"
-[[probe]]
-name = "echo-chat"
-kind = "openai"
-url = "{echo_chat}/v1"
-model = "m"
-requests = 2
-warmup_requests = 0
-energy = false
-every = "1h"
-token = "file:{secrets}/echo-chat"
 [[service]]
 name = "refused"
 engine = "vllm"
@@ -319,6 +233,12 @@ timeout = "10s"
 """
 
 
+NAMED = re.findall(r"(?:file:\{secrets\}/|credential:)([\w-]+)", CONFIG)
+PLACES = sorted({*NAMED, "carbon", "environment", "price", "proxy"})
+CANARY = {place: f"canary-{place}-7f3a91" for place in PLACES}
+FORMS = [form for secret in CANARY.values() for form in forms_of(secret)]
+
+
 def page_of(url, body=None):
     headers = {} if body is None else {"Authorization": f"Bearer {CANARY['http']}"}
     request = urllib.request.Request(url, body, headers)  # noqa: S310 - our own server
@@ -393,8 +313,8 @@ class Bench:
                 lambda: b"served_model" in daemon.look("export", "--measurement", "serving"),
                 LOOK_EVERY_S,
             )
-            for arguments in COMMANDS:
-                self.output[" ".join(arguments)] = daemon.look(*arguments)
+            for command in re.split(r"[;\n]+ *", COMMANDS.strip()):
+                self.output[command] = daemon.look(*command.split())
             for page in ("healthz", "metrics"):
                 self.output[page] = page_of(f"http://127.0.0.1:{self.port}/{page}")
             url = f"http://127.0.0.1:{self.port}/annotations"

@@ -88,18 +88,6 @@ def test_only_bounded_modules_parse():
     assert used == set(BOUNDED), "remove modules that parse no more"
 
 
-def test_walk_finds_each_way_to_parse():
-    texts = [
-        "import json\njson.loads(x)",
-        "import json as j\nj.load(x)",
-        "from json import loads\nloads(x)",
-        "from xml.etree import ElementTree as ET\nET.fromstring(x)",
-        "import tomllib\nf = tomllib.loads",
-        "Model.model_validate_json(x)",
-    ]
-    assert [text for text in texts if not list(parser_calls(ast.parse(text)))] == []
-
-
 def test_security_page_names_every_reader():
     page = (Path(__file__).parents[2] / "docs/security.md").read_text()
     table = page[page.index("| reader | module |") :].partition("\n\n")[0]
@@ -119,8 +107,6 @@ NESTED = [b"[" * 30_000, b"[" * 30_000 + b"]" * 30_000, b'{"a":' * 10_000 + b"1"
 HOSTILE_JSON = [
     *NESTED,
     b'{"a":' + b"[" * 100 + b"]" * 100 + b"}",
-    # Brackets in strings that look like the end of each list.
-    b'["]",' * 70 + b"1" + b',"["]' * 70,
     b"[" + b"[]," * MAX_VALUES + b"1]",
     b"1" * 5000,
     b"{",

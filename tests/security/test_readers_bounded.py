@@ -4,22 +4,18 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from costprobe.adapters.clouds.source import SourceError, read_source
 from costprobe.adapters.http.errors import DeliveryError, RetryLater
 from costprobe.adapters.load_child.connection import (
     MAX_ANSWER_BYTES,
-    Failure,
     ServerConnection,
     parse_target,
 )
 from costprobe.delivery.apprise import AppriseConfig
 from costprobe.delivery.apprise_child import MAX_MEMORY_BYTES
 from costprobe.delivery.kinds import build_notifier
-from costprobe.delivery.webhook import WebhookConfig
-from costprobe.pricing.plans import SpotPlan
 from fakes.floods import FLOODS
+from fakes.http_clients import CLIENTS
 from fakes.incidents import incident
-from fakes.sending import send, sink_of
 from fakes.servers import Talking
 
 TIMEOUT_S = 0.7
@@ -27,52 +23,12 @@ TIMEOUT_S = 0.7
 MOST_BYTES = MAX_ANSWER_BYTES + (16 << 20)
 
 
-def notifier(config):
-    sender = build_notifier(config)
-    with contextlib.suppress(DeliveryError):
-        sender.send([incident()], 1)
-    sender.close()
-
-
-def webhook(url, _):
-    notifier(WebhookConfig(name="n", kind="webhook", url=url, timeout=f"{TIMEOUT_S:g}s"))
-
-
 def apprise(url, folder):
     file = folder / "url"
     file.write_text(url.replace("http:", "json:"))
-    notifier(AppriseConfig(name="n", kind="apprise", url=f"file:{file}", timeout="3s"))
-
-
-def spot_price(url, _):
-    with contextlib.suppress(SourceError):
-        read_source(SpotPlan(plan="spot", url=url), TIMEOUT_S)
-
-
-def sink(**own):
-    built = sink_of(timeout_s=TIMEOUT_S, **own)
-    with contextlib.suppress(DeliveryError):
-        send(built, b"m f=1 1")
-    built.close()
-
-
-def influxdb_1(url, _):
-    sink(api="v1", url=url, database="d")
-
-
-def influxdb_2(url, _):
-    sink(api="v2", url=url, org="o", bucket="b")
-
-
-def otlp(url, _):
-    sink(api="otlp", url=url)
-
-
-def served_probe(url, _):
-    connection = ServerConnection(parse_target(url, None, None), TIMEOUT_S)
-    with contextlib.suppress(Failure):
-        connection.exchange("POST", "/v1/chat/completions", b"{}", lambda *_: False)
-    connection.close()
+    config = AppriseConfig(name="n", kind="apprise", url=f"file:{file}", timeout="3s")
+    with contextlib.closing(build_notifier(config)) as sender, pytest.raises(DeliveryError):
+        sender.send([incident()], 1)
 
 
 def served_probes_questions(url, _):
@@ -81,23 +37,25 @@ def served_probes_questions(url, _):
     connection.close()
 
 
-# Each client with its maximum number of bytes.
-READERS = {
-    webhook: MOST_BYTES,
-    apprise: MAX_MEMORY_BYTES,
-    spot_price: MOST_BYTES,
-    otlp: MOST_BYTES,
-    influxdb_1: MOST_BYTES,
-    influxdb_2: MOST_BYTES,
-    served_probe: MOST_BYTES,
-    served_probes_questions: MOST_BYTES,
-}
+def reader_of(name):
+    """A client that sends one request to a URL, in any way that it ends."""
+    make, error = CLIENTS[name]
+
+    def read(url, _):
+        with contextlib.ExitStack() as stack, contextlib.suppress(error):
+            make(url, TIMEOUT_S, stack)()
+
+    return read
 
 
-@pytest.mark.parametrize(
-    ("reader", "most_bytes"), READERS.items(), ids=[r.__name__ for r in READERS]
-)
-def test_client_stops_within_its_limits_of_size_and_time(reader, most_bytes, tmp_path):
+READERS = {name: reader_of(name) for name in CLIENTS if name != "scrape"}
+READERS |= {"apprise": apprise, "questions": served_probes_questions}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_client_stops_within_its_limits_of_size_and_time(name, tmp_path):
+    reader = READERS[name]
+
     def flooded(name):
         flood, folder = FLOODS[name](), tmp_path / name
         folder.mkdir()
@@ -108,6 +66,7 @@ def test_client_stops_within_its_limits_of_size_and_time(reader, most_bytes, tmp
 
     # Apprise runs in one child process per message, whose limits apply.
     names = ("a body without an end", "a slow body") if reader is apprise else FLOODS
+    most_bytes = MAX_MEMORY_BYTES if reader is apprise else MOST_BYTES
     with ThreadPoolExecutor(len(names)) as pool:
         floods = dict(zip(names, pool.map(flooded, names), strict=True))
     assert {name for name, flood in floods.items() if not flood.sent} == set()

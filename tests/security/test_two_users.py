@@ -15,7 +15,7 @@ from costprobe.adapters.store.upkeep import back_up, compact, examine, is_damage
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import load
 from costprobe.core.records import Point
-from costprobe.ui.cli.main import COMMANDS
+from costprobe.ui.cli.main import COMMANDS, KEEPS_ROOT
 from fakes.clock import FakeClock
 from fakes.two_users import OTHER_UID, as_root, give, reason_to_skip, script_as_root, service_host
 
@@ -117,7 +117,7 @@ def test_every_command_gives_up_the_rights_of_root_before_it_starts(host):
     assert done.returncode == 0, done.stderr
     users = json.loads(done.stdout)
     kept = {name for name, uids in users.items() if uids == [0, 0, 0]}
-    assert kept == {name for name, entry in COMMANDS.items() if entry.keeps_root}
+    assert kept == KEEPS_ROOT
     assert all(uids == [OTHER_UID] * 3 for name, uids in users.items() if name not in kept)
 
 

@@ -27,13 +27,13 @@ from costprobe.adapters.probe_child.runner import ProbeChild, worker_command
 from fakes.probe_requests import probe_request
 child = ProbeChild(worker_command(sys.executable), {})
 child.send(probe_request("module", dtype=None, module="own:make").to_wire())
-print(child.receive(60))
+print(child.messages.get(timeout=60))
 child.kill()
 """,
     "a probe of a server": """
 from costprobe.adapters.probe_child.runner import LOAD_COMMAND, ProbeChild
 child = ProbeChild(LOAD_COMMAND, {})
-print(child.receive(60))
+print(child.messages.get(timeout=60))
 child.kill()
 """,
     "a message": """

@@ -71,13 +71,13 @@ def installation(tmp_path, monkeypatch):
     """An installed distribution in a virtual environment, as pip leaves it."""
     site = tmp_path / "lib/python3.11/site-packages"
     info = site / "costprobe-1.2.3.dist-info"
+    package, meta = "lib/python3.11/site-packages/costprobe", "costprobe-1.2.3.dist-info"
     files = {
-        "lib/python3.11/site-packages/costprobe/__init__.py": "__version__ = '1.2.3'\n",
-        "lib/python3.11/site-packages/costprobe/__pycache__/__init__.cpython-311.pyc": "code",
-        "lib/python3.11/site-packages/costprobe_probes/__init__.py": "",
-        "lib/python3.11/site-packages/costprobe-1.2.3.dist-info/METADATA": "Name: costprobe\n"
-        "Version: 1.2.3\n",
-        "lib/python3.11/site-packages/costprobe-1.2.3.dist-info/INSTALLER": "pip\n",
+        f"{package}/__init__.py": "__version__ = '1.2.3'\n",
+        f"{package}/__pycache__/__init__.cpython-311.pyc": "code",
+        f"{package}_probes/__init__.py": "",
+        f"{site.relative_to(tmp_path)}/{meta}/METADATA": "Name: costprobe\nVersion: 1.2.3\n",
+        f"{site.relative_to(tmp_path)}/{meta}/INSTALLER": "pip\n",
         "share/costprobe/systemd/costprobe.service": "[Unit]\n",
         "bin/costprobe": "#!/usr/bin/python3\n",
     }

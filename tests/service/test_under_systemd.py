@@ -89,7 +89,7 @@ def test_other_users_need_the_group_and_run_a_demo_of_their_own(host):
         user = ("runuser", "-u", "guest", "--", "env", "HOME=/home/guest")
         return host.run(*user, *command, check=False)
 
-    commands = [["status"], ["trend", "--field", "device.power_w"], ["top"]]
+    commands = [["status"], ["trend", "--field", "device.power_w"], ["status", "--watch"]]
     for command in commands:
         refused = as_guest("costprobe", *command)
         assert refused.returncode == 2, command

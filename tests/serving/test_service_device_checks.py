@@ -5,13 +5,11 @@ from pathlib import Path
 import pytest
 from costprobe.configuration import parse
 from costprobe.core.config.load import ConfigError
+from fakes.services import service_table
 
 
 def table(name, *devices, **more):
-    keys = {"name": name, "url": f"http://127.0.0.1:1/{name}", "engine": "vllm", **more}
-    lines = [f'{key} = "{value}"' for key, value in keys.items()]
-    held = ", ".join(f'"{device}"' for device in devices)
-    return "\n".join(["[[service]]", *lines, f"devices = [{held}]\n"])
+    return service_table(name, f"http://127.0.0.1:1/{name}", *devices, **more)
 
 
 def problems(*tables):

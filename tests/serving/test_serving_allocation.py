@@ -25,12 +25,6 @@ def costs(allocation):
     return {(line.service, line.part): line.cost for line in allocation.lines}
 
 
-def test_single_service_is_allocated_the_whole_cost_including_idle_time():
-    # 4 + 1 for an hour that was busy for a quarter.
-    found = allocate(use(Claim("chat")))
-    assert costs(found) == {("chat", "busy"): Decimal("1.25"), ("chat", "idle"): Decimal("3.75")}
-
-
 def test_idle_electricity_share_is_below_the_idle_time_share():
     # Idle for 3/4 of the time, in which it drew 0.3 of the 1.
     found = allocate(use(Claim("chat"), idle_energy=0.3))
@@ -93,40 +87,6 @@ def test_shares_above_one_are_scaled_down():
     found = allocate(use(Claim("a", share=1.0), Claim("b", share=1.0)))
     assert {line.service for line in found.lines} == {"a", "b"}
     assert total_of([line.cost for line in found.lines]) == 5
-
-
-def test_device_without_a_service_is_unallocated():
-    assert costs(allocate(use())) == {("", "unallocated"): Decimal(5)}
-
-
-def test_probing_is_a_separate_line():
-    # A hundredth of the time and a fiftieth of the electricity.
-    found = allocate(
-        use(Claim("chat"), busy_s=936.0, probing_s=36.0, probing_energy=Decimal("0.02"))
-    )
-    assert costs(found)["", "probing"] == Decimal("0.06")
-    # Apart from probing the device was busy for 900 of 3564 s.
-    idle = float(costs(found)["chat", "idle"])
-    assert idle == pytest.approx((5 - 0.06) * (1 - 900 / 3564))
-
-
-def test_example_of_the_serving_guide():
-    # docs/serving.md: 5.00, of which 0.06 for probing; 600 s and 200 s; busy for 900 s of 3,564 s.
-    found = allocate(
-        use(
-            Claim("first", busy_s=600),
-            Claim("second", busy_s=200),
-            busy_s=936.0,
-            probing_s=36.0,
-            probing_energy=Decimal("0.02"),
-        )
-    )
-    lines = {key: float(cost) for key, cost in costs(found).items()}
-    assert lines["", "probing"] == pytest.approx(0.06)
-    assert lines["first", "busy"] + lines["first", "idle"] == pytest.approx(3.705)
-    assert lines["second", "busy"] + lines["second", "idle"] == pytest.approx(1.235)
-    assert lines["first", "idle"] == pytest.approx(2.769, abs=5e-4)
-    assert lines["second", "idle"] == pytest.approx(0.923, abs=5e-4)
 
 
 def test_without_busy_time_idle_cost_is_unknown():

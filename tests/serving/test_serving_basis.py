@@ -9,7 +9,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
 from costprobe.serving.cost import RollingRatio, service_cost
 from costprobe.serving.meter import Counts, ServedWindow
-from costprobe.serving.rows import allocation_points, window_points
+from costprobe.serving.rows import window_points
 from costprobe.serving.tokens import TokenWeighing, Weights
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,32 +56,6 @@ def rows_of(found, measurement):
     return [row for row in window_points(found, {"host": "h"}) if row.measurement == measurement]
 
 
-def test_one_hour_of_one_device():
-    # 5 for 1000 requests; prefill took a quarter of the measured time.
-    found = cost_of(window(m=CHAT))
-    total, figure = found.total, found.total.figures()
-    assert total.cost == 5
-    assert figure["cost_per_request"] == pytest.approx(0.005)
-    assert figure["cost_per_inference"] == pytest.approx(0.005)
-    assert (total.tokens.split, total.model) == ("measured", "")
-    # 1.25 for half a million tokens in, 3.75 for a quarter of a million out.
-    assert figure["cost_per_million_tokens_in"] == pytest.approx(2.5)
-    assert figure["cost_per_million_tokens_out"] == pytest.approx(15.0)
-    assert total.idle == Decimal("3.75")
-    assert figure["idle_share"] == 0.75
-    assert found.models == ()
-
-
-def test_without_measured_times_token_weights_apply():
-    counts = Counts(requests=10, tokens_in=500_000, cached_tokens=100_000, tokens_out=250_000)
-    total = cost_of(window(m=counts)).total
-    # 400,000 x 1 computed input tokens and 250,000 x 4 output tokens: 2/7 and 5/7 of 5.
-    assert (total.tokens.split, total.model) == ("weights", "")
-    figure = total.figures()
-    assert figure["cost_per_million_tokens_in"] == pytest.approx(5 * 2 / 7 / 0.5)
-    assert figure["cost_per_million_tokens_out"] == pytest.approx(5 * 5 / 7 / 0.25)
-
-
 def test_a_cached_token_has_a_price_of_its_own_and_saves_the_rest_of_a_fresh_one():
     counts = Counts(requests=10, tokens_in=500_000, cached_tokens=400_000, tokens_out=250_000)
     quarter = TokenWeighing(Weights(1.0, 4.0, 0.25))
@@ -111,18 +85,6 @@ def test_a_cached_token_has_a_price_of_its_own_and_saves_the_rest_of_a_fresh_one
     assert priced(quarter, cached_tokens=None) == [10 / 3, None, 40 / 3, None, None]
 
 
-def test_server_without_output_has_its_whole_cost_on_input_tokens():
-    counts = Counts(requests=10, tokens_in=1_000_000, tokens_out=0, prefill_s=1.0, decode_s=1.0)
-    figure = figures(window(m=counts))
-    assert figure["cost_per_million_tokens_in"] == pytest.approx(5.0)
-    assert figure["cost_per_million_tokens_out"] is None
-
-
-def test_fully_cached_tokens_still_have_a_cost():
-    counts = Counts(requests=1, tokens_in=100, cached_tokens=100, tokens_out=0)
-    assert figures(window(m=counts))["cost_per_million_tokens_in"] == pytest.approx(50_000)
-
-
 def test_tokens_alone_have_a_cost_where_no_requests_are_counted():
     found = cost_of(window(m=Counts(tokens_in=500_000, tokens_out=250_000)))
     # 500,000 x 1 and 250,000 x 4: 1/3 and 2/3 of 5.
@@ -146,12 +108,6 @@ def test_idle_window_has_a_cost_but_none_per_request():
     assert figure["cost_total"] == 5
     assert figure["idle_share"] == 1
     assert figure["cost_per_request"] is None
-
-
-def test_costs_of_several_devices_are_summed():
-    found = cost_of(window(m=CHAT), devices=("gpu0", "gpu1"))
-    assert found.total.cost == 10
-    assert found.total.figures()["cost_per_request"] == pytest.approx(0.01)
 
 
 def test_models_share_by_measured_time_and_sum_to_the_total():
@@ -278,46 +234,6 @@ def test_models_and_tokens_sum_to_the_cost_of_the_service(served, busy_s, weighi
                 assert getattr(one.counts, kind) or not cost
 
 
-def test_window_rows():
-    rolling = RollingRatio()
-    found = cost_of(window(a=CHAT, b=CHAT), devices=("gpu0", "gpu1"))
-    rolling.add(HOUR_NS, 3600, float(found.total.cost), found.total.counts.inferred)
-    found = replace(found, rolled=rolling.summaries(HOUR_NS))
-    whole, a, _ = rows_of(found, "cost")
-    assert whole.tags == {
-        "host": "h",
-        "device": "gpu0+gpu1",
-        "service": "chat",
-        "basis": "serving",
-        "plan": "owned",
-        "currency": "EUR",
-    }
-    assert whole.fields["cost_total"] == 10
-    assert whole.fields["cost_per_inference"] == pytest.approx(0.005)
-    assert whole.fields["cost_per_thousand_inferences"] == pytest.approx(5)
-    assert whole.fields["cost_hardware"] + whole.fields["cost_energy"] == pytest.approx(0.005)
-    assert whole.fields["idle_share"] == 0.75
-    assert whole.fields["rolling_1h"] == pytest.approx(0.005)
-    assert whole.fields["rolling_24h_coverage"] == pytest.approx(1 / 24)
-    assert a.tags["served_model"] == "a"
-    assert a.fields["cost_total"] == 5
-    assert a.fields["model_split"] == "time"
-
-    service, served, _ = rows_of(found, "serving")
-    assert service.tags == {"host": "h", "service": "chat", "engine": "vllm"}
-    assert service.fields["requests"] == 2000
-    assert served.tags == {**service.tags, "served_model": "a"}
-    assert served.fields["requests"] == 1000
-    assert {row.fields["busy_share"] for row in (service, served)} == {0.25}
-    assert {row.fields["complete"] for row in (service, served)} == {True}
-
-    rows = allocation_points(allocated("gpu0")["gpu0"].allocation.lines, {}, HOUR_NS)
-    assert [(row.tags["part"], row.fields["cost"]) for row in rows] == [
-        ("busy", 1.25),
-        ("idle", 3.75),
-    ]
-
-
 MODELS_AND_ROWS = {
     ("m",): [None],
     ("",): [None],
@@ -342,18 +258,6 @@ def test_serving_and_cost_have_a_row_of_the_service_and_one_of_each_of_several_m
             if seen != [rows, rows] or (rows[1:] and total != priced[0].fields["cost_total"]):
                 wrong[named, requests] = (seen, total)
     assert wrong == {}
-
-
-def test_rolling_cost_is_the_ratio_of_sums_and_not_the_mean_of_ratios():
-    rolling = RollingRatio()
-    # 5 for 1000 in a busy hour, 5 for 10 in an idle one: 10 / 1010, not the mean of 0.005 and 0.5.
-    rolling.add(1 * HOUR_NS, 3600, 5.0, 1000)
-    rolling.add(2 * HOUR_NS, 3600, 5.0, 10)
-    found = rolling.summaries(2 * HOUR_NS)
-    assert found["24h"].per_inference == pytest.approx(10 / 1010)
-    assert found["1h"].per_inference == pytest.approx(0.5)
-    rolling.add(2 * HOUR_NS + 1, 3600, 5.0, 0)
-    assert rolling.summaries(2 * HOUR_NS + 1)["7d"].per_inference == pytest.approx(15 / 1010)
 
 
 def test_rolling_windows_of_an_idle_and_a_removed_service():

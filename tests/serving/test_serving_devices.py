@@ -19,15 +19,16 @@ from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan
 from costprobe.serving.device_costs import (
+    MAX_PIDS,
     Claimant,
     DeviceCosts,
     ProcessOwners,
     Surroundings,
     grouped,
 )
-from costprobe.serving.settings import ServiceConfig
 from fakes.clock import FakeClock
 from fakes.runs import probe_run
+from fakes.services import service
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,18 +39,6 @@ BOARDS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in
 def mig(number, slices):
     name, uuid = f"gpu0.mig{number}", f"MIG-{number}"
     return Device(name, "mig", uuid, "MIG", parent="gpu0", slices=slices, slices_of=7)
-
-
-def service(name, *devices, **more):
-    return ServiceConfig.model_validate(
-        {
-            "name": name,
-            "url": f"http://127.0.0.1:1/{name}",
-            "engine": "vllm",
-            "devices": list(devices),
-            **more,
-        }
-    )
 
 
 def plan(per_hour="7.2", **more):
@@ -220,21 +209,22 @@ def test_services_share_by_process_time_including_ended_processes(tmp_path):
     assert "set share" in problems["two"]
 
 
-def test_reused_pid_no_longer_belongs_to_the_service(tmp_path):
-    comm(tmp_path, 1, "one")
-    owners = ProcessOwners([service("one", "gpu0", processes=["one"])], tmp_path)
-    owners.find_owners([1])
-    assert owners.pids_of(["one"], [1, 2]) == {"one": frozenset({1})}
-    comm(tmp_path, 1, "else")
-    owners.find_owners([1])
-    assert owners.pids_of(["one"], [1]) == {"one": frozenset()}
-
-
-def test_without_busy_times_configured_shares_leave_a_remainder():
-    bill = Bench([service("a", "gpu0", share=0.5), service("b", "gpu0", share=0.3)]).bill()
-    assert bill["gpu0"].energy_shares == pytest.approx({"a": 0.5, "b": 0.3, "": 0.2})
-    assert cost_of(bill, device="gpu0", service="a") == pytest.approx(0.5 * (HELD + DRAWN))
-    assert cost_of(bill, device="gpu0", part="unallocated") == pytest.approx(0.2 * (HELD + DRAWN))
+def test_busy_time_is_that_of_services_by_the_truncated_names_of_their_processes(tmp_path):
+    for pid, name in {11: "VLLM::EngineCor", 12: "python3", 13: "tritonserver", 15: "own"}.items():
+        comm(tmp_path, pid, name)
+    processes = {"chat": ["VLLM::EngineCore"], "rank": ["tritonserver"], "gone": ["other"]}
+    services = [service(name, processes=names) for name, names in processes.items()]
+    owners = ProcessOwners(services, tmp_path)
+    owners.find_owners([11, 12, 13, 14])
+    by_pid_s = {11: 10.0, 12: 1.0, 13: 5.0, 14: 0.5, 15: 2.0}
+    found = owners.busy_s([*processes], by_pid_s, {15})
+    assert found == ({"chat": 10.0, "rank": 5.0, "gone": None}, 1.5)
+    # Of very many the last ones are known, and a pid may be used again.
+    owners.find_owners([12] + [11] * MAX_PIDS)
+    assert owners.busy_s(["chat"], {11: 1.0}, ()) == ({"chat": 1.0}, 0.0)
+    comm(tmp_path, 11, "else")
+    owners.find_owners([11])
+    assert owners.busy_s(["chat"], {11: 1.0}, ()) == ({"chat": None}, 1.0)
 
 
 def test_missing_device_and_divided_board_are_problems():

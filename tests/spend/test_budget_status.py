@@ -6,8 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from costprobe.adapters.store.read import SeriesValues
-from costprobe.core.periods import HOUR_NS, TimeSpan, hour_phase_ns
+from costprobe.core.periods import HOUR_NS, TimeSpan, hour_phase_ns, period_at
 from costprobe.spend.budget import (
+    BudgetStatus,
     BudgetWatch,
     budget_point,
     budget_status,
@@ -57,19 +58,17 @@ def book_of(zone="UTC", at_ns=0, **payers):
 
 def test_budget_status_of_a_quarter_and_a_year():
     """One per hour since the new year; the book keeps what the longest period needs."""
-    budgets = [budget(period=period) for period in ("quarter", "year")]
     book = SpendBook()
     start_ns, now_ns = ns("2028-01-01T00:00"), ns("2028-12-30T00:00")
     rows = rows_of(range(start_ns + HOUR_NS, now_ns + 1, HOUR_NS), 1.0)
     book.add_rows(Payer("", "gpu0", "USD"), rows, TimeSpan(start_ns, now_ns), 3600)
-    expected = {"quarter": (90, 92, "Q4 2028"), "year": (364, 366, "2028")}
-    for each in budgets:
-        status = budget_status(each, book, now_ns)
-        days, all_days, words = expected[each.period]
-        assert status.spent == pytest.approx(days * 24)
-        assert status.coverage == pytest.approx(1)
-        assert status.missing == ()
-        assert status.expected == pytest.approx(all_days * 24)
+    for period, days, all_days, words in (
+        ("quarter", 90, 92, "Q4 2028"),
+        ("year", 364, 366, "2028"),
+    ):
+        status = budget_status(budget(period=period), book, now_ns)
+        assert (status.spent, status.expected) == pytest.approx((days * 24, all_days * 24))
+        assert (status.coverage, status.missing) == (pytest.approx(1), ())
         assert period_words(status) == words
 
 
@@ -181,12 +180,15 @@ def test_hour_with_a_missing_gpu_is_excluded_from_the_forecast():
 
 def look(spent, expected, amount=100, at="2026-03-10T00:00", **keys):
     """Return a status with the given figures."""
-    day = at[:11]
-    hours = [(spent, f"{day}00:00", f"{day}01:00"), (0.0, f"{day}01:00", f"{day}12:00")]
-    book = book_of(_gpu0_USD=hours)
+    config, time_ns = budget(amount=amount, **keys), ns(f"{at[:11]}12:00")
+    period = period_at(config.period, "UTC", time_ns)
     remaining = None if expected is None else Forecast(expected - spent, 0.0, 2 * expected, "m", 9)
-    status = budget_status(budget(amount=amount, **keys), book, ns(f"{day}12:00"))
-    return replace(status, remaining=remaining)
+    own = {"spent": spent, "coverage": 0.5, "remaining": remaining}
+    return BudgetStatus(budget=config, period=period, time_ns=time_ns, **own)
+
+
+def later(status, minutes):
+    return replace(status, time_ns=status.time_ns + minutes * MINUTE)
 
 
 def taken(watch, *looks):
@@ -196,23 +198,22 @@ def taken(watch, *looks):
 
 def test_exceeded_budget_is_reported_once_a_period():
     watch = BudgetWatch()
-    assert taken(watch, look(99, 99), look(101, None), look(102, None), look(103, None)) == [
-        [],
-        ["budget_exceeded"],
-        [],
-        [],
-    ]
+    looks = [look(99, 99), *(look(spent, None) for spent in (101, 102, 103))]
+    assert taken(watch, *looks) == [[], ["budget_exceeded"], [], []]
     watch.take(look(99, 99))
     assert watch.exceeded
-    april = look(101, None, at="2026-04-10T00:00")
-    assert taken(watch, look(3, 50, at="2026-04-09T00:00"), april) == [[], ["budget_exceeded"]]
+    april = [look(3, 50, at="2026-04-09T00:00"), look(101, None, at="2026-04-10T00:00")]
+    assert taken(watch, *april) == [[], ["budget_exceeded"]]
 
 
 def test_fluctuating_forecast_is_reported_once():
     watch = BudgetWatch()
-    looks = [look(10, expected) for expected in (101, 99, 101, 102, 97, 101, 94, 101, 120)]
+    figures = (101, 99, 101, 102, 97, 101, 94, 101, 120)
+    looks = [later(look(10, expected), 10 * at) for at, expected in enumerate(figures)]
     assert taken(watch, *looks) == [[], [], [], ["budget_forecast"], [], [], [], [], []]
     watch = BudgetWatch()
+    often = [later(look(10, 101), minutes) for minutes in (0, 3, 9, 10, 11)]
+    assert taken(BudgetWatch(), *often) == [[], [], [], ["budget_forecast"], []]
     raised = [(watch.take(status), watch.is_forecast)[1] for status in looks]
     assert raised == [False, False, False, True, True, True, False, False, False]
 

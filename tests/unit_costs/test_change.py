@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from costprobe.unit_costs.change import CostFactors, split_change
+from costprobe.unit_costs.change import CostFactors, capacity_worth, split_change
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,15 +51,6 @@ def test_single_changed_factor_explains_all(after, factor):
     assert share == pytest.approx(1.0)
 
 
-def test_hand_computed_example():
-    # r t from 2 to 3 by time, p e from 1 to 1: C from 3 to 4.
-    # L(3, 2) = 1 / ln 1.5 = 2.46630; its part is 2.46630 x ln 1.5 / L(4, 3), and that is
-    # 1 / (1 / ln(4 / 3)) = ln(4 / 3): all of it.
-    change = split_change(CostFactors(2, 1, 1, 1), CostFactors(2, 1.5, 1, 1))
-    assert change.change_pct == pytest.approx(33.3333, abs=1e-3)
-    assert change.parts["time per inference"] == pytest.approx(math.log(4 / 3))
-
-
 def test_opposing_factors_have_shares_above_one():
     # Slower and cheaper: 20 % more time, 10 % less price.
     change = split_change(CostFactors(1.0, 1.0), CostFactors(0.9, 1.2))
@@ -76,3 +67,9 @@ def test_added_electricity_counts_as_price():
 def test_zero_cost_has_no_ratio():
     with pytest.raises(ValueError, match="positive"):
         split_change(CostFactors(0.0, 1.0), CostFactors(1.0, 1.0))
+
+
+def test_a_change_is_worth_at_most_its_device():
+    # 1 a second: 2,628,000 a month. A quarter of it pays for a rise by a third; a fall by 96 % frees 96 %.
+    for ratio, share in ((4 / 3, 0.25), (1.0, 0.0), (0.04, -0.96)):
+        assert capacity_worth(1.0, ratio) == pytest.approx(730 * 3600 * share), ratio

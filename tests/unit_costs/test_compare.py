@@ -60,13 +60,6 @@ def test_only_points_outside_the_front_are_dominated(points):
             assert dominates(points[index], point)
 
 
-@given(POINTS)
-def test_pareto_front_does_not_depend_on_the_order(points):
-    front = {point for point, by in zip(points, dominators(points), strict=True) if by is None}
-    turned = points[::-1]
-    assert front == {p for p, by in zip(turned, dominators(turned), strict=True) if by is None}
-
-
 def test_equal_points_are_both_on_the_front():
     assert dominators([(1.0, 2.0), (1.0, 2.0), (1.0, 3.0)]) == [None, None, 0]
 

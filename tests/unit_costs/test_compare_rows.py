@@ -105,7 +105,8 @@ def test_whole_board_energy_is_excluded_and_repeated_energy_counts_once():
 def window(i, total, per_inference=None, model="", **fields):
     tags = {"device": "gpu0", "service": "chat", "basis": "serving", "currency": "USD"}
     tags |= {"served_model": model} if model else {}
-    fields |= {"cost_total": total, "cost_per_inference": per_inference}
+    inferences = total / per_inference if per_inference else 0.0
+    fields |= {"cost_total": total, "cost_per_inference": per_inference, "inferences": inferences}
     return Point("cost", tags, {k: v for k, v in fields.items() if v is not None}, i * S)
 
 

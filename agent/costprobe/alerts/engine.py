@@ -48,9 +48,9 @@ class Incident:
 
     Attributes:
         alert: The alert as it is listed and sent.
-        seen_ns: First observation of each symptom, by rule and series, UTC ns.
-        quiet_ns: Start of the time without symptoms of a flapping incident, UTC ns; else None.
-        notified: Last severity, UTC ns and revision of notification, by notifier.
+        seen_ns: First observation of each symptom, by rule and series, in steady time.
+        quiet_ns: Start of the time without symptoms of a flapping incident, in steady time; else None.
+        notified: Last severity, steady time and revision of notification, by notifier.
         causes: Its causes since it fired, `unknown` included.
         size: Largest shift of its drifts at the last revision, in percent.
         is_priced: Whether a drift of a cost is known to those that were notified.
@@ -143,71 +143,19 @@ class Incident:
             self.size = size
         return is_revised
 
-    def shift(self, step_ns: int) -> None:
-        """Shift stored instants by a wall-clock step in ns."""
-        self.seen_ns = {series: at_ns + step_ns for series, at_ns in self.seen_ns.items()}
-        self.reported = {
-            series: replace(symptom, since_ns=symptom.since_ns + step_ns)
-            for series, symptom in self.reported.items()
-        }
-        if self.quiet_ns is not None:
-            self.quiet_ns += step_ns
-        self.notified = {
-            name: (worst, at_ns + step_ns, revision)
-            for name, (worst, at_ns, revision) in self.notified.items()
-        }
+    def is_due(
+        self, symptoms: Sequence[Symptom], rules: Mapping[str, RuleConfig], steady_ns: int
+    ) -> bool:
+        """Return whether a symptom has lasted for `for` of its rule."""
+        identities = map(_identity, symptoms)
+        self.seen_ns = {each: self.seen_ns.get(each, steady_ns) for each in identities}
+        return any(
+            steady_ns - self.seen_ns[_identity(symptom)] >= rules[symptom.rule].for_s * NS_PER_S
+            for symptom in symptoms
+        )
 
 
 _INCIDENTS = TypeAdapter(dict[str, Incident])
-
-
-@dataclass(slots=True)
-class IncidentHistory:
-    """State of an incident key that outlives its incidents.
-
-    Attributes:
-        resolved_ns: UTC ns of the last resolution; None before the first.
-        changes_ns: UTC ns of recent firings and resolutions.
-    """
-
-    resolved_ns: int | None = None
-    changes_ns: list[int] = field(default_factory=list)
-
-    def shift(self, step_ns: int) -> None:
-        """Shift stored instants by a wall-clock step in ns."""
-        if self.resolved_ns is not None:
-            self.resolved_ns += step_ns
-        self.changes_ns = [at_ns + step_ns for at_ns in self.changes_ns]
-
-    def is_flapping(self, time_ns: int) -> bool:
-        """Return whether the state changed too often in the flapping window."""
-        since_ns = time_ns - FLAPPING_NS
-        self.changes_ns = [at_ns for at_ns in self.changes_ns if at_ns > since_ns]
-        return len(self.changes_ns) >= FLAPPING_CHANGES
-
-    def is_cooling(self, cool_down_s: float, time_ns: int) -> bool:
-        """Return whether the cool-down of a resolved incident still applies."""
-        if self.resolved_ns is None:
-            return False
-        return time_ns - self.resolved_ns < cool_down_s * NS_PER_S
-
-
-def expire(
-    histories: dict[str, IncidentHistory], incidents: Mapping[str, Incident], time_ns: int
-) -> None:
-    """Remove histories without a change for HISTORY_NS, and the oldest beyond MAX_HISTORIES.
-
-    Args:
-        histories: Histories by the key of their incidents.
-        incidents: The present incidents, whose histories stay.
-        time_ns: Present UTC in ns.
-    """
-    for key, history in list(histories.items()):
-        latest_ns = max([history.resolved_ns or 0, *history.changes_ns])
-        if key not in incidents and time_ns - latest_ns > HISTORY_NS:
-            del histories[key]
-    for key in [key for key in histories if key not in incidents][:-MAX_HISTORIES]:
-        del histories[key]
 
 
 def in_order(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
@@ -222,24 +170,6 @@ def in_order(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
             ),
         )
     )
-
-
-def new_incident(
-    name: str, key: str, labels: Mapping[str, str], symptoms: Sequence[Symptom], time_ns: int
-) -> Incident:
-    """Return a new pending incident."""
-    identity = hashlib.sha256(f"{key}\n{time_ns}".encode()).hexdigest()[:16]
-    alert = Alert(
-        id=identity,
-        name=name,
-        state="pending",
-        severity="info",
-        labels=dict(labels),
-        summary="",
-        symptoms=(),
-        since_ns=min(time_ns, *(symptom.since_ns for symptom in symptoms)),
-    )
-    return Incident(with_symptoms(alert, symptoms))
 
 
 def with_symptoms(
@@ -264,21 +194,6 @@ def with_symptoms(
         summary=leading.text + suffix,
         detail=leading.detail,
         cause=leading.cause or alert.cause,
-    )
-
-
-def is_due(
-    incident: Incident, symptoms: Sequence[Symptom], rules: Mapping[str, RuleConfig], time_ns: int
-) -> bool:
-    """Return whether a symptom has lasted for `for` of its rule."""
-    seen_ns = {}
-    for symptom in symptoms:
-        identity = _identity(symptom)
-        seen_ns[identity] = incident.seen_ns.get(identity, time_ns)
-    incident.seen_ns = seen_ns
-    return any(
-        time_ns - seen_ns[_identity(symptom)] >= rules[symptom.rule].for_s * NS_PER_S
-        for symptom in symptoms
     )
 
 
@@ -351,9 +266,7 @@ class Silencing:
         silence = self._silences[silence_id]
         if silence.ends_ns <= time_ns:
             raise KeyError(silence_id)
-        starts_ns = min(silence.starts_ns, time_ns)
-        self._silences[silence_id] = replace(silence, starts_ns=starts_ns, ends_ns=time_ns)
-        return silence
+        return self._silences.pop(silence_id)
 
     def present(self, time_ns: int) -> tuple[Silence, ...]:
         """Return the silences current at a UTC ns and future ones, in order of their ends."""
@@ -383,81 +296,6 @@ class Silencing:
         self._silences = {silence["id"]: Silence(**silence) for silence in document}
 
 
-class NoticeRules:
-    """Decides which notifiers receive a notice: first ones, higher severities, revisions, repetitions, ends.
-
-    Args:
-        rules: The rules in force, by name.
-        notifiers: The configured notifiers.
-        silencing: Silences and maintenance windows.
-    """
-
-    def __init__(
-        self,
-        rules: Mapping[str, RuleConfig],
-        notifiers: Sequence[NotifierConfig],
-        silencing: Silencing,
-    ) -> None:
-        self._rules = rules
-        self._notifiers = {notifier.name: notifier for notifier in notifiers}
-        self._silencing = silencing
-
-    def due(self, incident: Incident, time_ns: int) -> list[Notice]:
-        """Return the notices of a firing incident that are due, and record them in it.
-
-        Args:
-            incident: The incident.
-            time_ns: Current UTC in ns.
-        """
-        alert = incident.alert
-        if self.is_silenced(alert, time_ns):
-            return []
-        due = []
-        for name in self._recipients(incident):
-            last = incident.notified.get(name)
-            repeat_s = self._notifiers[name].repeat_s
-            if last is None:
-                due.append(Notice(name, alert))
-            elif SEVERITIES[alert.severity] > SEVERITIES[last[0]]:
-                due.append(Notice(name, replace(alert, raised_from=last[0])))
-            elif alert.revision > last[2] or (
-                repeat_s is not None and time_ns - last[1] >= repeat_s * NS_PER_S
-            ):
-                due.append(Notice(name, alert))
-            else:
-                continue
-            incident.notified[name] = (alert.severity, time_ns, alert.revision)
-        return due
-
-    def ended(self, incident: Incident) -> list[Notice]:
-        """Return the notices of a resolved incident, to those that were notified of it."""
-        notifiers = (self._notifiers.get(name) for name in incident.notified)
-        return [
-            Notice(notifier.name, incident.alert)
-            for notifier in notifiers
-            if notifier is not None and notifier.send_resolved
-        ]
-
-    def is_silenced(self, alert: Alert, time_ns: int) -> bool:
-        """Return whether a silence or a maintenance window applies to an alert at a UTC ns."""
-        return self._silencing.is_silenced(_all_labels(alert), time_ns)
-
-    def _recipients(self, incident: Incident) -> list[str]:
-        alert = incident.alert
-        rules = [self._rules[s.rule] for s in alert.symptoms if s.rule in self._rules]
-        wanted = set(incident.notified)
-        for rule in rules:
-            wanted |= set(self._notifiers if rule.notify is None else rule.notify)
-        labels = _all_labels(alert)
-        return [
-            name
-            for name, notifier in self._notifiers.items()
-            if name in wanted
-            if SEVERITIES[alert.severity] >= SEVERITIES[notifier.min_severity]
-            if matches(notifier.match, labels)
-        ]
-
-
 def common_tags(alert: Alert) -> dict[str, str]:
     """Return the tags with the same value in all symptoms."""
     return {
@@ -474,33 +312,6 @@ def _all_labels(alert: Alert) -> dict[str, str]:
 
 
 ROW_TAGS = SCHEMA["alert"].tags
-
-
-def alert_row(alert: Alert, tags: Mapping[str, str], time_ns: int, *, is_silenced: bool) -> Point:
-    """Return the row of `alert` that records the state of an incident.
-
-    Args:
-        alert: The incident.
-        tags: Tags of the row.
-        time_ns: UTC in ns.
-        is_silenced: Whether it is silenced.
-    """
-    single = alert.symptoms[0] if len(alert.symptoms) == 1 else None
-    fields = {
-        "id": alert.id,
-        "severity": alert.severity,
-        "summary": alert.summary,
-        "detail": alert.detail or None,
-        "cause": alert.cause or None,
-        "value": single.value if single else None,
-        "threshold": single.threshold if single else None,
-        "since": alert.since_ns / NS_PER_S,
-        "symptoms": len(alert.symptoms),
-        "flapping": alert.is_flapping,
-        "silenced": is_silenced,
-    }
-    return make_point("alert", dict(tags), fields, time_ns)
-
 
 logger = logging.getLogger(__name__)
 
@@ -554,16 +365,20 @@ class AlertEngine:
         self._is_current = is_current
         self._configs = {config.name: config for config in rules}
         self._settings = settings
+        self._notifiers = {notifier.name: notifier for notifier in notifiers}
         self._tags = dict(tags)
         self._labels_of = labels_of
         self.silencing = Silencing(maintenance)
-        self._notice_rules = NoticeRules(self._configs, notifiers, self.silencing)
-        self._rules: dict[str, Rule] = {config.name: rule_of(config) for config in rules}
+        self._rules: dict[str, Rule[Any, Any]] = {config.name: rule_of(config) for config in rules}
         self._incidents: dict[str, Incident] = {}
-        self._histories: dict[str, IncidentHistory] = {}
+        # When incidents of a key fired and were resolved, oldest first, in steady time.
+        self._changes: dict[str, list[int]] = {}
         self._listed: tuple[Alert, ...] = ()
         self._last_row_ns = 0
         self._resumed_ns = 0
+        # UTC in ns of the evaluation, and the sum of all steps of the wall clock: without them it is
+        # steady time, in which durations are measured.
+        self._time_ns = self._stepped_ns = 0
         self._points: list[Point] = []
         self._notices: list[Notice] = []
 
@@ -588,32 +403,50 @@ class AlertEngine:
             time_ns: Current UTC in ns; not before that of the previous call.
             faults: All current faults.
         """
+        self._time_ns = time_ns
         self._points, self._notices = [], []
-        by_rule: dict[str, list[Symptom]] = {}
-        for symptom in self._symptoms(time_ns, faults):
-            if not self._is_current(symptom.labels):
-                continue
-            by_rule.setdefault(self._key(symptom), []).append(symptom)
-        for key in [*self._incidents, *(key for key in by_rule if key not in self._incidents)]:
-            self._advance(key, by_rule.get(key, []), time_ns)
+        by_key: dict[str, list[Symptom]] = {}
+        for name, rule in self._rules.items():
+            pattern = self._configs[name].match
+            selected = [
+                fault
+                for fault in faults
+                if matches(pattern, {**self._tags, **fault.labels, **self._labels_of(fault.labels)})
+            ]
+            for symptom in rule.evaluate(time_ns, selected):
+                if self._is_current(symptom.labels):
+                    by_key.setdefault(self._group(symptom)[0], []).append(symptom)
+        for key in dict.fromkeys((*self._incidents, *by_key)):
+            self._advance(key, by_key.get(key, []))
         for incident in self._incidents.values():
             if incident.alert.state == "firing":
-                self._notices += self._notice_rules.due(incident, time_ns)
-        expire(self._histories, self._incidents, time_ns)
+                self._notify(incident)
+        recent = [
+            (key, changes[-FLAPPING_CHANGES:])
+            for key, changes in self._changes.items()
+            if key in self._incidents or self._steady_ns - changes[-1] <= HISTORY_NS
+        ]
+        self._changes = dict(recent[-MAX_HISTORIES:])
         listed = self.alerts()
         changed = bool(self._points or self._notices) or listed != self._listed
         self._listed = listed
         return Outcome(tuple(self._points), tuple(self._notices), changed)
 
+    @property
+    def _steady_ns(self) -> int:
+        return self._time_ns - self._stepped_ns
+
     def alerts(self) -> tuple[Alert, ...]:
         """Return the pending and firing incidents, the worst and oldest first."""
         return in_order(incident.alert for incident in self._incidents.values())
 
+    def is_silenced(self, alert: Alert, time_ns: int) -> bool:
+        """Return whether a silence or a maintenance window applies to an alert at a UTC ns."""
+        return self.silencing.is_silenced(_all_labels(alert), time_ns)
+
     def silenced(self, time_ns: int) -> tuple[Alert, ...]:
         """Return the incidents that are silenced at a UTC ns."""
-        return tuple(
-            alert for alert in self.alerts() if self._notice_rules.is_silenced(alert, time_ns)
-        )
+        return tuple(alert for alert in self.alerts() if self.is_silenced(alert, time_ns))
 
     def firing_for(self, notifier: str, time_ns: int) -> tuple[Alert, ...]:
         """Return the firing, unsilenced incidents that a notifier was notified of."""
@@ -621,17 +454,15 @@ class AlertEngine:
             incident.alert
             for incident in self._incidents.values()
             if incident.alert.state == "firing" and notifier in incident.notified
-            if not self._notice_rules.is_silenced(incident.alert, time_ns)
+            if not self.is_silenced(incident.alert, time_ns)
         )
 
     def document(self) -> dict[str, Any]:
         """Return the complete state as JSON."""
         return {
             "incidents": _INCIDENTS.dump_python(self._incidents, mode="json"),
-            "histories": {
-                key: [history.resolved_ns, history.changes_ns]
-                for key, history in self._histories.items()
-            },
+            "changes": self._changes,
+            "stepped_ns": self._stepped_ns,
             "silences": self.silencing.document(),
             "last_row_ns": self._last_row_ns,
             "rules": {
@@ -651,10 +482,8 @@ class AlertEngine:
                 0 for the same process.
         """
         self._incidents = _INCIDENTS.validate_python(document["incidents"])
-        self._histories = {
-            key: IncidentHistory(resolved_ns, list(changes_ns))
-            for key, (resolved_ns, changes_ns) in document["histories"].items()
-        }
+        self._changes = {key: [*changes] for key, changes in document.get("changes", {}).items()}
+        self._stepped_ns = document.get("stepped_ns", 0)
         self.silencing.restore(document["silences"])
         self._last_row_ns = document["last_row_ns"]
         for name, (kind, stored) in document["rules"].items():
@@ -663,157 +492,188 @@ class AlertEngine:
                     self._rules[name].restore(stored)
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     logger.warning("rule %s: discarded a damaged state: %s", name, error)
-        self._resumed_ns = resumed_ns
+        self._resumed_ns = resumed_ns - self._stepped_ns
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants: no duration includes a wall-clock step.
 
         The instants in listed alerts stay as reported.
         """
-        step_ns = step.by_ns
-        self._resumed_ns += step_ns
+        self._stepped_ns += step.by_ns
+        self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step.by_ns)
         for incident in self._incidents.values():
-            incident.shift(step_ns)
-        for history in self._histories.values():
-            history.shift(step_ns)
-        self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
+            incident.reported = {
+                identity: replace(symptom, since_ns=step.of_ns(symptom.since_ns))
+                for identity, symptom in incident.reported.items()
+            }
         for rule in self._rules.values():
             rule.restore(step.of_document(rule.document()))
 
-    def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
-        """Evaluate every rule.
-
-        Args:
-            time_ns: Current UTC in ns.
-            faults: All current faults.
-        """
-        symptoms = []
-        for name, rule in self._rules.items():
-            pattern = self._configs[name].match
-            selected = [
-                fault
-                for fault in faults
-                if matches(pattern, {**self._tags, **fault.labels, **self._labels_of(fault.labels)})
-            ]
-            symptoms += rule.evaluate(time_ns, selected)
-        return symptoms
-
-    def _ended(self, symptom: Symptom, time_ns: int) -> Symptom:
-        """Return a symptom that is over since an evaluation at a UTC ns."""
-        rule = self._rules.get(symptom.rule)
-        return (over_until if rule is None else rule.ended)(symptom, time_ns)
-
-    def _key(self, symptom: Symptom) -> str:
-        """Return what is the same for all symptoms of an incident."""
+    def _group(self, symptom: Symptom) -> tuple[str, dict[str, str]]:
+        """Return what is the same for all symptoms of an incident, and the labels that identify it."""
         rule = self._configs[symptom.rule]
         labels = self._labels_of(symptom.labels)
         tags = {**self._tags, **symptom.labels, **labels}
         distinct = dict.fromkeys((*rule.group_by, *sorted(labels)))
         values = (f"{tag}={tags.get(tag, '')}" for tag in distinct)
-        return "\n".join((rule.group or rule.name, *values))
-
-    def _labels(self, symptom: Symptom) -> dict[str, str]:
-        """Return the labels that identify an incident."""
-        rule = self._configs[symptom.rule]
-        labels = self._labels_of(symptom.labels)
-        tags = {**self._tags, **symptom.labels, **labels}
         grouped = {tag: tags[tag] for tag in rule.group_by if tags.get(tag)}
-        return {**self._tags, **grouped, **labels, **rule.labels}
+        key = "\n".join((rule.group or rule.name, *values))
+        return key, {**self._tags, **grouped, **labels, **rule.labels}
 
-    def _advance(self, key: str, symptoms: Sequence[Symptom], time_ns: int) -> None:
+    def _new_incident(self, key: str, symptoms: Sequence[Symptom]) -> Incident:
+        """Return a new pending incident."""
+        rule, public_url = self._configs[symptoms[0].rule], self._settings.public_url
+        since_ns = min(self._time_ns, *(symptom.since_ns for symptom in symptoms))
+        alert = Alert(
+            id=hashlib.sha256(f"{key}\n{self._time_ns}".encode()).hexdigest()[:16],
+            name=rule.group or rule.name,
+            state="pending",
+            severity="info",
+            labels=self._group(symptoms[0])[1],
+            summary="",
+            symptoms=(),
+            since_ns=since_ns,
+            link=page_link(public_url, since_ns) if public_url else "",
+        )
+        return Incident(alert)
+
+    def _advance(self, key: str, symptoms: Sequence[Symptom]) -> None:
         """Advance the state of an incident."""
-        incident = self._incidents.get(key)
-        history = self._histories.setdefault(key, IncidentHistory())
-        if incident is None:
-            first = symptoms[0]
-            rule = self._configs[first.rule]
-            name = rule.group or rule.name
-            incident = new_incident(name, key, self._labels(first), symptoms, time_ns)
-            if self._settings.public_url is not None:
-                link = page_link(self._settings.public_url, incident.alert.since_ns)
-                incident.alert = replace(incident.alert, link=link)
-            self._incidents[key] = incident
-            incident.record(symptoms, self._configs, lambda symptom: symptom)
-            due = is_due(incident, symptoms, self._configs, time_ns)
-            if not due or self._is_cooling(symptoms, history, time_ns):
-                self._record(incident, time_ns)
-                return
-            self._fire(incident, history, time_ns)
+        known = self._incidents.get(key)
+        if known is not None and not symptoms and self._is_held(known):
             return
-        if not symptoms and self._is_held(incident, time_ns):
-            return
-        incident.record(symptoms, self._configs, lambda symptom: self._ended(symptom, time_ns))
+        incident = self._incidents[key] = known or self._new_incident(key, symptoms)
+        incident.record(symptoms, self._configs, self._ended)
         if not symptoms:
-            self._resolve(key, incident, history, time_ns)
+            self._resolve(key, incident)
             return
         incident.quiet_ns = None
         severity = incident.alert.severity
         incident.alert = with_symptoms(incident.alert, symptoms)
-        due = is_due(incident, symptoms, self._configs, time_ns)
+        is_due = incident.is_due(symptoms, self._configs, self._steady_ns)
         if incident.alert.state == "pending":
-            if due and not self._is_cooling(symptoms, history, time_ns):
-                self._fire(incident, history, time_ns)
+            if is_due and not self._is_cooling(key, symptoms):
+                self._fire(key, incident)
+            elif known is None:
+                self._record(incident)
         elif incident.revise(self._configs) or incident.alert.severity != severity:
             incident.leading = _identity(leading_symptom(symptoms))
-            self._record(incident, time_ns)
+            self._record(incident)
 
-    def _fire(self, incident: Incident, history: IncidentHistory, time_ns: int) -> None:
-        history.changes_ns.append(time_ns)
+    def _fire(self, key: str, incident: Incident) -> None:
+        self._changes.setdefault(key, []).append(self._steady_ns)
         incident.revise(self._configs)
         incident.leading = _identity(leading_symptom(incident.alert.symptoms))
         incident.alert = replace(
             incident.alert,
             state="firing",
-            fired_ns=time_ns,
-            is_flapping=history.is_flapping(time_ns),
+            fired_ns=self._time_ns,
+            is_flapping=self._is_flapping(key),
         )
-        self._record(incident, time_ns)
+        self._record(incident)
 
-    def _resolve(
-        self, key: str, incident: Incident, history: IncidentHistory, time_ns: int
-    ) -> None:
+    def _resolve(self, key: str, incident: Incident) -> None:
         """Resolve an incident without symptoms; a flapping one only after the flapping window."""
-        if incident.alert.state == "firing" and history.is_flapping(time_ns):
+        was_firing = incident.alert.state == "firing"
+        if was_firing and self._is_flapping(key):
             incident.alert = replace(incident.alert, is_flapping=True)
         if incident.alert.is_flapping:
-            incident.quiet_ns = incident.quiet_ns or time_ns
-            if time_ns - incident.quiet_ns < FLAPPING_NS:
+            incident.quiet_ns = incident.quiet_ns or self._steady_ns
+            if self._steady_ns - incident.quiet_ns < FLAPPING_NS:
                 return
-        was_firing = incident.alert.state == "firing"
         ended = tuple(incident.ended.values())
         alert = with_symptoms(incident.alert, ended, incident.ended.get(incident.leading))
-        incident.alert = replace(alert, state="resolved", ended_ns=time_ns)
+        incident.alert = replace(alert, state="resolved", ended_ns=self._time_ns)
         if was_firing:
-            history.resolved_ns = time_ns
-            history.changes_ns.append(time_ns)
-        self._record(incident, time_ns)
-        self._notices += self._notice_rules.ended(incident)
+            self._changes.setdefault(key, []).append(self._steady_ns)
+        self._record(incident)
+        notifiers = (self._notifiers.get(name) for name in incident.notified)
+        self._notices += [
+            Notice(notifier.name, incident.alert)
+            for notifier in notifiers
+            if notifier is not None and notifier.send_resolved
+        ]
         del self._incidents[key]
 
-    def _is_held(self, incident: Incident, time_ns: int) -> bool:
+    def _ended(self, symptom: Symptom) -> Symptom:
+        """Return a symptom that is over since this evaluation."""
+        rule = self._rules.get(symptom.rule)
+        return (over_until if rule is None else rule.ended)(symptom, self._time_ns)
+
+    def _is_held(self, incident: Incident) -> bool:
         """Whether an incident of faults may not end yet: a new process finds them only after a while."""
-        return time_ns - self._resumed_ns < RESUMED_NS and any(
+        return self._steady_ns - self._resumed_ns < RESUMED_NS and any(
             symptom.rule in self._configs
             and self._configs[symptom.rule].kind == "fault"
             and self._is_current(symptom.labels)
             for symptom in incident.alert.symptoms
         )
 
-    def _is_cooling(
-        self, symptoms: Sequence[Symptom], history: IncidentHistory, time_ns: int
-    ) -> bool:
-        cool_down_s = max(self._configs[symptom.rule].cool_down_s for symptom in symptoms)
-        return history.is_cooling(cool_down_s, time_ns)
+    def _is_flapping(self, key: str) -> bool:
+        """Return whether the state changed too often in the flapping window."""
+        since_ns = self._steady_ns - FLAPPING_NS
+        changes = self._changes.get(key, [])
+        return sum(at_ns > since_ns for at_ns in changes) >= FLAPPING_CHANGES
 
-    def _record(self, incident: Incident, time_ns: int) -> None:
+    def _is_cooling(self, key: str, symptoms: Sequence[Symptom]) -> bool:
+        """Return whether the cool-down of a resolved incident still applies."""
+        cool_down_s = max(self._configs[symptom.rule].cool_down_s for symptom in symptoms)
+        latest = self._changes.get(key, [])[-1:]
+        return any(self._steady_ns - at_ns < cool_down_s * NS_PER_S for at_ns in latest)
+
+    def _notify(self, incident: Incident) -> None:
+        """Add the notices of a firing incident that are due: the first, of a higher severity, of a revision, repeated."""
+        alert = incident.alert
+        if self.is_silenced(alert, self._time_ns):
+            return
+        for notifier in self._recipients(incident):
+            before, at_ns, revision = incident.notified.get(notifier.name, (None, 0, -1))
+            is_raised = before is not None and SEVERITIES[alert.severity] > SEVERITIES[before]
+            is_repeated = (
+                notifier.repeat_s is not None
+                and self._steady_ns - at_ns >= notifier.repeat_s * NS_PER_S
+            )
+            if is_raised or is_repeated or alert.revision > revision:
+                raised = replace(alert, raised_from=before) if is_raised else alert
+                self._notices.append(Notice(notifier.name, raised))
+                incident.notified[notifier.name] = alert.severity, self._steady_ns, alert.revision
+
+    def _recipients(self, incident: Incident) -> list[NotifierConfig]:
+        alert, labels = incident.alert, _all_labels(incident.alert)
+        rules = [self._configs[s.rule] for s in alert.symptoms if s.rule in self._configs]
+        wanted = set(incident.notified)
+        for rule in rules:
+            wanted |= set(self._notifiers if rule.notify is None else rule.notify)
+        return [
+            notifier
+            for name, notifier in self._notifiers.items()
+            if name in wanted
+            if SEVERITIES[alert.severity] >= SEVERITIES[notifier.min_severity]
+            if matches(notifier.match, labels)
+        ]
+
+    def _record(self, incident: Incident) -> None:
         """Append a row of `alert`; no two rows have the same time, all of an incident the same places."""
         alert = incident.alert
-        self._last_row_ns = max(time_ns, self._last_row_ns + 1)
-        is_silenced = self._notice_rules.is_silenced(alert, time_ns)
+        self._last_row_ns = max(self._time_ns, self._last_row_ns + 1)
         if incident.places is None:
             found = common_tags(alert)
             incident.places = {tag: value for tag, value in found.items() if tag in ROW_TAGS}
-        labels = self._labels_of(alert.symptoms[0].labels)
         state = {"rule": alert.name, "state": alert.state}
+        labels = self._labels_of(alert.symptoms[0].labels)
+        single = alert.symptoms[0] if len(alert.symptoms) == 1 else None
+        fields = {
+            "id": alert.id,
+            "severity": alert.severity,
+            "summary": alert.summary,
+            "detail": alert.detail or None,
+            "cause": alert.cause or None,
+            "value": single.value if single else None,
+            "threshold": single.threshold if single else None,
+            "since": alert.since_ns / NS_PER_S,
+            "symptoms": len(alert.symptoms),
+            "flapping": alert.is_flapping,
+            "silenced": self.is_silenced(alert, self._time_ns),
+        }
         tags = {**self._tags, **state, **incident.places, **labels}
-        self._points.append(alert_row(alert, tags, self._last_row_ns, is_silenced=is_silenced))
+        self._points.append(make_point("alert", tags, fields, self._last_row_ns))

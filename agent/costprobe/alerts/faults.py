@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,14 +30,13 @@ class Disk(NamedTuple):
     total_bytes: int
 
 
-def disk_of(path: Path) -> Disk:
-    """Return size and free bytes of a file's disk.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    usage = os.statvfs(path.parent)
-    return Disk(usage.f_bavail * usage.f_frsize, usage.f_blocks * usage.f_frsize)
+def disk_of(path: Path) -> Disk | None:
+    """Return size and free bytes of a file's disk; None if it cannot be read."""
+    try:
+        usage = shutil.disk_usage(path.parent)
+    except OSError:
+        return None
+    return Disk(usage.free, usage.total)
 
 
 def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
@@ -47,262 +46,123 @@ def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
         status: The status document.
         disk: The store's disk; None if unknown.
     """
-    faults = [fault for rule in RULES for fault in rule(status)]
-    if disk is not None:
-        faults += _disk_low(disk, str(status["store"]["path"]))
+    sources = (_of_sensors, _of_measurements, _of_deliveries, _of_process)
+    faults = [fault for source in sources for fault in source(status)]
+    share = disk.free_bytes / disk.total_bytes if disk and disk.total_bytes else 1.0
+    if disk and share < DISK_FREE_SHARE and disk.free_bytes < DISK_FREE_BYTES:
+        text = (
+            f"{disk.free_bytes / GIB:.1f} GiB ({share * 100:.0f} %) are free on the disk of"
+            f" {status['store']['path']}; free some space, or reduce store.retention"
+        )
+        faults.append(Fault("disk_low", "", text, "critical"))
     return faults
 
 
-def _device_lost(status: Status) -> Iterator[Fault]:
-    for name, device in status["sensor"].get("devices", {}).items():
+def _of_sensors(status: Status) -> Iterator[Fault]:
+    sensor = status["sensor"]
+    devices = sensor.get("devices", {})
+    for name, device in devices.items():
         if device["state"] != "good":
-            yield Fault(
-                "device_lost",
-                name,
-                f"{name} does not respond and is quarantined; `costprobe doctor` reports why",
-                "critical",
-                {"device": name},
+            text = f"{name} does not respond and is quarantined; `costprobe doctor` reports why"
+            yield Fault("device_lost", name, text, "critical", {"device": name})
+        if device.get("suspect"):
+            text = (
+                f"{name}: the energy counter and the power disagree (counter / power"
+                f" {device['counter_to_power_ratio']:.2f}); its energy is suspect"
             )
-
-
-def _device_absent(status: Status) -> Iterator[Fault]:
-    devices = status["sensor"].get("devices", {})
+            yield Fault("energy_suspect", name, text, "warning", {"device": name})
     for uuid, board in status.get("absent_boards", {}).items():
         # A quarantined board is lost, and cannot report its UUID.
         if devices.get(board["device"], {"state": "good"})["state"] == "good":
-            yield Fault(
-                "device_absent",
-                uuid,
+            text = (
                 f"{board['text']}: check `dmesg` and the slot; if it was removed for good, run"
-                f" `costprobe annotate --device {uuid} --left`",
-                "critical",
-                {"device": board["device"]},
+                f" `costprobe annotate --device {uuid} --left`"
             )
-
-
-def _billed_elsewhere(status: Status) -> Iterator[Fault]:
+            yield Fault("device_absent", uuid, text, "critical", {"device": board["device"]})
     for name, text in status.get("billed_elsewhere", {}).items():
         yield Fault("billed_elsewhere", name, text, "warning", {"device": name})
-
-
-def _driver_failing(status: Status) -> Iterator[Fault]:
-    for vendor, reason in status["sensor"].get("driver_faults", {}).items():
-        yield Fault(
-            "driver_failing",
-            vendor,
+    for vendor, reason in sensor.get("driver_faults", {}).items():
+        text = (
             f"the {vendor} driver cannot be used, its devices are not measured ({reason});"
-            " run `costprobe doctor`",
-            "critical",
+            " run `costprobe doctor`"
         )
-
-
-def _energy_suspect(status: Status) -> Iterator[Fault]:
-    for name, device in status["sensor"].get("devices", {}).items():
-        if device.get("suspect"):
-            yield Fault(
-                "energy_suspect",
-                name,
-                f"{name}: the energy counter and the power disagree (counter / power"
-                f" {device['counter_to_power_ratio']:.2f}); its energy is suspect",
-                "warning",
-                {"device": name},
-            )
-
-
-def _sensor_restarting(status: Status) -> Iterator[Fault]:
-    sensor = status["sensor"]
+        yield Fault("driver_failing", vendor, text, "critical")
     if sensor["state"] not in {"running", "stopped"}:
         last = f" ({sensor['last_fault']})" if sensor.get("last_fault") else ""
-        yield Fault(
-            "sensor_restarting",
-            "",
-            f"the sensor process is {sensor['state']}{last}; run `costprobe doctor`",
-        )
+        text = f"the sensor process is {sensor['state']}{last}; run `costprobe doctor`"
+        yield Fault("sensor_restarting", "", text)
 
 
-def _probe_failing(status: Status) -> Iterator[Fault]:
+def _of_measurements(status: Status) -> Iterator[Fault]:
     for probe in status["probes"]:
-        fault = probe["fault"]
-        if fault is not None:
-            yield Fault(
-                "probe_failing",
-                f"{probe['probe']} on {probe['device']}",
-                f"probe {probe['probe']} on {probe['device']} fails: {fault['title']}",
-                "warning",
-                {"device": probe["device"], "probe": probe["probe"]},
-            )
-
-
-def _service_unread(status: Status) -> Iterator[Fault]:
+        if probe["fault"] is not None:
+            subject = f"{probe['probe']} on {probe['device']}"
+            text = f"probe {subject} fails: {probe['fault']['title']}"
+            labels = {"device": probe["device"], "probe": probe["probe"]}
+            yield Fault("probe_failing", subject, text, "warning", labels)
     for service in status.get("services", ()):
+        name = service["service"]
         if service["fault"]:
-            name = service["service"]
-            yield Fault(
-                "service_unread",
-                name,
-                f"service {name} cannot be read ({service['fault']}); its windows have no cost",
-                "warning",
-                {"service": name},
-            )
-
-
-def _pods_unread(status: Status) -> Iterator[Fault]:
-    pods = status.get("kubernetes")
-    if pods and pods["fault"]:
-        yield Fault(
-            "pods_unread",
-            "",
-            f"the pods of this node cannot be read completely ({pods['fault']}); their devices'"
-            " cost may be unallocated",
-            "warning",
+            text = f"service {name} cannot be read ({service['fault']}); its windows have no cost"
+            yield Fault("service_unread", name, text, "warning", {"service": name})
+        if problems := (service["last"] or {}).get("cost_problems"):
+            text = f"service {name} has no cost: {'; '.join(problems)}"
+            yield Fault("service_uncosted", name, text, "warning", {"service": name})
+    if reason := status.get("kubernetes", {}).get("fault"):
+        text = (
+            f"the pods of this node cannot be read completely ({reason}); their devices' cost may"
+            " be unallocated"
         )
-
-
-def _service_uncosted(status: Status) -> Iterator[Fault]:
-    for service in status.get("services", ()):
-        unknown = (service["last"] or {}).get("cost_problems")
-        if unknown:
-            name = service["service"]
-            yield Fault(
-                "service_uncosted",
-                name,
-                f"service {name} has no cost: {'; '.join(unknown)}",
-                "warning",
-                {"service": name},
-            )
-
-
-def _sink_behind(status: Status) -> Iterator[Fault]:
-    for name, sink in status["sinks"].items():
-        if sink["retry_in_s"] is not None:
-            yield Fault(
-                "sink_behind",
-                name,
-                f"sink {name} accepts no points ({sink['last_error']}); they are queued in the store",
-                "warning",
-                {"sink": name},
-            )
-
-
-def _rows_rejected(status: Status) -> Iterator[Fault]:
-    for name, sink in status["sinks"].items():
-        rejections = sink.get("rejections")
-        if rejections:
-            yield Fault(
-                "rows_rejected",
-                name,
-                f"sink {name}: the database permanently rejected {counted(rejections['points'], 'point')}"
-                f" ({rejections['reason']}); see `costprobe sink rejected {name}`",
-                "warning",
-                {"sink": name},
-            )
-
-
-def _notifier_failing(status: Status) -> Iterator[Fault]:
-    for name, notifier in status["notifiers"].items():
-        if notifier["failing"]:
-            yield Fault(
-                "notifier_failing",
-                name,
-                f"notifier {name} does not deliver ({notifier['failing']}); its messages are queued",
-                "warning",
-                {"notifier": name},
-            )
-
-
-def _http_failing(status: Status) -> Iterator[Fault]:
-    fault = status.get("http", {}).get("fault")
-    if fault:
-        yield Fault("http_failing", "", f"HTTP is not served: {fault}")
-
-
-def _store_failing(status: Status) -> Iterator[Fault]:
-    store = status["store"]
-    if store["fault"]:
-        yield Fault(
-            "store_failing", "", f"{store['fault']}; points are queued in memory", "critical"
-        )
-
-
-def _store_replaced(status: Status) -> Iterator[Fault]:
-    for path in status["store"].get("replaced", ()):
-        yield Fault(
-            "store_replaced",
-            path,
-            f"the store was damaged and replaced by a new one; save what {path} has"
-            " (`sqlite3 FILE .recover`), then move or delete it",
-            "critical",
-        )
-
-
-def _price_stale(status: Status) -> Iterator[Fault]:
+        yield Fault("pods_unread", "", text, "warning")
     for name, spot in status.get("spot_prices", {}).items():
         if spot["stale"]:
-            reason = f" ({spot['last_error']})" if spot["last_error"] else ""
-            yield Fault(
-                "price_stale",
-                name,
-                f"spot price {name} is stale{reason}; costs use the last known price",
-                "warning",
-            )
-
-
-def _carbon_stale(status: Status) -> Iterator[Fault]:
+            text = f"spot price {name} is stale{_reason(spot)}; costs use the last known price"
+            yield Fault("price_stale", name, text, "warning")
     carbon = status.get("carbon")
     if carbon and carbon["stale"]:
-        reason = f" ({carbon['last_error']})" if carbon["last_error"] else ""
-        yield Fault(
-            "carbon_stale",
-            "",
-            f"the carbon intensity is stale{reason}; emissions use the last known one",
+        text = f"the carbon intensity is stale{_reason(carbon)}; emissions use the last known one"
+        yield Fault("carbon_stale", "", text)
+
+
+def _reason(feed: Mapping[str, Any]) -> str:
+    return f" ({feed['last_error']})" if feed["last_error"] else ""
+
+
+def _of_deliveries(status: Status) -> Iterator[Fault]:
+    for name, sink in status["sinks"].items():
+        if sink["retry_in_s"] is not None:
+            text = f"sink {name} accepts no points ({sink['last_error']}); they are queued in the store"
+            yield Fault("sink_behind", name, text, "warning", {"sink": name})
+        if rejections := sink.get("rejections"):
+            text = (
+                f"sink {name}: the database permanently rejected"
+                f" {counted(rejections['points'], 'point')} ({rejections['reason']}); see"
+                f" `costprobe sink rejected {name}`"
+            )
+            yield Fault("rows_rejected", name, text, "warning", {"sink": name})
+    for name, notifier in status["notifiers"].items():
+        if notifier["failing"]:
+            text = (
+                f"notifier {name} does not deliver ({notifier['failing']}); its messages are queued"
+            )
+            yield Fault("notifier_failing", name, text, "warning", {"notifier": name})
+
+
+def _of_process(status: Status) -> Iterator[Fault]:
+    if fault := status.get("http", {}).get("fault"):
+        yield Fault("http_failing", "", f"HTTP is not served: {fault}")
+    store = status["store"]
+    if store["fault"]:
+        text = f"{store['fault']}; points are queued in memory"
+        yield Fault("store_failing", "", text, "critical")
+    for path in store.get("replaced", ()):
+        text = (
+            f"the store was damaged and replaced by a new one; save what {path} has"
+            " (`sqlite3 FILE .recover`), then move or delete it"
         )
-
-
-def _config_refused(status: Status) -> Iterator[Fault]:
-    reason = status["config_fault"]
-    if reason:
+        yield Fault("store_replaced", path, text, "critical")
+    if reason := status["config_fault"]:
         first, *others = str(reason).splitlines()
         remainder = f" (and {len(others)} more)" if others else ""
-        yield Fault(
-            "config_refused",
-            "",
-            f"the new configuration was rejected, the old one stays in force: {first}{remainder}",
-        )
-
-
-RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
-    _device_lost,
-    _device_absent,
-    _billed_elsewhere,
-    _driver_failing,
-    _energy_suspect,
-    _sensor_restarting,
-    _probe_failing,
-    _service_unread,
-    _pods_unread,
-    _service_uncosted,
-    _sink_behind,
-    _rows_rejected,
-    _notifier_failing,
-    _http_failing,
-    _store_failing,
-    _store_replaced,
-    _price_stale,
-    _carbon_stale,
-    _config_refused,
-)
-
-
-def _disk_low(disk: Disk, path: str) -> list[Fault]:
-    share = disk.free_bytes / disk.total_bytes if disk.total_bytes else 1.0
-    if share >= DISK_FREE_SHARE or disk.free_bytes >= DISK_FREE_BYTES:
-        return []
-    return [
-        Fault(
-            "disk_low",
-            "",
-            f"{disk.free_bytes / GIB:.1f} GiB ({share * 100:.0f} %) are free on the disk of {path};"
-            " free some space, or reduce store.retention",
-            "critical",
-        )
-    ]
+        text = f"the new configuration was rejected, the old one stays in force: {first}{remainder}"
+        yield Fault("config_refused", "", text)

@@ -7,10 +7,13 @@ state, or kept in memory until they are.
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +25,7 @@ from costprobe.alerts.engine import AlertEngine
 from costprobe.alerts.rules.changes import DriftRuleConfig
 from costprobe.alerts.rules.kinds import effective_rules
 from costprobe.alerts.rules.rule import RuleConfig
-from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig
+from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig, matches
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
@@ -32,7 +35,7 @@ from costprobe.delivery.contract import NotifierConfig
 from costprobe.drift.settings import DetectionConfig
 
 if TYPE_CHECKING:
-    from costprobe.alerts.detectors import Detectors
+    from costprobe.drift.monitor import DriftMonitor
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +132,12 @@ class IncidentStore:
         }
 
 
+# A detector without a stored state is trained with this much of its series' history.
+LEARN_NS = 21 * 86_400 * NS_PER_S
+# A row's time is computed from CLOCK_MONOTONIC: it may be slightly later than now.
+AHEAD_NS = 60 * NS_PER_S
+# Detector states are stored once an hour, one after the other.
+OVERLAP_NS = 3600 * NS_PER_S
 # How often the smallest detectable changes are computed.
 DETECTABLE_NS = 300 * NS_PER_S
 ENGINE_STATE = "alerting"
@@ -199,7 +208,8 @@ class Watching:
         self._tags = dict(tags)
         self._lock = Lock()
         self._steps = steps
-        self._detectors = _detectors_of(sections, store)
+        self._monitor = self._drift_monitor(sections)
+        self._least_effect = sections.detection.least_effect
         self._labels = labels or RowLabels()
         rules = effective_rules(sections.rules, use_defaults=sections.alerting.defaults)
         probes = {None, *sections.probes}
@@ -243,9 +253,11 @@ class Watching:
             now_ns = self._clock.time_ns()
             for point in points:
                 self._engine.observe(point)
-            if self._detectors is None:
+            if self._monitor is None:
                 return []
-            return [self._reported(event) for event in self._detectors.update(points, now_ns)]
+            # Rows measured before the wall clock was set back are in the detectors' future.
+            past = [point for point in points if point.time_ns <= now_ns + AHEAD_NS]
+            return [self._reported(event) for event in self._monitor.update(past)]
 
     def tick(self, faults: Collection[Fault]) -> bool:
         """Evaluate every rule and store the outcome; return whether there are new notices."""
@@ -285,7 +297,7 @@ class Watching:
         """
         with self._lock:
             self._commit(self._clock.time_ns())
-            documents = self._detectors.documents() if self._detectors is not None else {}
+            documents = self._monitor.documents() if self._monitor is not None else {}
         for name, document in documents.items():
             self._store.put_state(name, document)
 
@@ -360,16 +372,68 @@ class Watching:
             tags = {"kind": "drift", "metric": LOAD_CURVE}
             for row in reader.points("event", since_ns, self._clock.time_ns(), tags):
                 self._engine.observe(row)
-        if self._detectors is not None:
-            for event in self._detectors.catch_up(self._clock.time_ns()):
-                self._ledger.append([self._reported(event)])
+        if self._monitor is not None:
+            self._catch_up(self._monitor, self._clock.time_ns())
+
+    def _drift_monitor(self, sections: WatchedSections) -> DriftMonitor | None:
+        if not (sections.probes or sections.services or sections.has_pods):
+            return None
+        # Imported here: a daemon without a probe or a service does without the memory.
+        from costprobe.drift.monitor import DriftMonitor  # noqa: PLC0415
+
+        return DriftMonitor(sections.detection, self._history)
+
+    def _history(
+        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
+    ) -> Sequence[Point]:
+        tags = {name: value for name, value in (("device", device), ("probe", probe)) if value}
+        with closing(StoreReader.open(self._store.path)) as reader:
+            return reader.newest(measurement, *span_ns, tags, limit=limit)
+
+    def _catch_up(self, monitor: DriftMonitor, now_ns: int) -> None:
+        """Restore the stored states, add the rows after them, and report the events of these rows.
+
+        An event that was reported before is reported again with the same identity, which has no
+        effect. Rows older than the states only update the detectors.
+        """
+        from costprobe.drift.monitor import STATE_PREFIXES  # noqa: PLC0415 - as above
+
+        with closing(StoreReader.open(self._store.path)) as reader:
+            kept = {
+                name: state
+                for name, state in reader.states().items()
+                if name.startswith(STATE_PREFIXES) and state[0] is not None
+            }
+            for problem in monitor.restore(document for document, _ in kept.values()):
+                logger.warning("%s", problem)
+            monitor.rewind(now_ns)
+            report_after_ns = min([*(time_ns for _, time_ns in kept.values()), now_ns])
+            stored = {(s.tags["device"], s.tags["probe"]) for s in reader.series("probe")}
+            served = {
+                s.tags["service"] for s in reader.series("cost") if s.tags.get("basis") == "serving"
+            }
+            since_ns = now_ns - LEARN_NS
+            if stored <= monitor.probes() and served <= monitor.services():
+                since_ns = max(since_ns, report_after_ns - OVERLAP_NS)
+            rows = heapq.merge(
+                # Detectors learn from samples only, not from rolled-up medians.
+                *(
+                    reader.points(name, since_ns, now_ns + 1, with_hours=False)
+                    for name in ("probe", "cost")
+                ),
+                key=attrgetter("time_ns"),
+            )
+            for _, together in groupby(rows, key=attrgetter("time_ns")):
+                for event in monitor.update(together):
+                    if event.time_ns > report_after_ns:
+                        self._ledger.append([self._reported(event)])
 
     def _clock_was_stepped(self, step: ClockStep) -> None:
         """Shift the timing state of rules and detectors after a wall-clock step."""
         with self._lock:
             self._engine.clock_was_stepped(step)
-            if self._detectors is not None:
-                self._detectors.clock_was_stepped(step)
+            if self._monitor is not None:
+                self._monitor.clock_was_stepped(step)
 
     def _reported(self, event: Event) -> Point:
         """Log an event and pass it to the rules; return its row, which the ledger stores."""
@@ -390,11 +454,15 @@ class Watching:
 
     def _listed(self, now_ns: int) -> dict[str, Any]:
         is_recent = 0 <= now_ns - self._detectable_ns < DETECTABLE_NS
-        if self._detectors is not None and not is_recent:
-            self._detectable = self._detectors.detectable(
-                self._drift_rules, lambda of: {**self._tags, **of, **self._labels.of(of)}
-            )
-            self._noisy = self._detectors.noisy_services()
+        if self._monitor is not None and not is_recent:
+            self._detectable = [
+                self._detectable_of(dict(zip(("device", "probe", "metric"), key, strict=True)), pct)
+                for key, pct in self._monitor.min_detectable_pct().items()
+            ]
+            self._noisy = [
+                {"service": service, "noise_pct": noise_pct}
+                for service, noise_pct in sorted(self._monitor.noisy_services().items())
+            ]
             self._detectable_ns = now_ns
         return {
             "detectable": self._detectable,
@@ -406,14 +474,22 @@ class Watching:
             ],
         }
 
-
-def _detectors_of(sections: WatchedSections, store: Store) -> Detectors | None:
-    if not (sections.probes or sections.services or sections.has_pods):
-        return None
-    # Imported here: a daemon without a probe or a service does without the memory.
-    from costprobe.alerts.detectors import Detectors  # noqa: PLC0415
-
-    return Detectors(sections.detection, store.path)
+    def _detectable_of(self, series: dict[str, str], least_pct: float | None) -> dict[str, Any]:
+        """Return the smallest change that a series shows now, and the rule that asks for the smallest, as JSON."""
+        labels = {**self._tags, **series, **self._labels.of(series)}
+        asking = [
+            rule
+            for rule in self._drift_rules
+            if series["metric"] in rule.metrics and matches(rule.match, labels)
+        ]
+        first = min(asking, key=lambda rule: rule.at_least, default=None)
+        asked_pct = None if first is None else 100 * max(first.at_least, self._least_effect)
+        return {
+            **series,
+            "min_detectable_pct": least_pct,
+            "rule": first and first.name,
+            "at_least_pct": asked_pct,
+        }
 
 
 def _log(row: Point) -> None:

@@ -195,31 +195,40 @@ def fields_reader(wanted: frozenset[str]) -> Callable[[str], dict[str, FieldValu
     Args:
         wanted: Names of the fields, which need no escaping.
     """
+    # Of the previous row: its wanted and text items by place, and what it lacked.
     places: list[tuple[int, str, str]] = []
-    count = -1
+    absent: list[str] = []
+    count = quotes = -1
 
     def read(text: str) -> dict[str, FieldValue]:
-        nonlocal places, count
+        nonlocal places, absent, count, quotes
         items = text.split(",") if isinstance(text, str) else []
-        found: dict[str, FieldValue] = {}
-        if len(items) == count and "\\" not in text:
+        if len(items) == count and text.count('"') == quotes:
+            found: dict[str, FieldValue] = {}
             for index, head, name in places:
                 item = items[index]
-                if not item.startswith(head):
+                if not item.startswith(head) or (
+                    head.endswith('"') and not item[len(head) :].endswith('"')
+                ):
                     break
-                found[name] = _value_in(item[len(head) :])
+                if name in wanted:
+                    found[name] = _value_in(item[len(name) + 1 :])
             else:
-                return found
+                marked = f",{text}"
+                if not any(mark in marked for mark in absent):
+                    return found
         fields = parse_field_set(text)
-        heads = {f"{name}=": name for name in wanted & fields.keys()}
-        places = [
-            (index, head, heads[head])
-            for index, item in enumerate(items)
-            if (head := item[: item.find("=") + 1]) in heads
-        ]
-        # Commas and equals signs in a string: its items are no fields.
+        found = {name: value for name, value in fields.items() if name in wanted}
+        places, absent = [], ["\\", *(f",{name}=" for name in wanted - fields.keys())]
+        for index, item in enumerate(items):
+            name, _, value = item.partition("=")
+            if name in found or value.startswith('"'):
+                head = f'{name}="' if value.startswith('"') else f"{name}="
+                places.append((index, head, name))
+        # Commas in a text: its items are no fields.
         count = len(items) if len(items) == len(fields) else -1
-        return {name: value for name, value in fields.items() if name in wanted}
+        quotes = text.count('"')
+        return found
 
     return read
 

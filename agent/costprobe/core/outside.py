@@ -26,9 +26,6 @@ MAX_VALUES: Final = 500_000
 # What the use of a document raises whose values have another shape than its reader expects.
 SHAPE_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _LEVELS: Final = (dict, list)
-# Bytes that are neither a bracket nor a quote.
-_NEITHER: Final = bytes(set(range(256)) - set(b'[]{}"'))
-_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 # Byte order marks, and the encodings that they state.
 _MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 _HOLE: Final = re.compile(r"(?<=[^ \0]) *\0[ \0]*|\0+")
@@ -101,7 +98,7 @@ def bounded_json(
     if openers + commas > MAX_VALUES:
         raise OversizedInputError(f"more than {MAX_VALUES} values")
     document = _parsed(text, parse_number, _refused if is_strict else None)
-    if openers > MAX_DEPTH and not _is_flat(text) and _is_deeper(document):
+    if openers > MAX_DEPTH and _is_deeper(document):
         raise UnusableInputError(f"nested more than {MAX_DEPTH} deep")
     return document
 
@@ -174,24 +171,6 @@ def _counts(text: str | bytes) -> tuple[int, int]:
     if isinstance(text, bytes):
         return text.count(b"[") + text.count(b"{"), text.count(b",")
     return text.count("[") + text.count("{"), text.count(",")
-
-
-def _is_flat(text: str | bytes) -> bool:
-    """Return whether valid JSON is known to be nested at most MAX_DEPTH deep, without a look at its values.
-
-    From its brackets and quotes alone, unless a string contains a bracket or an escape.
-    """
-    if isinstance(text, str) or b"\\" in text:
-        return False
-    # An opening quote that a bracket follows is left over.
-    brackets = text.translate(_SQUARE, _NEITHER).replace(b'""', b"")
-    if b'"' in brackets:
-        return False
-    for _ in range(MAX_DEPTH):
-        brackets = brackets.replace(b"[]", b"")
-        if not brackets:
-            return True
-    return False
 
 
 def _is_deeper(document: object) -> bool:

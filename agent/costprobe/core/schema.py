@@ -310,117 +310,83 @@ class StoredCounter(NamedTuple):
         name: Name without prefix and `_total`; of rows of a served model, `service_` becomes `model_`.
         field: Field of the rows, or a quantity that `increments` derives from them.
         help: HELP text.
-        is_money: Whether it has the label `currency`.
     """
 
     name: str
     field: str
     help: str
-    is_money: bool = False
+
+    @property
+    def is_money(self) -> bool:
+        """Whether it has the label `currency`."""
+        return self.name.endswith("cost")
 
 
-COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
+# Those of `cost` are numerators and denominators of the ratios of production, of the same windows.
+_COUNTERS: Final = {
     "device": (
-        StoredCounter("cost", "cost", "Cost of the device", is_money=True),
-        StoredCounter("energy_joules", "energy_j", "Energy of the device"),
-        StoredCounter(
-            "throttle_power_seconds", "throttle_power_s", "Time throttled by a power limit"
-        ),
-        StoredCounter(
-            "throttle_thermal_seconds", "throttle_thermal_s", "Time throttled by temperature"
-        ),
-        StoredCounter(
-            "carbon_energy_joules", "carbon_energy_j", "Energy whose emissions are known"
-        ),
-        StoredCounter("carbon_grams", "carbon_g", "CO2-equivalent of the device's electricity"),
+        ("cost", "cost", "Cost of the device"),
+        ("energy_joules", "energy_j", "Energy of the device"),
+        ("throttle_power_seconds", "throttle_power_s", "Time throttled by a power limit"),
+        ("throttle_thermal_seconds", "throttle_thermal_s", "Time throttled by temperature"),
+        ("carbon_energy_joules", "carbon_energy_j", "Energy whose emissions are known"),
+        ("carbon_grams", "carbon_g", "CO2-equivalent of the device's electricity"),
     ),
     "allocation": (
-        StoredCounter(
-            "allocated_cost", "cost", "Cost of the device by service and purpose", is_money=True
-        ),
-        StoredCounter(
-            "allocated_hardware_cost", "cost_hardware", "Hardware part of it", is_money=True
-        ),
-        StoredCounter(
-            "allocated_electricity_cost", "cost_energy", "Electricity part of it", is_money=True
-        ),
+        ("allocated_cost", "cost", "Cost of the device by service and purpose"),
+        ("allocated_hardware_cost", "cost_hardware", "Hardware part of it"),
+        ("allocated_electricity_cost", "cost_energy", "Electricity part of it"),
     ),
     "tenant": (
-        StoredCounter(
-            "tenant_cost", "cost", "Cost of the service by team, user or key", is_money=True
-        ),
-        StoredCounter("tenant_tokens_in", "tokens_in", "Input tokens of the tenant"),
-        StoredCounter("tenant_cached_tokens", "cached_tokens", "Those found in a cache"),
-        StoredCounter("tenant_tokens_out", "tokens_out", "Output tokens of the tenant"),
-        StoredCounter(
-            "tenant_cache_saved_cost", "cost_cache_saved", "What the cache saved", is_money=True
-        ),
-        StoredCounter("tenant_requests", "requests", "Requests of the tenant"),
-        StoredCounter("tenant_energy_joules", "energy_j", "Energy of the tenant"),
+        ("tenant_cost", "cost", "Cost of the service by team, user or key"),
+        ("tenant_tokens_in", "tokens_in", "Input tokens of the tenant"),
+        ("tenant_cached_tokens", "cached_tokens", "Those found in a cache"),
+        ("tenant_tokens_out", "tokens_out", "Output tokens of the tenant"),
+        ("tenant_cache_saved_cost", "cost_cache_saved", "What the cache saved"),
+        ("tenant_requests", "requests", "Requests of the tenant"),
+        ("tenant_energy_joules", "energy_j", "Energy of the tenant"),
     ),
     "serving": (
-        StoredCounter("service_requests", "requests", "Answered requests"),
-        StoredCounter("service_errors", "errors", "Failed requests"),
-        StoredCounter("service_tokens_in", "tokens_in", "Input tokens"),
-        StoredCounter("service_tokens_out", "tokens_out", "Output tokens"),
-        StoredCounter("service_cached_tokens", "cached_tokens", "Input tokens found in a cache"),
-        StoredCounter("service_window_seconds", "window_s", "Length of the windows"),
-        StoredCounter(
-            "service_idle_seconds", "idle_s", "Time in which the service's devices were idle"
-        ),
-        StoredCounter("service_busy_seconds", "busy_s", "Time in which they were busy"),
+        ("service_requests", "requests", "Answered requests"),
+        ("service_errors", "errors", "Failed requests"),
+        ("service_tokens_in", "tokens_in", "Input tokens"),
+        ("service_tokens_out", "tokens_out", "Output tokens"),
+        ("service_cached_tokens", "cached_tokens", "Input tokens found in a cache"),
+        ("service_window_seconds", "window_s", "Length of the windows"),
+        ("service_idle_seconds", "idle_s", "Time in which the service's devices were idle"),
+        ("service_busy_seconds", "busy_s", "Time in which they were busy"),
     ),
-    # Numerators and denominators of the ratios of production, of the same windows.
     "cost": (
-        StoredCounter("service_cost", "cost_total", "Cost of the service", is_money=True),
-        StoredCounter("service_idle_cost", "cost_idle", "Cost of idle time", is_money=True),
-        StoredCounter(
-            "service_tokens_in_cost", "cost_tokens_in", "Cost of input tokens", is_money=True
-        ),
-        StoredCounter(
-            "service_tokens_cached_cost",
-            "cost_tokens_cached",
-            "Part of it for cached tokens",
-            is_money=True,
-        ),
-        StoredCounter(
-            "service_cache_saved_cost", "cost_cache_saved", "What the cache saved", is_money=True
-        ),
-        StoredCounter(
-            "service_tokens_out_cost", "cost_tokens_out", "Cost of output tokens", is_money=True
-        ),
-        StoredCounter("service_energy_joules", "energy_j", "Energy of the service"),
-        StoredCounter("service_priced_requests", "requests", "Requests in windows with a cost"),
-        StoredCounter(
-            "service_priced_inferences", "inferences", "Inferences in windows with a cost"
-        ),
-        StoredCounter(
-            "service_priced_tokens_in", "tokens_in", "Input tokens in windows with a cost"
-        ),
-        StoredCounter("service_priced_cached_tokens", "cached_tokens", "Those found in a cache"),
-        StoredCounter(
-            "service_priced_tokens_out", "tokens_out", "Output tokens in windows with a cost"
-        ),
-        StoredCounter(
-            "service_tokens_in_energy_joules", "energy_tokens_in_j", "Energy of input tokens"
-        ),
-        StoredCounter(
-            "service_tokens_out_energy_joules", "energy_tokens_out_j", "Energy of output tokens"
-        ),
-        StoredCounter(
-            "service_metered_requests", "metered_requests", "Requests in windows with known energy"
-        ),
-        StoredCounter(
+        ("service_cost", "cost_total", "Cost of the service"),
+        ("service_idle_cost", "cost_idle", "Cost of idle time"),
+        ("service_tokens_in_cost", "cost_tokens_in", "Cost of input tokens"),
+        ("service_tokens_cached_cost", "cost_tokens_cached", "Part of it for cached tokens"),
+        ("service_cache_saved_cost", "cost_cache_saved", "What the cache saved"),
+        ("service_tokens_out_cost", "cost_tokens_out", "Cost of output tokens"),
+        ("service_energy_joules", "energy_j", "Energy of the service"),
+        ("service_priced_requests", "requests", "Requests in windows with a cost"),
+        ("service_priced_inferences", "inferences", "Inferences in windows with a cost"),
+        ("service_priced_tokens_in", "tokens_in", "Input tokens in windows with a cost"),
+        ("service_priced_cached_tokens", "cached_tokens", "Those found in a cache"),
+        ("service_priced_tokens_out", "tokens_out", "Output tokens in windows with a cost"),
+        ("service_tokens_in_energy_joules", "energy_tokens_in_j", "Energy of input tokens"),
+        ("service_tokens_out_energy_joules", "energy_tokens_out_j", "Energy of output tokens"),
+        ("service_metered_requests", "metered_requests", "Requests in windows with known energy"),
+        (
             "service_metered_tokens_in",
             "metered_tokens_in",
             "Input tokens in windows with known energy",
         ),
-        StoredCounter(
+        (
             "service_metered_tokens_out",
             "metered_tokens_out",
             "Output tokens in windows with known energy",
         ),
     ),
+}
+COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
+    measurement: tuple(StoredCounter(*row) for row in rows)
+    for measurement, rows in _COUNTERS.items()
 }
 
 
@@ -587,7 +553,7 @@ SERVING_SUMS: Final = tuple(
 
 # The fields of `probe` and, on the probe basis, of `cost` that a comparison or savings read.
 RUN_FIELDS = frozenset(
-    {
+    [
         "fingerprint",
         "contended",
         "throttled_pct",
@@ -601,16 +567,16 @@ RUN_FIELDS = frozenset(
         "token_source",
         "energy_per_million_tokens_in_j",
         "energy_per_million_tokens_out_j",
-    }
+    ]
 )
 PAID_FIELDS = frozenset(
-    {
+    [
         "contended",
         "cost_per_inference",
         "carbon_per_inference_g",
         "cost_per_million_tokens_in",
         "cost_per_million_tokens_out",
-    }
+    ]
 )
 # Those of `cost` on the serving basis.
 SERVICE_FIELDS = frozenset({*SERVING_RATIOS, *SERVING_SUMS, "window_s"})

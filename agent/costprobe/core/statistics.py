@@ -280,7 +280,7 @@ def nonnegative_fit(
         for active in combinations(range(terms), size):
             if not set(kept) <= set(active):
                 continue
-            inverse = _inverse(
+            inverse = inverse_of(
                 [[math.fsum(row[i] * row[j] for row in scaled) for j in active] for i in active]
             )
             if inverse is None:
@@ -309,7 +309,7 @@ def nonnegative_fit(
     return Regression(values, active, covariance, degrees)
 
 
-def _inverse(matrix: list[_Vector]) -> list[_Vector] | None:
+def inverse_of(matrix: list[_Vector]) -> list[_Vector] | None:
     """Return the inverse of a symmetric matrix by elimination; None if it is singular."""
     size = len(matrix)
     rows = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]

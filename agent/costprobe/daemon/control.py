@@ -55,7 +55,7 @@ class ControlServer:
     Args:
         path: Path of the socket; a stale socket is replaced.
         handlers: Handler of each request, by name, which returns a JSON value for the request. A
-            KeyError or ValueError is returned to the client as its error.
+            ValueError is returned to the client as its error.
         stop: Ends the thread.
         client_s: Timeout in seconds for a client to send its request.
     """
@@ -151,8 +151,6 @@ class ControlServer:
             )
         try:
             answer = encoded({"answer": handler(request)}, MAX_ANSWER_BYTES)
-        except KeyError as error:
-            return encoded({"error": f"there is no {error.args[0] if error.args else 'such item'}"})
         except ValueError as error:
             return encoded({"error": str(error)})
         except Exception:
@@ -210,6 +208,7 @@ KEPT_EVENT = {"kind": "drift", "metric": LOAD_CURVE}
 # 2100-01-01, the last instant that dates of the command line can name.
 LATEST_NS = 4_102_444_800 * NS_PER_S
 _Parts = TypeVar("_Parts")
+Answer = TypeVar("Answer")
 
 
 class AlertingParts(Protocol):
@@ -220,109 +219,84 @@ class AlertingParts(Protocol):
     store_path: Path
 
 
-class AlertingRequests:
-    """The requests about incidents, silences and notifiers.
+def alerting_requests(alerting: Callable[[], AlertingParts | None]) -> dict[str, Handler]:
+    """Return the handlers of requests about incidents, silences and notifiers, by name.
 
     Args:
         alerting: Returns the parts in force; None while the process starts or stops.
     """
 
-    def __init__(self, alerting: Callable[[], AlertingParts | None]) -> None:
-        self._alerting = alerting
+    def watching() -> Watching:
+        return _present(alerting()).watching
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each request, by name."""
-        return {
-            "silence": self._silence,
-            "unsilence": self._unsilence,
-            "silences": self._silences,
-            "test": self._test,
-            "alerts": self._alerts,
-        }
-
-    def _silence(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def silence(request: Mapping[str, Any]) -> dict[str, Any]:
         added = silence_of(request)
-        _present(self._alerting()).watching.add_silence(added)
+        watching().add_silence(added)
         return silence_document(added)
 
-    def _unsilence(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        silence_id = str(request.get("id"))
-        watching = _present(self._alerting()).watching
-        try:
-            return silence_document(watching.end_silence(silence_id))
-        except KeyError:
-            raise ValueError(f"there is no silence {silence_id}") from None
+    def unsilence(request: Mapping[str, Any]) -> dict[str, Any]:
+        return silence_document(_of("silence", str(request.get("id")), watching().end_silence))
 
-    def _silences(self, _: Mapping[str, Any]) -> list[dict[str, Any]]:
-        watching = _present(self._alerting()).watching
-        return [silence_document(silence) for silence in watching.silences()]
+    def test(request: Mapping[str, Any]) -> dict[str, str]:
+        notifying = _present(alerting()).notifying
+        return dict(_of("notifier", _name(request, "notifier"), notifying.send_test))
 
-    def _test(self, request: Mapping[str, Any]) -> dict[str, str]:
-        notifier = _name(request, "notifier")
-        notifying = _present(self._alerting()).notifying
-        try:
-            return dict(notifying.send_test(notifier))
-        except KeyError:
-            raise ValueError(f"there is no notifier {notifier}") from None
-
-    def _alerts(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def alerts(request: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the incidents; None to a client that asks for another store's."""
-        parts = _present(self._alerting())
+        parts = _present(alerting())
         return dict(parts.watching.alerts()) if _is_about(request, parts.store_path) else None
 
+    return {
+        "silence": silence,
+        "unsilence": unsilence,
+        "silences": lambda _: [silence_document(each) for each in watching().silences()],
+        "test": test,
+        "alerts": alerts,
+    }
 
-class ControlRequests(AlertingRequests):
-    """The requests, and the parts of the configuration in force that handle them.
+
+def control_requests(
+    running: Callable[[], Runtime | None], status: Callable[[], Mapping[str, Any]]
+) -> dict[str, Handler]:
+    """Return the handlers of all requests to a daemon, by name.
 
     Args:
         running: Returns the parts in force; None while the daemon starts or stops.
         status: Returns the status document, also while the store cannot be written.
     """
 
-    def __init__(
-        self, running: Callable[[], Runtime | None], status: Callable[[], Mapping[str, Any]]
-    ) -> None:
-        super().__init__(running)
-        self._running = running
-        self._status = status
-
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each request, by name."""
-        return {
-            **super().handlers(),
-            "annotate": self._annotate,
-            "retry": self._retry,
-            "keep": self._keep,
-            "status": lambda _: self._status_and_alerts(),
-        }
-
-    def _parts(self) -> Runtime:
-        return _present(self._running())
-
-    def _annotate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def annotate(request: Mapping[str, Any]) -> dict[str, Any]:
         annotation = {key: value for key, value in request.items() if key != "do"}
-        return self._parts().annotations.add(annotation)
+        return _present(running()).annotations.add(annotation)
 
-    def _retry(self, request: Mapping[str, Any]) -> list[str]:
-        sink = _name(request, "sink")
-        delivery = self._parts().delivery
-        try:
-            return list(delivery.retry(sink))
-        except KeyError:
-            raise ValueError(f"there is no sink {sink}") from None
+    def status_and_alerts(_: Mapping[str, Any]) -> dict[str, Any]:
+        runtime = running()
+        return {**status(), "alerts": runtime.watching.alerts()["alerts"] if runtime else []}
 
-    def _status_and_alerts(self) -> dict[str, Any]:
-        runtime = self._running()
-        alerts = runtime.watching.alerts()["alerts"] if runtime is not None else []
-        return {**self._status(), "alerts": alerts}
-
-    def _keep(self, request: Mapping[str, Any]) -> int:
-        rows = measured_rows(request)
-        parts = self._parts()
+    def keep(request: Mapping[str, Any]) -> int:
+        rows, parts = measured_rows(request), _present(running())
         if not _is_about(request, parts.store_path):
             return 0
         parts.ledger.append(rows)
         return len(rows)
+
+    return {
+        **alerting_requests(running),
+        "annotate": annotate,
+        "retry": lambda request: _of(
+            "sink", _name(request, "sink"), _present(running()).delivery.retry
+        ),
+        "keep": keep,
+        "status": status_and_alerts,
+    }
+
+
+def _of(kind: str, name: str | None, call: Callable[[Any], Answer]) -> Answer:
+    """Return the answer of a call about a named object."""
+    try:
+        return call(name)
+    except KeyError:
+        raise ValueError(f"there is no {kind} {name}") from None
 
 
 def _present(parts: _Parts | None) -> _Parts:
@@ -353,21 +327,23 @@ def silence_of(request: Mapping[str, Any]) -> Silence:
         ValueError: A part is missing, too long, or of the wrong type.
     """
     match = request.get("match")
-    if not isinstance(match, dict) or not match or len(match) > MAX_PATTERNS:
+    if not isinstance(match, dict) or not 0 < len(match) <= MAX_PATTERNS:
         raise ValueError(f"a silence matches 1 to {MAX_PATTERNS} labels")
-    times = [request.get(name) for name in ("starts_ns", "ends_ns")]
-    if not all(isinstance(time_ns, int) for time_ns in times):
-        raise ValueError("a silence has a start and an end")
-    texts = [one_line(str(request.get(name, ""))) for name in ("id", "comment", "author")]
+    starts_ns, ends_ns = request.get("starts_ns"), request.get("ends_ns")
+    if not (isinstance(starts_ns, int) and isinstance(ends_ns, int)):
+        raise ValueError("a silence has a start and an end")  # noqa: TRY004 - a request is refused
+    number, comment, author = (
+        one_line(str(request.get(name, ""))) for name in ("id", "comment", "author")
+    )
     patterns = {str(name): str(pattern) for name, pattern in match.items()}
-    if any(len(text) > MAX_TEXT_CHARS for text in [*texts, *patterns, *patterns.values()]):
+    texts = [number, comment, author, *patterns, *patterns.values()]
+    if max(map(len, texts)) > MAX_TEXT_CHARS:
         raise ValueError(f"a text of a silence has at most {MAX_TEXT_CHARS} characters")
-    if not texts[0] or not texts[1].strip():
+    if not number or not comment.strip():
         raise ValueError("a silence has an id and a comment")
-    starts_ns, ends_ns = (int(time_ns or 0) for time_ns in times)
     if not 0 <= starts_ns <= ends_ns <= LATEST_NS:
         raise ValueError("a silence must end after its start, between 1970 and 2100")
-    return Silence(texts[0], patterns, starts_ns, ends_ns, texts[1], texts[2])
+    return Silence(number, patterns, starts_ns, ends_ns, comment, author)
 
 
 def _measured_row(row: Mapping[str, Any]) -> Point:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
@@ -27,7 +26,7 @@ from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
-from costprobe.daemon.control import AlertingRequests, ControlServer
+from costprobe.daemon.control import ControlServer, alerting_requests
 from costprobe.daemon.control_protocol import control_path
 from costprobe.daemon.main import Service, job_liveness
 from costprobe.daemon.parts import EMPTY_STATUS
@@ -71,10 +70,8 @@ class FleetWatcher(Service):
         self._retention = Retention(self._store, self._ledger, clock)
         # No part is replaced while an evaluation writes to the store.
         self._storing = Lock()
-        requests = AlertingRequests(lambda: self)
-        self._control = ControlServer(
-            control_path(self.store_path, os.environ), requests.handlers(), self._stop
-        )
+        path, requests = control_path(self.store_path, os.environ), alerting_requests(lambda: self)
+        self._control = ControlServer(path, requests, self._stop)
         self._build(config)
 
     def _build(self, config: Config) -> None:
@@ -205,10 +202,7 @@ class FleetWatcher(Service):
             "store": {**self._store_status(), "fault": self.watching.status()["fault"]},
             "config_fault": self._config_fault,
         }
-        disk = None
-        with suppress(OSError):
-            disk = disk_of(self.store_path)
-        return present_faults(status, disk)
+        return present_faults(status, disk_of(self.store_path))
 
     def _summary(self) -> str:
         role = "active" if self._is_active() else "passive: another watcher notifies"

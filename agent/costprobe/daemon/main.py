@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from costprobe import __version__
-from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.host.announced import Announcement, service_users
 from costprobe.adapters.host.host_name import host_tag
 from costprobe.adapters.host.processes import SignalFlag, SignalWakeUp
@@ -25,39 +24,20 @@ from costprobe.adapters.store.database import StoreError, StoreLock, prepare, tr
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.upkeep import is_damaged, quarantine, quarantined
 from costprobe.adapters.store.write import Store
-from costprobe.alerts.watching import IncidentStore
 from costprobe.configuration import Config, load
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
-from costprobe.daemon.control import ControlRequests, ControlServer
+from costprobe.daemon.control import ControlServer, control_requests
 from costprobe.daemon.control_protocol import control_path
 from costprobe.daemon.device_watch import DeviceWatch, kept_boards
-from costprobe.daemon.pages import HttpPages, Sources
-from costprobe.daemon.parts import CurrentRuntime, SharedParts, gap_event
+from costprobe.daemon.pages import HttpPages
+from costprobe.daemon.parts import HostParts, gap_event
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.pricing.book import Terms
 from costprobe.probing.run import Listeners
-
-
-def refusal_event(reason: str, time_ns: int) -> Event:
-    """Return the event of a rejected configuration.
-
-    Args:
-        reason: Reason of the rejection.
-        time_ns: UTC in ns.
-    """
-    return Event(
-        kind="fault",
-        severity="warning",
-        title="the new configuration was rejected; the old one stays in force",
-        time_ns=time_ns,
-        detail=reason,
-        cause="configuration",
-    )
-
 
 logger = logging.getLogger(__name__)
 
@@ -108,53 +88,14 @@ LONG_RUN_S: Final = 3600.0
 LONG_RUNNING: Final = ("probe ",)
 
 
-class Watchdog:
-    """Notify systemd's watchdog while every part is alive, and log dead parts.
-
-    Without a notification systemd restarts the daemon. Every measurement is in the store.
-
-    Args:
-        notifier: Sends notifications to systemd.
-        parts: Whether each part is alive, by name.
-    """
-
-    def __init__(self, notifier: SystemdNotifier, parts: Callable[[], Mapping[str, bool]]) -> None:
-        self._notifier = notifier
-        self._parts = parts
-        self._dead: tuple[str, ...] = ()
-
-    def beat(self) -> None:
-        """Check the parts; notify the watchdog, or log the dead ones."""
-        dead = tuple(sorted(name for name, is_alive in self._parts().items() if not is_alive))
-        if dead != self._dead:
-            self._dead = dead
-            if dead:
-                logger.error("dead parts: %s; the watchdog is not notified", ", ".join(dead))
-                self._notifier.status(f"dead parts: {', '.join(dead)}")
-            else:
-                logger.info("every part is alive again")
-                self._notifier.status("measuring")
-        if not dead:
-            self._notifier.alive()
-
-
 def job_liveness(schedule: Schedule) -> dict[str, bool]:
     """Return whether each periodic job ended a run within its own limit, by name."""
-    return {
-        f"job {name}": not schedule.is_silent(name, longest_silence_s(name, record.every_s))
-        for name, record in schedule.records.items()
-    }
-
-
-def longest_silence_s(name: str, every_s: float) -> float:
-    """Return the seconds after which a job without an ended run counts as dead.
-
-    Args:
-        name: The job's name in the schedule.
-        every_s: Its period in seconds.
-    """
-    own_s = LONG_RUN_S if name.startswith(LONG_RUNNING) else 0.0
-    return max(JOBS_SILENT_S, PERIODS_SILENT * every_s) + own_s
+    lives = {}
+    for name, record in schedule.records.items():
+        own_s = LONG_RUN_S if name.startswith(LONG_RUNNING) else 0.0
+        limit_s = max(JOBS_SILENT_S, PERIODS_SILENT * record.every_s) + own_s
+        lives[f"job {name}"] = not schedule.is_silent(name, limit_s)
+    return lives
 
 
 # Interval at which new devices and clock steps are detected; a stop or a reload wakes the loop.
@@ -192,7 +133,7 @@ class Service(ABC):
         self._clock = clock
         self._steps = ClockMonitor(clock)
         self._notifier = notifier
-        self._watchdog = Watchdog(notifier, self._liveness)
+        self._dead: tuple[str, ...] = ()
         self._stop, self._reload, self._woken = SignalFlag(), SignalFlag(), SignalWakeUp()
         self._store, self._damage = open_store(store_path, clock)
         self._ledger = StoreLedger(self._store)
@@ -276,12 +217,29 @@ class Service(ABC):
         except StoreError as error:
             logger.error("%s", error)  # noqa: TRY400 - no traceback: the text has the cause
 
+    def _beat(self) -> None:
+        """Notify systemd's watchdog while every part is alive, or log the dead ones.
+
+        Without a notification systemd restarts the daemon. Every measurement is in the store.
+        """
+        dead = tuple(sorted(name for name, is_alive in self._liveness().items() if not is_alive))
+        if dead != self._dead:
+            self._dead = dead
+            if dead:
+                logger.error("dead parts: %s; the watchdog is not notified", ", ".join(dead))
+                self._notifier.status(f"dead parts: {', '.join(dead)}")
+            else:
+                logger.info("every part is alive again")
+                self._notifier.status("measuring")
+        if not dead:
+            self._notifier.alive()
+
     def _serve(self) -> None:
         """Wait for signals, and do what is due, until a stop is requested."""
         self._notifier.ready(self._summary())
         tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
         while not self._stop.is_set():
-            self._watchdog.beat()
+            self._beat()
             if self._reload.is_set():
                 self._reload.clear()
                 self._notifier.reloading()
@@ -324,39 +282,29 @@ class Daemon(Service):
         )
         # Of CLOCK_BOOTTIME, which no step of the wall clock changes.
         self._started_ns = clock.boottime_ns()
-        self._incidents = IncidentStore(self._store)
         self._announcement = Announcement(
             store_path, clock.monotonic_ns(), service_users([SERVICE_ACCOUNT]), os.environ
         )
-        self._watch = DeviceWatch(
-            self._sensor_settings(config), self._on_event, clock, self._stop, self._announcement
-        )
-        shared = SharedParts(
+        self._parts = HostParts(
             self._store,
             self._ledger,
-            self._incidents,
-            self._watch.sensor,
             clock,
             self._steps,
             self._listeners,
-            InstanceDetector(),
+            self._status,
+            early=[self._damage] if self._damage else (),
         )
-        self._current = CurrentRuntime(shared, self._status, [self._damage] if self._damage else ())
-        self._unstored_points = 0
-        requests = ControlRequests(lambda: self._current.runtime, self._current.status)
-        self._control = ControlServer(
-            control_path(store_path, os.environ), requests.handlers(), self._stop
-        )
-        self._http = HttpPages(
-            Sources(
-                store_path,
-                self._liveness,
-                self._current.status,
-                self._current.agent_point,
-                self._current.annotate,
-            ),
+        self._watch = DeviceWatch(
+            self._sensor_settings(config),
+            self._parts.take_event,
             clock,
+            self._stop,
+            self._announcement,
         )
+        self._unstored_points = 0
+        requests = control_requests(lambda: self._parts.runtime, self._parts.status)
+        self._control = ControlServer(control_path(store_path, os.environ), requests, self._stop)
+        self._http = HttpPages(self._parts, self._liveness)
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -373,7 +321,7 @@ class Daemon(Service):
 
     def terms_now(self, device: str) -> Terms | None:
         """Return the price terms in force for a device; None without a price."""
-        runtime = self._current.runtime
+        runtime = self._parts.runtime
         return runtime.prices.terms_now(device) if runtime else None
 
     def run(self, on_ready: Callable[[Daemon], None]) -> None:
@@ -387,24 +335,25 @@ class Daemon(Service):
             self._watch.start()
             self._control.open()
             self._http.serve(self._config.http)
-            self._current.build(self._config, self._watch)
+            self._parts.build(self._config, self._watch)
             on_ready(self)
-            self._current.start()
+            if self._parts.runtime is not None:
+                self._parts.runtime.start()
             self._serve()
         finally:
             self._close()
 
     def _tick(self) -> None:
         if self._watch.changed():
-            self._current.rebuild(self._config, self._watch)
+            self._parts.rebuild(self._config, self._watch)
         self._steps.check()
         for gap in self._steps.gaps():
-            self._on_event(gap_event(gap))
+            self._parts.take_event(gap_event(gap))
 
     def _liveness(self) -> dict[str, bool]:
         """Return whether each part with a thread or process of its own is alive."""
         self._steps.check()
-        runtime = self._current.runtime
+        runtime = self._parts.runtime
         parts = {
             "sensors": self._watch.sensor.is_alive(),
             "control socket": self._control.is_alive(),
@@ -425,21 +374,26 @@ class Daemon(Service):
         if before.sensor_settings != config.sensor_settings:
             self._watch.replace(self._sensor_settings(config))
         self._http.serve(config.http)
-        self._current.rebuild(config, self._watch)
+        self._parts.rebuild(config, self._watch)
 
     def _refused(self, reason: str) -> None:
-        self._on_event(refusal_event(reason, self._clock.time_ns()))
+        event = Event(
+            kind="fault",
+            severity="warning",
+            title="the new configuration was rejected; the old one stays in force",
+            time_ns=self._clock.time_ns(),
+            detail=reason,
+            cause="configuration",
+        )
+        self._parts.take_event(event)
 
     def _sensor_settings(self, config: Config) -> SensorSettings:
         return replace(config.sensor_settings, knows_gpu=bool(kept_boards(self._ledger)))
 
-    def _on_event(self, event: Event) -> None:
-        self._current.take_event(event)
-
     def _notify_and_store_status(self, listener: Callable[..., None], *news: object) -> None:
         """Call a listener, and store the status, which has changed."""
         listener(*news)
-        self._current.store_status()
+        self._parts.store_status()
 
     def _status(self) -> dict[str, Any]:
         """Return the status of the process, without that of its parts."""
@@ -468,9 +422,10 @@ class Daemon(Service):
         self._announcement.close()
         self._control.close()
         self._http.close()
-        self._current.stop()
+        if self._parts.runtime is not None:
+            self._parts.runtime.stop()
         self._watch.stop()
-        self._current.close()
+        self._parts.close()
         self._ledger.flush()
-        self._unstored_points = self._ledger.unstored_points + self._incidents.waiting_points
+        self._unstored_points = self._ledger.unstored_points + self._parts.incidents.waiting_points
         self._close_store()

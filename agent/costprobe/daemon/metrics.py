@@ -134,22 +134,10 @@ _TEXT_LABEL_MAX: Final = 200
 
 
 class Newest:
-    """The newest value of each numeric field of each series.
+    """The newest value of each numeric field of each series."""
 
-    Args:
-        max_series: Maximum number of values; others are only counted.
-    """
-
-    def __init__(self, max_series: int) -> None:
-        self._max_series = max_series
-        self._count = 0
+    def __init__(self) -> None:
         self._series: dict[str, dict[_Key, tuple[Tags, dict[str, float]]]] = {}
-        self._dropped: set[int] = set()
-
-    @property
-    def dropped(self) -> int:
-        """Number of values beyond `max_series`."""
-        return len(self._dropped)
 
     def take(self, point: Point) -> None:
         """Add a row; rows of one measurement must come in the order of their times."""
@@ -157,23 +145,11 @@ class Newest:
         key = tuple((name, value) for name, value in point.tags.items() if name != state)
         by_tags = self._series.setdefault(point.measurement, {})
         labels, fields = _labelled(point)
-        tags, values = by_tags.get(key, (labels, {}))
-        if tags != labels:
-            self._count -= len(values)
-            values = {}
-        for field, value in fields.items():
-            if isinstance(value, str):
-                continue
-            if field not in values:
-                if self._count >= self._max_series:
-                    self._dropped.add(hash((point.measurement, key, field)))
-                    continue
-                self._count += 1
-            values[field] = float(value)
-        if values:
-            by_tags[key] = (labels, values)
-        else:
-            by_tags.pop(key, None)
+        tags, before = by_tags.get(key, (labels, {}))
+        values = {
+            name: float(value) for name, value in fields.items() if not isinstance(value, str)
+        }
+        by_tags[key] = labels, {**(before if tags == labels else {}), **values}
 
     def by_field(self, measurement: str) -> Iterator[tuple[str, list[tuple[Tags, float]]]]:
         """Return each field of a measurement with tags and value of each series that has it."""
@@ -247,7 +223,7 @@ class AgentNow(NamedTuple):
     broken: int
 
 
-class Metrics:
+class Metrics(Collector):
     """The page `/metrics`, in Prometheus' text format and in OpenMetrics.
 
     Args:
@@ -266,9 +242,13 @@ class Metrics:
         max_series: int,
         now: Callable[[], AgentNow],
     ) -> None:
+        self._store = store
+        self._clock = clock
+        self._window_s = window_s
+        self._max_series = max_series
+        self._now = now
         self._registry = CollectorRegistry()
-        self._registry.register(_AgentCollector(now))
-        self._registry.register(_StoreCollector(store, clock, window_s, max_series))
+        self._registry.register(self)
 
     def text(self) -> bytes:
         """Return the page in Prometheus' text format."""
@@ -278,16 +258,14 @@ class Metrics:
         """Return the page in the format of OpenMetrics 1.0."""
         return bytes(openmetrics.generate_latest(self._registry))  # type: ignore[no-untyped-call]
 
-
-class _StoreCollector(Collector):
-    def __init__(self, store: Path, clock: Clock, window_s: float, max_series: int) -> None:
-        self._store = store
-        self._clock = clock
-        self._window_s = window_s
-        self._max_series = max_series
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: which series there are depends on the store."""
+        return ()
 
     def collect(self) -> Iterator[Metric]:
-        newest, totals, is_readable = Newest(self._max_series), list[StoredSample](), True
+        """Return the metrics of the daemon itself, then those of the store."""
+        yield from _of_agent(self._now())
+        newest, totals, is_readable = Newest(), list[StoredSample](), True
         alerts: Mapping[str, Any] = {}
         now_ns = self._clock.time_ns()
         since_ns = now_ns - int(self._window_s * NS_PER_S)
@@ -301,9 +279,13 @@ class _StoreCollector(Collector):
         except StoreError:
             is_readable = False
         yield from counter_families(kept(totals, self._max_series))
+        left, dropped = self._max_series, max(0, len(totals) - self._max_series)
         for measurement in SCHEMA:
             for field, series in newest.by_field(measurement):
-                yield _family(measurement, field, series)
+                if left:
+                    yield _family(measurement, field, series[:left])
+                dropped += max(0, len(series) - left)
+                left = max(0, left - len(series))
         yield _firing(alerts)
         yield GaugeMetricFamily(
             "costprobe_metrics_store_readable",
@@ -313,7 +295,7 @@ class _StoreCollector(Collector):
         yield GaugeMetricFamily(
             "costprobe_metrics_dropped_series",
             "Series beyond http.max_series, which are not on this page",
-            value=float(newest.dropped + max(0, len(totals) - self._max_series)),
+            value=float(dropped),
         )
 
 
@@ -332,81 +314,61 @@ def _firing(document: Mapping[str, Any]) -> Metric:
     return family
 
 
-class _AgentCollector(Collector):
-    def __init__(self, now: Callable[[], AgentNow]) -> None:
-        self._now = now
-
-    def collect(self) -> Iterator[Metric]:
-        now = self._now()
-        status = now.status
-        yield InfoMetricFamily(
-            "costprobe_build", "The daemon's version", value={"version": str(status["version"])}
-        )
-        if now.row is not None:
-            for field, value in now.row.fields.items():
-                if not isinstance(value, str):
-                    yield _family(_AGENT, field, [(now.row.tags, float(value))])
-        yield _gauge(
-            "part_alive", "Whether a part of the daemon is alive, 1 or 0", "part", now.liveness
-        )
-        faults = GaugeMetricFamily(
-            "costprobe_fault", "A part that does not work", labels=("fault", "subject", "severity")
-        )
-        for fault in now.faults:
-            faults.add_metric((fault.name, fault.subject, fault.severity), 1)
-        yield faults
-        yield from _status_families(status)
-        answers = CounterMetricFamily(
-            "costprobe_http_answers", "Responses over HTTP", labels=("page", "code")
-        )
-        for (page, code), count in sorted(now.answers.items()):
-            answers.add_metric((page, str(code)), count)
-        yield answers
-        yield CounterMetricFamily(
-            "costprobe_http_broken_connections",
-            "HTTP connections that ended without a response",
-            value=now.broken,
-        )
-
-
-# Tables of the status document: the section, the metric, its label, the key, its help.
-_COUNTED: Final = (
-    ("jobs", "job_runs", "job", "runs", "Runs of a job of the daemon"),
-    ("jobs", "job_errors", "job", "errors", "Runs of a job that failed"),
-    ("jobs", "job_late", "job", "late", "Runs of a job that were skipped because they were late"),
-    ("sinks", "sink_sent_points", "sink", "sent_points", "Points that a sink acknowledged"),
-    ("sinks", "sink_rejected_points", "sink", "rejected_points", "Points that a sink rejected"),
-    ("notifiers", "notifier_sent", "notifier", "sent", "Notifications that were acknowledged"),
-    ("notifiers", "notifier_dropped", "notifier", "dropped", "Notifications that were discarded"),
-)
-_GAUGED: Final = (
-    ("jobs", "job_last_duration_s", "job", "last_duration_s", "Length of a job's last run, in s"),
-    ("notifiers", "notifier_queued", "notifier", "queued", "Queued notifications"),
-)
-
-
-def _status_families(status: Mapping[str, Any]) -> Iterator[Metric]:
-    for section, name, label, key, words in _COUNTED:
-        family = CounterMetricFamily(f"costprobe_{name}", words, labels=(label,))
-        for subject, count in _column(status, section, key):
-            family.add_metric((subject,), count)
+def _of_agent(now: AgentNow) -> Iterator[Metric]:
+    yield InfoMetricFamily(
+        "costprobe_build", "The daemon's version", value={"version": str(now.status["version"])}
+    )
+    if now.row is not None:
+        for field, value in now.row.fields.items():
+            if not isinstance(value, str):
+                yield _family(_AGENT, field, [(now.row.tags, float(value))])
+    alive = _family_of("part_alive", "Whether a part of the daemon is alive, 1 or 0", "part")
+    for part, is_alive in sorted(now.liveness.items()):
+        alive.add_metric((part,), float(is_alive))
+    yield alive
+    faults = _family_of("fault", "A part that does not work", "fault", "subject", "severity")
+    for fault in now.faults:
+        faults.add_metric((fault.name, fault.subject, fault.severity), 1)
+    yield faults
+    for section, key, words in _STATUS:
+        label = section.removesuffix("s")
+        is_counter = key not in _STATUS_GAUGES
+        family = _family_of(f"{label}_{key}", words, label, is_counter=is_counter)
+        for subject, row in now.status.get(section, {}).items():
+            if row.get(key) is not None:
+                family.add_metric((subject,), float(row[key]))
         yield family
-    for section, name, label, key, words in _GAUGED:
-        yield _gauge(name, words, label, dict(_column(status, section, key)))
+    answers = _family_of("http_answers", "Responses over HTTP", "page", "code", is_counter=True)
+    for (page, code), count in sorted(now.answers.items()):
+        answers.add_metric((page, str(code)), count)
+    yield answers
+    yield CounterMetricFamily(
+        "costprobe_http_broken_connections",
+        "HTTP connections that ended without a response",
+        value=now.broken,
+    )
 
 
-def _column(status: Mapping[str, Any], section: str, key: str) -> Iterator[tuple[str, float]]:
-    for subject, row in status.get(section, {}).items():
-        value = row.get(key)
-        if value is not None:
-            yield subject, float(value)
+def _family_of(
+    name: str, words: str, *labels: str, is_counter: bool = False
+) -> CounterMetricFamily | GaugeMetricFamily:
+    family = CounterMetricFamily if is_counter else GaugeMetricFamily
+    return family(f"costprobe_{name}", words, labels=labels)
 
 
-def _gauge(name: str, words: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(f"costprobe_{name}", words, labels=(label,))
-    for subject, value in sorted(values.items()):
-        family.add_metric((subject,), float(value))
-    return family
+# Values of the status document: the section, the key, the help.
+_STATUS: Final = (
+    ("jobs", "runs", "Runs of a job of the daemon"),
+    ("jobs", "errors", "Runs of a job that failed"),
+    ("jobs", "late", "Runs of a job that were skipped because they were late"),
+    ("sinks", "sent_points", "Points that a sink acknowledged"),
+    ("sinks", "rejected_points", "Points that a sink rejected"),
+    ("notifiers", "sent", "Notifications that were acknowledged"),
+    ("notifiers", "dropped", "Notifications that were discarded"),
+    ("jobs", "last_duration_s", "Length of a job's last run, in s"),
+    ("notifiers", "queued", "Queued notifications"),
+)
+_STATUS_GAUGES: Final = {"last_duration_s", "queued"}
 
 
 def _family(measurement: str, field: str, series: Iterable[tuple[Tags, float]]) -> Metric:

@@ -9,9 +9,8 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from costprobe.adapters.http.access import Secret
 from costprobe.adapters.http.errors import Misconfigured, TokenBucket
@@ -22,10 +21,11 @@ from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.core.clock import Clock
 from costprobe.core.incident import Fault
 from costprobe.core.outside import bounded_object
-from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.records import NS_PER_S
 
 if TYPE_CHECKING:
     from costprobe.adapters.http.server import HttpServer
+    from costprobe.daemon.parts import HostParts
 
 # A pipeline deploys a few services at a time; one that repeats its request cannot fill the store.
 BURST: Final = 30
@@ -95,35 +95,17 @@ logger = logging.getLogger(__name__)
 GOOD, FAULTY = 200, 503
 
 
-class Sources(NamedTuple):
-    """Sources of the pages' content; each may be called on any thread.
-
-    Attributes:
-        store: The store.
-        liveness: Whether each part is alive, by name.
-        status: The status document.
-        agent_row: A new row of the series `agent`; None while there is none.
-        annotate: Stores an annotation and returns it; None while the daemon starts or stops.
-    """
-
-    store: Path
-    liveness: Callable[[], Mapping[str, bool]]
-    status: Callable[[], Mapping[str, Any]]
-    agent_row: Callable[[], Point | None]
-    annotate: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-
-
 class HttpPages:
     """The daemon's pages; not served until the configuration names an address.
 
     Args:
-        sources: Sources of their content.
-        clock: UTC.
+        parts: What they report; each of its methods may be called on any thread.
+        liveness: Returns whether each part is alive, by name.
     """
 
-    def __init__(self, sources: Sources, clock: Clock) -> None:
-        self._sources = sources
-        self._clock = clock
+    def __init__(self, parts: HostParts, liveness: Callable[[], Mapping[str, bool]]) -> None:
+        self._parts = parts
+        self._liveness = liveness
         self._config = HttpConfig()
         self._server: HttpServer | None = None
         self._fault: str | None = None
@@ -148,21 +130,21 @@ class HttpPages:
         )
 
         def now() -> AgentNow:
-            return AgentNow(
-                self._row(),
-                self._sources.liveness(),
-                self._faults(),
-                self._sources.status(),
-                server.answers(),
-                server.broken,
-            )
+            try:
+                row = self._parts.agent_point()
+            except StoreError:
+                row = None
+            status = self._parts.status()
+            alive, faults = self._liveness(), self._faults(status)
+            return AgentNow(row, alive, faults, status, server.answers(), server.broken)
 
-        metrics = Metrics(self._sources.store, self._clock, config.window_s, config.max_series, now)
+        store, clock = self._parts.store.path, self._parts.clock
+        metrics = Metrics(store, clock, config.window_s, config.max_series, now)
         pages = {
             "/healthz": self.health,
             "/metrics": lambda: PageResponse(GOOD, CONTENT_TYPE, metrics.text()),
         }
-        annotations = AnnotationEndpoint(config.token, self._sources.annotate, self._clock)
+        annotations = AnnotationEndpoint(config.token, self._parts.annotate, clock)
         server = HttpServer(
             pages,
             accepted={
@@ -185,18 +167,13 @@ class HttpPages:
 
     def health(self) -> PageResponse:
         """Return `/healthz`: 200 while every part is alive and works, or else 503 with the others."""
-        dead = sorted(name for name, is_alive in self._sources.liveness().items() if not is_alive)
-        faults = self._faults()
+        dead = sorted(name for name, is_alive in self._liveness().items() if not is_alive)
+        faults = self._faults(self._parts.status())
         document = {
             "status": "dead" if dead else "faulty" if faults else "ok",
             "dead": dead,
             "faults": [
-                {
-                    "name": fault.name,
-                    "subject": fault.subject,
-                    "severity": fault.severity,
-                    "text": fault.text,
-                }
+                {name: getattr(fault, name) for name in ("name", "subject", "severity", "text")}
                 for fault in faults
             ],
         }
@@ -222,15 +199,5 @@ class HttpPages:
             self._server.close()
             self._server = None
 
-    def _faults(self) -> list[Fault]:
-        try:
-            disk = disk_of(self._sources.store)
-        except OSError:
-            disk = None
-        return present_faults(self._sources.status(), disk)
-
-    def _row(self) -> Point | None:
-        try:
-            return self._sources.agent_row()
-        except StoreError:
-            return None
+    def _faults(self, status: Mapping[str, Any]) -> list[Fault]:
+        return present_faults(status, disk_of(self._parts.store.path))

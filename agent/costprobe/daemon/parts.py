@@ -14,7 +14,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +25,7 @@ from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.host.processes import cpu_s, rss_bytes
 from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.http.access import learn_secrets
-from costprobe.adapters.sensors.supervisor import SensorSupervisor
-from costprobe.adapters.store.ledger import Ledger, RowLabels, StoreLedger
+from costprobe.adapters.store.ledger import RowLabels, StoreLedger
 from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, Retention
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.faults import disk_of, present_faults
@@ -36,7 +35,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep, Gap
 from costprobe.core.incident import Fault
 from costprobe.core.records import HOST_DEVICE, Device, Event, FieldValue, Point
-from costprobe.core.schema import make_point
+from costprobe.core.schema import event_point, make_point
 from costprobe.daemon.device_watch import DeviceWatch, HostBoards
 from costprobe.delivery.delivery import Notifying, SinkDelivery
 from costprobe.devices.charges import DeviceCharges
@@ -45,7 +44,7 @@ from costprobe.devices.use import DeviceWindows, ProbeRuns, longest_gap_s
 from costprobe.drift.annotations import Annotations
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
-from costprobe.pricing.prices import RETRY_S, Feeds, HostPricing, RememberedPrices, TimedFeed
+from costprobe.pricing.prices import RETRY_S, Feeds, HostPricing, RememberedPrices
 from costprobe.probing.jobs import HostProbes, ProbeAccounts, StoredHistory
 from costprobe.probing.rows import terms_document
 from costprobe.probing.run import Listeners
@@ -62,53 +61,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedParts:
-    """The parts that are kept across reloads.
-
-    Attributes:
-        store: The store that this process writes; the outbox of the sinks.
-        ledger: Rows and documents, queued in memory while the store rejects writes.
-        incidents: Incidents, likewise.
-        sensor: The sensor child's supervisor.
-        clock: The host's clocks.
-        steps: Detects steps of the wall clock.
-        listeners: Callbacks for probe runs.
-        detector: Detects the cloud instance.
-    """
-
-    store: Store
-    ledger: StoreLedger
-    incidents: IncidentStore
-    sensor: SensorSupervisor
-    clock: Clock
-    steps: ClockMonitor
-    listeners: Listeners
-    detector: InstanceDetector
-
-
-def serving_part(config: Config, devices: Sequence[Device], around: Surroundings) -> Serving | None:
-    """Return the services and containers; None without a service and Kubernetes.
-
-    Args:
-        config: The configuration.
-        devices: The discovered devices.
-        around: The inputs of their cost.
-    """
-    if not config.service and config.kubernetes is None:
-        return None
-    from costprobe.serving.service import Serving  # noqa: PLC0415 - only a daemon with services
-
-    return Serving(
-        config.service,
-        config.kubernetes,
-        config.telemetry,
-        devices,
-        around,
-        window_s=config.longest_window_s,
-    )
 
 
 def price_file_jobs(
@@ -138,120 +90,98 @@ FILE_EVERY_S = 10.0
 
 
 class Runtime:
-    """The jobs, prices, sinks, rules and notifiers of one configuration.
+    """The jobs, prices, sinks, rules and notifiers of one configuration and one set of devices.
 
     Args:
         config: The configuration.
-        devices: The discovered devices.
-        parts: The parts that are kept across reloads.
-        boards: The boards of the host.
-        missing: Returns why devices are not measured, by name.
+        watch: The devices, and the sensor child.
+        host: The parts that are kept across reloads.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        devices: Sequence[Device],
-        parts: SharedParts,
-        boards: HostBoards,
-        missing: Callable[[], Mapping[str, str]],
-    ) -> None:
+    def __init__(self, config: Config, watch: DeviceWatch, host: HostParts) -> None:
         learn_secrets(config)
-        self._parts = parts
-        self.ledger, self.store_path = parts.ledger, parts.store.path
+        devices, ledger, clock = watch.devices, host.ledger, host.clock
+        self._host, self._sensor = host, watch.sensor
+        self.ledger, self.store_path = ledger, host.store.path
         self._stop = Flag()
         self.tags = host_tags(config.host)
-        self.feeds = Feeds(config.price, config.carbon, parts.ledger, parts.clock, self._take_event)
+        self.feeds = Feeds(config.price, config.carbon, ledger, clock, self.take_event)
         self._pricing = HostPricing(
             config.price,
             config.host,
-            parts.store.path,
-            parts.detector,
-            parts.ledger,
-            parts.clock,
-            on_event=self._take_event,
+            self.store_path,
+            host.detector,
+            ledger,
+            clock,
+            on_event=self.take_event,
         )
         assumed = self._pricing.assumed
         book = PriceBook(config.price, config.electricity, devices, assumed, self.feeds.spots)
         self._labels = RowLabels(config.probe, config.service)
         self.watching = Watching(
             watched_sections(config, unmeasured(config, devices)),
-            parts.store,
-            parts.ledger,
-            parts.clock,
+            host.store,
+            ledger,
+            clock,
             self.tags,
-            parts.steps,
-            incidents=parts.incidents,
+            host.steps,
+            incidents=host.incidents,
             labels=self._labels,
         )
+        names = {"device": devices, "probe": config.probe, "service": config.service}
         self.annotations = Annotations(
-            {
-                "device": [device.name for device in devices],
-                "probe": [probe.name for probe in config.probe],
-                "service": [service.name for service in config.service],
-            },
+            {kind: [each.name for each in those] for kind, those in names.items()},
             self.tags,
-            parts.ledger,
-            parts.clock,
-            lambda uuid: boards.leave(uuid).name,
+            ledger,
+            clock,
+            lambda uuid: host.boards.leave(uuid).name,
         )
-        parts.ledger.observe(self.watching.take)
-        parts.ledger.label_with(self._labels)
+        ledger.observe(self.watching.take)
+        ledger.label_with(self._labels)
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.feeds.intensities)
-        charges = self.charges = DeviceCharges(
-            book,
-            config.longest_window_s,
-            longest_gap_s(config.telemetry.every_s),
-        )
-        self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
+        longest_s = longest_gap_s(config.telemetry.every_s)
+        charges = self.charges = DeviceCharges(book, config.longest_window_s, longest_s)
+        self.prices = RememberedPrices(book, ledger, clock, carbon)
         self._devices = [device.name for device in devices]
-        self.accounts = Accounts(self.prices, parts.ledger, parts.clock, self.tags, charges=charges)
+        self.accounts = Accounts(self.prices, ledger, clock, self.tags, charges=charges)
         self._budgets = self._budget_tracker(config)
         runs = ProbeRuns()
-        history = StoredHistory(parts.store.path, parts.clock)
+        history = StoredHistory(self.store_path, clock)
         self._probes = HostProbes(
             config.probing,
             config.probe,
             devices,
-            DeviceWindows(parts.sensor, parts.clock),
-            ProbeAccounts(self.prices, parts.ledger, parts.clock, self.tags, history.costs),
-            parts.ledger,
-            clock=parts.clock,
-            listeners=parts.listeners,
+            DeviceWindows(watch.sensor, clock),
+            ProbeAccounts(self.prices, ledger, clock, self.tags, history.costs),
+            ledger,
+            clock=clock,
+            listeners=host.listeners,
             runs=runs,
-            missing=missing,
-            lock_folder=parts.store.path.parent,
+            missing=host.missing,
+            lock_folder=self.store_path.parent,
             stop=self._stop,
         )
         around = Surroundings(
             charges=charges,
             runs=runs,
-            clock=parts.clock,
+            clock=clock,
             tags=self.tags,
-            ledger=parts.ledger,
-            on_event=self._take_event,
-            store_path=parts.store.path,
+            ledger=ledger,
+            on_event=self.take_event,
+            store_path=self.store_path,
             carbon=carbon,
             on_containers=self._take_containers,
         )
-        self._serving = serving_part(config, devices, around)
-        self._price_files = price_file_jobs(config, parts.store.path, parts.clock)
         # A service's scrape and the end of its window may be due together.
         workers = len(self._probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
         workers += POD_WORKERS if config.kubernetes is not None else 0
-        self.schedule = Schedule(workers, parts.clock, parts.steps.is_stepped)
-        self.delivery = SinkDelivery(
-            config.sink, parts.store, parts.clock, self._stop, self.tags["host"]
-        )
+        self.schedule = Schedule(workers, clock, host.steps.is_stepped)
+        self.delivery = SinkDelivery(config.sink, host.store, clock, self._stop, self.tags["host"])
         self.notifying = Notifying(
-            config.notifier,
-            parts.store,
-            parts.clock,
-            self._stop,
-            self.watching.firing_for,
-            self.tags,
+            config.notifier, host.store, clock, self._stop, self.watching.firing_for, self.tags
         )
-        self._add_jobs(history)
+        self._serving = self._services(config, devices, around)
+        self._add_jobs(config, history)
 
     def _budget_tracker(self, config: Config) -> BudgetTracker | None:
         """Return the tracker of the budgets; None without a budget."""
@@ -262,51 +192,73 @@ class Runtime:
         return BudgetTracker(
             config.budget,
             config.telemetry.aggregate_s,
-            self._parts.ledger,
-            self._parts.store.path,
-            self._parts.clock,
+            self.ledger,
+            self.store_path,
+            self._host.clock,
             self.tags,
-            on_event=self._take_event,
+            on_event=self.take_event,
         )
 
-    def _add_jobs(self, history: StoredHistory) -> None:
-        """Schedule the configuration's probes, budgets, services and feeds."""
-        self._probes.schedule_on(self.schedule, history)
+    def _services(
+        self, config: Config, devices: Sequence[Device], around: Surroundings
+    ) -> Serving | None:
+        """Return the services and containers; None without a service and Kubernetes."""
+        if not self.allocates(config):
+            return None
+        from costprobe.serving.service import Serving  # noqa: PLC0415 - only a daemon with services
+
+        return Serving(
+            config.service,
+            config.kubernetes,
+            config.telemetry,
+            devices,
+            around,
+            self.schedule,
+            window_s=config.longest_window_s,
+        )
+
+    def _add_jobs(self, config: Config, history: StoredHistory) -> None:
+        """Schedule the configuration's probes, budgets, services and feeds, and the daemon's own jobs."""
+        schedule, host = self.schedule, self._host
+        self._probes.schedule_on(schedule, history)
         if self._budgets is not None:
-            self.schedule.add(
-                "budgets", BUDGETS_EVERY_S, self._budgets.refresh_if_due, at_once=True
-            )
-        if self._serving is not None:
-            self._serving.schedule_on(self.schedule)
-        for name, every_s, run in (*self._price_files, *self._pricing.jobs()):
-            self.schedule.add(name, every_s, run, at_once=True)
-        for feed in (*self.feeds.prices.values(), self.feeds.carbon):
-            if feed is not None:
-                self._watch_source(feed)
+            schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
+        files = price_file_jobs(config, self.store_path, host.clock)
+        for name, every_s, run in (*files, *self._pricing.jobs()):
+            schedule.add(name, every_s, run, at_once=True)
+        for feed in filter(None, (*self.feeds.prices.values(), self.feeds.carbon)):
+            name, source = feed.kind.title, feed.source
+            # A file is read often: it is cheap, and a change by the operator takes effect early.
+            every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
+            schedule.add(name, every_s, feed.refresh, at_once=True)
+            if every_s > RETRY_S:
+                schedule.add(f"{name}, after a failure", RETRY_S / 2, feed.retry)
+        schedule.add("self-observation", AGENT_EVERY_S, host.write_agent_point, at_once=True)
+        kept_s = config.store.outbox_retention_s
+        schedule.add("retention", RETENTION_EVERY_S, partial(host.retention.apply, kept_s))
+        every_s = config.alerting.evaluate_every_s
+        after_s = min(EVALUATE_AFTER_S, every_s / 2)
+        schedule.add("alerting", every_s, host.evaluate, offset_s=after_s, at_once=True)
+        if every_s > STATUS_EVERY_S:
+            schedule.add("status", STATUS_EVERY_S, host.store_status)
+        schedule.add("detectors", DETECTORS_EVERY_S, self.watching.keep_detectors)
 
-    def _watch_source(self, feed: TimedFeed) -> None:
-        name, source = feed.kind.title, feed.source
-        # A file is read often: it is cheap, and a change by the operator takes effect early.
-        every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
-        self.schedule.add(name, every_s, feed.refresh, at_once=True)
-        if every_s > RETRY_S:
-            self.schedule.add(f"{name}, after a failure", RETRY_S / 2, feed.retry)
+    def take_event(self, event: Event) -> None:
+        """Store an event."""
+        self.ledger.append([event_point(event, self.tags)])
 
-    def _take_event(self, event: Event) -> None:
-        self.accounts.take_event(event)
-
-    @property
-    def allocates(self) -> bool:
-        """Whether the devices' cost is allocated to services."""
-        return self._serving is not None
+    @staticmethod
+    def allocates(config: Config) -> bool:
+        """Return whether the devices' cost is allocated to services."""
+        return bool(config.service) or config.kubernetes is not None
 
     def start(self) -> None:
         """Start measuring and delivering."""
         consumers = [self.accounts.record_readings]
         if self._serving is not None:
             consumers.append(self._serving.record_readings)
-        self._parts.sensor.deliver_to(*consumers)
-        self._parts.steps.subscribe(self._clock_was_stepped)
+        self._sensor.deliver_to(*consumers)
+        self._host.steps.subscribe(self._clock_was_stepped)
         self.delivery.start()
         self.notifying.start()
         if self._serving is not None:
@@ -319,11 +271,11 @@ class Runtime:
         Readings are stored until `close`, or until another runtime is started.
         """
         self._stop.set()
-        self._parts.steps.unsubscribe(self._clock_was_stepped)
+        self._host.steps.unsubscribe(self._clock_was_stepped)
         self.schedule.stop()
         self._probes.close()
         self.watching.close()
-        self._parts.ledger.observe(None)
+        self.ledger.observe(None)
         self.notifying.stop()
         self.delivery.stop()
 
@@ -339,7 +291,7 @@ class Runtime:
     def refresh_faults(self) -> None:
         """Update the faults that the store shows, and store their events."""
         for event in self.delivery.new_rejections():
-            self.accounts.take_event(event)
+            self.take_event(event)
 
     def evaluate(self, faults: Sequence[Fault]) -> None:
         """Evaluate the alert rules, and deliver the resulting notices.
@@ -407,15 +359,6 @@ def watched_sections(config: Config, without: Collection[str] = ()) -> WatchedSe
 INSTANCE_STATE = "instance"
 
 
-def instance_of(ledger: Ledger) -> str:
-    """Return the identity of a store, which tells the rows of two daemons of one host apart."""
-    instance = ledger.state(INSTANCE_STATE)
-    if not isinstance(instance, str):
-        instance = secrets.token_hex(4)
-        ledger.put_state(INSTANCE_STATE, instance)
-    return instance
-
-
 def gap_event(gap: Gap) -> Event:
     """Return the event of a time in which the daemon did not run."""
     what = "the host was suspended" if gap.is_suspension else "the daemon was stopped"
@@ -455,76 +398,71 @@ EMPTY_STATUS: Final[Mapping[str, Any]] = {
 }
 
 
-class CurrentRuntime:
-    """Builds the parts of a configuration, and replaces them when it or the devices change.
+class HostParts:
+    """The parts that are kept across reloads, and those of the configuration in force, which they build.
 
     Args:
-        parts: The parts that are kept.
+        store: The store that this process writes; the outbox of the sinks.
+        ledger: Rows and documents, queued in memory while the store rejects writes.
+        clock: The host's clocks.
+        steps: Detects steps of the wall clock.
+        listeners: Callbacks for probe runs.
         process_status: Returns the status of the process itself.
         early: Events of the start, which are stored with the first parts.
 
     Attributes:
-        runtime: The parts; None before the first `build`, and after `close`.
+        detector: Detects the cloud instance.
+        runtime: The parts of the configuration; None before the first `build`, and after `close`.
+        incidents: What evaluations of the rules could not store.
+        boards: The boards of the host.
+        retention: Deletes old rows.
     """
 
     def __init__(
         self,
-        parts: SharedParts,
+        store: Store,
+        ledger: StoreLedger,
+        clock: Clock,
+        steps: ClockMonitor,
+        listeners: Listeners,
         process_status: Callable[[], dict[str, Any]],
+        *,
         early: Iterable[Event] = (),
     ) -> None:
         self.runtime: Runtime | None = None
         self._watch: DeviceWatch | None = None
-        self._parts = parts
+        self.store, self.ledger, self.clock, self.steps = store, ledger, clock, steps
+        self.listeners = listeners
         self._process_status = process_status
         self._early_events = deque(early, MAX_EARLY_EVENTS)
-        self._boards = HostBoards(parts.ledger, parts.store.path, parts.clock)
-        self._retention = Retention(parts.store, parts.ledger, parts.clock)
+        self.detector = InstanceDetector()
+        self.incidents = IncidentStore(store)
+        self.boards = HostBoards(ledger, store.path, clock)
+        self.retention = Retention(store, ledger, clock)
 
     def build(self, config: Config, watch: DeviceWatch) -> None:
-        """Build the parts of a configuration, and add the daemon's own jobs."""
-        self._parts = replace(self._parts, sensor=watch.sensor)
+        """Build the parts of a configuration."""
         if self.runtime is None:
             self._allocate_rest(config)
         if config.telemetry.gpus and watch.sensor.has_looked():
-            self._early_events.extend(self._boards.take(watch.found))
+            self._early_events.extend(self.boards.take(watch.found))
         self._watch = watch
-        absent = {board.uuid: board.name for board in self._boards.absent()}
+        absent = {board.uuid: board.name for board in self.boards.absent()}
         config = config.named(absent | {device.uuid: device.name for device in watch.found})
-        runtime = self.runtime = Runtime(
-            config, watch.devices, self._parts, self._boards, self._missing
-        )
-        if runtime.allocates:
-            begin_allocation(self._parts.ledger, self._parts.store.path)
-        schedule = runtime.schedule
-        schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
-        schedule.add(
-            "retention",
-            RETENTION_EVERY_S,
-            lambda: self._retention.apply(config.store.outbox_retention_s),
-        )
-        every_s = config.alerting.evaluate_every_s
-        schedule.add(
-            "alerting",
-            every_s,
-            self._evaluate,
-            offset_s=min(EVALUATE_AFTER_S, every_s / 2),
-            at_once=True,
-        )
-        if every_s > STATUS_EVERY_S:
-            schedule.add("status", STATUS_EVERY_S, self.store_status)
-        schedule.add("detectors", DETECTORS_EVERY_S, runtime.watching.keep_detectors)
+        runtime = self.runtime = Runtime(config, watch, self)
+        if runtime.allocates(config):
+            begin_allocation(self.ledger, self.store.path)
         while self._early_events:
-            runtime.accounts.take_event(self._early_events.popleft())
+            runtime.take_event(self._early_events.popleft())
         self.store_status()
 
     def _allocate_rest(self, config: Config) -> None:
-        parts, tags = self._parts, host_tags(config.host)
-        allocate_rest(parts.ledger, parts.store.path, tags, parts.clock.time_ns())
+        tags = host_tags(config.host)
+        allocate_rest(self.ledger, self.store.path, tags, self.clock.time_ns())
 
-    def _missing(self) -> dict[str, str]:
+    def missing(self) -> dict[str, str]:
         """Return why devices are not measured, by name."""
-        return {board.name: board.absence for board in self._boards.absent()} | self._billed()
+        return {board.name: board.absence for board in self.boards.absent()} | self._billed()
 
     def _billed(self) -> dict[str, str]:
         elsewhere = self._watch.elsewhere if self._watch is not None else {}
@@ -534,34 +472,25 @@ class CurrentRuntime:
             for name, daemon in elsewhere.items()
         }
 
-    def start(self) -> None:
-        """Start the parts."""
-        if self.runtime is not None:
-            self.runtime.start()
-
     def rebuild(self, config: Config, watch: DeviceWatch) -> None:
-        """Replace the parts; no reading is lost."""
+        """Replace the parts, and start the new ones; no reading is lost."""
         before = self.runtime
-        moves = self._boards.would_move(watch.found)
+        moves = self.boards.would_move(watch.found)
         if before is not None:
             before.stop()
             if moves:  # what these parts hold has the names until now
                 before.close()
                 self.runtime = None
         self.build(config, watch)
-        self.start()
+        if self.runtime is not None:
+            self.runtime.start()
         if before is not None and not moves:
             before.close()
-            if self.runtime is not None and not self.runtime.allocates:
+            if not Runtime.allocates(config):
                 self._allocate_rest(config)
 
-    def stop(self) -> None:
-        """Stop the parts; readings are stored until `close`."""
-        if self.runtime is not None:
-            self.runtime.stop()
-
     def close(self) -> None:
-        """Store what the parts still hold, and the last status."""
+        """Store what the stopped parts still hold, and the last status."""
         if self.runtime is not None:
             self.runtime.close()
         self.store_status(state="stopped")
@@ -569,23 +498,19 @@ class CurrentRuntime:
 
     def take_event(self, event: Event) -> None:
         """Log an event, and store it."""
-        logger.log(
-            logging.INFO if event.severity == "info" else logging.WARNING,
-            "%s%s",
-            event.title,
-            f" ({event.detail})" if event.detail else "",
-        )
+        level = logging.INFO if event.severity == "info" else logging.WARNING
+        logger.log(level, "%s%s", event.title, f" ({event.detail})" if event.detail else "")
         if self.runtime is None:
             self._early_events.append(event)
         else:
-            self.runtime.accounts.take_event(event)
+            self.runtime.take_event(event)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the process and of each part."""
         of_parts = self.runtime.status() if self.runtime else EMPTY_STATUS
         absent = {
             board.uuid: {"text": board.absence, "device": board.name, "since_ns": board.absent_ns}
-            for board in self._boards.absent()
+            for board in self.boards.absent()
         }
         return {
             **self._process_status(),
@@ -600,7 +525,7 @@ class CurrentRuntime:
         Args:
             changes: Keys whose values replace those of the document.
         """
-        self._parts.ledger.put_state("status", {**self.status(), **changes})
+        self.ledger.put_state("status", {**self.status(), **changes})
 
     def annotate(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Store an annotation; None while there are no parts."""
@@ -608,36 +533,38 @@ class CurrentRuntime:
 
     def agent_point(self) -> Point | None:
         """Return a row of what the daemon measures of itself now; None while there are no parts."""
-        runtime, parts = self.runtime, self._parts
-        if runtime is None:
+        runtime, watch = self.runtime, self._watch
+        if runtime is None or watch is None:
             return None
+        instance = self.ledger.state(INSTANCE_STATE)
+        if not isinstance(instance, str):
+            # It tells the rows of two daemons of one host apart.
+            instance = secrets.token_hex(4)
+            self.ledger.put_state(INSTANCE_STATE, instance)
         fields: dict[str, FieldValue | None] = {
             "rss_bytes": rss_bytes(),
             "cpu_s": cpu_s(),
             **runtime.delivery.totals(),
-            "dropped_points": parts.store.dropped_points(),
+            "dropped_points": self.store.dropped_points(),
             "late_jobs": runtime.schedule.late_jobs,
-            "child_restarts": parts.sensor.restarts,
-            "instance": instance_of(parts.ledger),
+            "child_restarts": watch.sensor.restarts,
+            "instance": instance,
         }
         tags = {**runtime.tags, "version": __version__}
-        return make_point("agent", tags, fields, parts.clock.time_ns())
+        return make_point("agent", tags, fields, self.clock.time_ns())
 
-    def _write_agent_point(self) -> None:
+    def write_agent_point(self) -> None:
+        """Store a row of what the daemon measures of itself."""
         if point := self.agent_point():
-            self._parts.ledger.append([point])
+            self.ledger.append([point])
 
-    def _evaluate(self) -> None:
+    def evaluate(self) -> None:
         """Evaluate the alert rules with the present faults, and store the status that follows."""
         runtime = self.runtime
         if runtime is None:
             return
         try:
-            disk = disk_of(self._parts.store.path)
-        except OSError:
-            disk = None
-        try:
             runtime.refresh_faults()
-            runtime.evaluate(present_faults(self.status(), disk))
+            runtime.evaluate(present_faults(self.status(), disk_of(self.store.path)))
         finally:
             self.store_status()

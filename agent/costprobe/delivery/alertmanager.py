@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,26 +11,23 @@ from pydantic import Field, model_validator
 from costprobe.adapters.http.access import (
     CaFile,
     Destination,
-    ExchangeLimits,
     WithHeaders,
     WithPassword,
     WithToken,
     basic,
     bearer,
-    secret_problems,
 )
-from costprobe.adapters.http.client import HttpClient
-from costprobe.adapters.http.errors import Misconfigured, raise_for_status
+from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.config.fields import IS_URL, Duration, key
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import (
-    Notifier,
     NotifierConfig,
     explanation_lines,
     rfc3339,
     shortened,
 )
+from costprobe.delivery.webhook import HttpNotifier
 
 # A firing alert expires there after this many missed repetitions: costprobe or its host is down.
 LASTS_REPETITIONS = 4
@@ -73,7 +69,7 @@ class AlertmanagerConfig(WithHeaders, WithToken, WithPassword, NotifierConfig):
         return self
 
 
-class Alertmanager(Notifier):
+class Alertmanager(HttpNotifier):
     """One Alertmanager.
 
     Args:
@@ -83,12 +79,8 @@ class Alertmanager(Notifier):
     alerts_per_send = 100
 
     def __init__(self, config: AlertmanagerConfig) -> None:
+        super().__init__(config, config.sent_headers)
         self.resend_every_s = config.resend_every_s
-        self._config = config
-        limits = ExchangeLimits(config.timeout_s, config.timeout_s)
-        self._client = HttpClient(
-            limits, ca_file=config.ca_file, further_headers=config.sent_headers
-        )
 
     def send(self, alerts: Sequence[Alert], time_ns: int) -> None:
         """Send alerts in one request; see `Notifier.send`.
@@ -101,30 +93,9 @@ class Alertmanager(Notifier):
         ]
         if not documents:
             return
-        self._post(json.dumps(documents, separators=(",", ":")).encode(), time_ns)
-
-    def problems(self) -> list[str]:
-        """Return the problems that can be detected without sending."""
-        problems = secret_problems(self._config)
-        for check in (self._client.check_certificates, self._destination):
-            try:
-                check()
-            except Misconfigured as error:
-                problems.append(error.reason)
-        return problems
-
-    def _post(self, body: bytes, time_ns: int) -> None:
-        destination = self._destination()
         user, password = self._config.user, self._config.password
         headers = bearer(self._config.token) if user is None else basic(user, password)
-        headers["Content-Type"] = "application/json"
-        response = self._client.request("POST", destination, headers, body)
-        raise_for_status(
-            response,
-            now_s=time_ns / NS_PER_S,
-            is_tls=destination.is_tls,
-            name=destination.name,
-        )
+        response, destination = self._post(documents, headers, time_ns)
         content_type = response.headers.get("content-type", "")
         if "html" in content_type or response.body.lstrip().startswith(b"<"):
             # The login page of a proxy, with status 200, has accepted nothing.

@@ -8,11 +8,10 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any, ClassVar, Final, Literal
+from typing import IO, Any, ClassVar, Final, Literal, cast
 
 from pydantic import Field
 
@@ -146,23 +145,25 @@ class Apprise(Notifier):
         raise RetryLater(reason)
 
     def _answer(self, message: bytes) -> dict[str, Any]:
-        ends_s = time.monotonic() + self._timeout_s
         child = self._start_child(message)
-        try:
-            line = _read_line(child, ends_s)
-        finally:
-            with self._lock:
-                _kill(child)
-                self._child = None
-            if child.stdout is not None:
-                child.stdout.close()
+        line, poll = None, select.poll()
+        with cast("IO[bytes]", child.stdout) as answer:
+            poll.register(answer, select.POLLIN)
+            try:
+                if poll.poll(self._timeout_s * 1000):
+                    # The child writes one line, at once.
+                    line = os.read(answer.fileno(), MAX_ANSWER_BYTES)
+            finally:
+                with self._lock:
+                    _kill(child)
+                    self._child = None
+        if line is None:
+            raise RetryLater(f"{self._url.where}: not delivered within {self._timeout_s:g} s")
         try:
             return bounded_object(line, MAX_ANSWER_BYTES)
         except ValueError:
-            pass  # no complete line
-        if time.monotonic() >= ends_s:
-            raise RetryLater(f"{self._url.where}: not delivered within {self._timeout_s:g} s")
-        raise RetryLater(f"{self._url.where}: the child process ended without a result")
+            text = f"{self._url.where}: the child process ended without a result"
+            raise RetryLater(text) from None
 
     def _start_child(self, message: bytes) -> subprocess.Popen[bytes]:
         environment = {
@@ -187,23 +188,6 @@ class Apprise(Notifier):
         except OSError as error:
             words = error.strerror or type(error).__name__
             raise RetryLater(f"no process could be started: {words}") from error
-
-
-def _read_line(child: subprocess.Popen[bytes], ends_s: float) -> bytes:
-    """Return one line of the child's output, or the part that it wrote in time."""
-    if child.stdout is None:
-        return b""
-    line, poll = b"", select.poll()
-    poll.register(child.stdout, select.POLLIN)
-    while b"\n" not in line and len(line) < MAX_ANSWER_BYTES:
-        left_s = ends_s - time.monotonic()
-        if left_s <= 0 or not poll.poll(left_s * 1000):
-            break
-        piece = os.read(child.stdout.fileno(), MAX_ANSWER_BYTES)
-        if not piece:
-            break
-        line += piece
-    return line
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

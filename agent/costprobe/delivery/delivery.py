@@ -8,10 +8,10 @@ from contextlib import closing
 from functools import partial
 from threading import Event as Flag
 from threading import Thread
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from costprobe.adapters.http.errors import DeliveryError
-from costprobe.adapters.store.cursors import Rejections
+from costprobe.adapters.store.cursors import NotifierStatus
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
@@ -48,19 +48,22 @@ def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
     )
 
 
-class _WorkerThreads:
-    """A thread for each worker, so that none delays another.
+AnyWorker = TypeVar("AnyWorker", bound=Worker)
+
+
+class _Workers(Generic[AnyWorker]):
+    """Workers, each on a thread of its own, so that none delays another.
 
     Args:
-        workers: The workers.
+        workers: The workers by the name of their destination.
         stop: Ends the threads.
     """
 
-    def __init__(self, workers: Sequence[Worker], stop: Flag) -> None:
-        self._all = workers
+    def __init__(self, workers: Mapping[str, AnyWorker], stop: Flag) -> None:
+        self._workers = workers
         self._stop = stop
         self._threads = [
-            Thread(target=worker.run, name=worker.label, daemon=True) for worker in workers
+            Thread(target=worker.run, name=worker.label, daemon=True) for worker in workers.values()
         ]
 
     def start(self) -> None:
@@ -69,8 +72,8 @@ class _WorkerThreads:
             thread.start()
 
     def wake(self) -> None:
-        """End the workers' waits: there are new notices."""
-        for worker in self._all:
+        """End the workers' waits: there is something new."""
+        for worker in self._workers.values():
             worker.wake()
 
     def liveness(self) -> dict[str, bool]:
@@ -88,7 +91,7 @@ class _WorkerThreads:
                 thread.join(JOIN_S)
 
 
-class Notifying(_WorkerThreads):
+class Notifying(_Workers[NotifierWorker]):
     """The notifiers of a configuration.
 
     Args:
@@ -116,7 +119,7 @@ class Notifying(_WorkerThreads):
         for stored in store.notifiers():
             if stored.notifier not in self._configs:
                 store.forget_notifier(stored.notifier)
-        self._workers = {
+        workers = {
             name: NotifierWorker(
                 store,
                 name,
@@ -128,7 +131,7 @@ class Notifying(_WorkerThreads):
             )
             for name, config in self._configs.items()
         }
-        super().__init__([*self._workers.values()], stop)
+        super().__init__(workers, stop)
 
     def send_unstored(self, notices: Sequence[Notice]) -> None:
         """Deliver notices that could not be stored."""
@@ -152,15 +155,15 @@ class Notifying(_WorkerThreads):
             stored = {}  # the store reports its own fault
         statuses: dict[str, Any] = {}
         for name, worker in self._workers.items():
-            queue = stored.get(name)
+            queue = stored.get(name) or NotifierStatus(name, 0, None, 0, 0, None, "")
             statuses[name] = {
                 **worker.status(),
                 "kind": self._configs[name].kind,
-                "queued": queue.queued if queue else 0,
-                "sent": queue.sent if queue else 0,
-                "dropped": queue.dropped if queue else 0,
-                "last_sent_ns": queue.last_sent_ns if queue else None,
-                "last_dropped": queue.last_reason if queue else "",
+                "queued": queue.queued,
+                "sent": queue.sent,
+                "dropped": queue.dropped,
+                "last_sent_ns": queue.last_sent_ns,
+                "last_dropped": queue.last_reason,
             }
         return statuses
 
@@ -202,7 +205,7 @@ def send_tests(
     return errors
 
 
-class SinkDelivery(_WorkerThreads):
+class SinkDelivery(_Workers[SinkWorker]):
     """The delivery threads of the configured sinks.
 
     Args:
@@ -218,15 +221,14 @@ class SinkDelivery(_WorkerThreads):
     ) -> None:
         self._store = store
         self._clock = clock
-        configured = {sink.name for sink in sinks}
         for stored in store.sinks():
-            if stored.sink not in configured:
+            if stored.sink not in {sink.name for sink in sinks}:
                 store.forget_sink(stored.sink)
         rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
-        self._workers: dict[str, SinkWorker] = {}
+        workers = {}
         for sink in sinks:
             store.register_sink(sink.name)
-            self._workers[sink.name] = SinkWorker(
+            workers[sink.name] = SinkWorker(
                 sink,
                 store.outbox_of(sink.name),
                 build_sink(sink, clock),
@@ -235,8 +237,8 @@ class SinkDelivery(_WorkerThreads):
                 rng=rng,
                 schedule=FlushSchedule(host, sink.name, sink.flush_every_s, rng, clock),
             )
-        self._rejections = {name: store.rejections(name) for name in self._workers}
-        super().__init__([*self._workers.values()], stop)
+        self._rejections = {name: store.rejections(name) for name in workers}
+        super().__init__(workers, stop)
 
     def retry(self, sink: str | None) -> list[str]:
         """Retry a sink now, or all of them; return their names.
@@ -250,8 +252,8 @@ class SinkDelivery(_WorkerThreads):
         return names
 
     def new_rejections(self) -> list[Event]:
-        """Read the rejections of each sink; return an event if they begin again after an hour."""
-        events: list[Event] = []
+        """Return an event for each sink that began to reject points permanently."""
+        events = []
         for name, before in self._rejections.items():
             try:
                 now = self._store.rejections(name)
@@ -261,21 +263,29 @@ class SinkDelivery(_WorkerThreads):
                 continue
             self._rejections[name] = now
             if before is None or now.last_ns - before.last_ns > REJECTED_FAULT_NS:
-                events.append(_rejection_event(name, now))
+                event = Event(
+                    kind="fault",
+                    severity="warning",
+                    title=f"sink {name}: the database permanently rejects points",
+                    time_ns=now.last_ns,
+                    detail=f"{now.reason}; see `costprobe sink rejected {name}`",
+                    cause="rows_rejected",
+                )
+                events.append(event)
         return events
 
     def status(self) -> dict[str, Any]:
         """Return the status of each sink, by name."""
+        oldest_ns = self._clock.time_ns() - REJECTED_FAULT_NS
+        recent = {
+            name: rejections._asdict()
+            for name, rejections in self._rejections.items()
+            if rejections is not None and rejections.last_ns >= oldest_ns
+        }
         return {
-            name: {**worker.status(), "rejections": self._recent_rejections(name)}
+            name: {**worker.status(), "rejections": recent.get(name)}
             for name, worker in self._workers.items()
         }
-
-    def _recent_rejections(self, sink: str) -> dict[str, Any] | None:
-        rejections = self._rejections[sink]
-        if rejections is None or self._clock.time_ns() - rejections.last_ns > REJECTED_FAULT_NS:
-            return None
-        return rejections._asdict()
 
     def totals(self) -> dict[str, float]:
         """Return the totals for the `agent` series, by field.
@@ -291,14 +301,3 @@ class SinkDelivery(_WorkerThreads):
             "outbox_lag_s": max(0.0, (now_ns - oldest_ns) / NS_PER_S),
             "sent_points": sum(worker.status()["sent_points"] for worker in self._workers.values()),
         }
-
-
-def _rejection_event(sink: str, rejections: Rejections) -> Event:
-    return Event(
-        kind="fault",
-        severity="warning",
-        title=f"sink {sink}: the database permanently rejects points",
-        time_ns=rejections.last_ns,
-        detail=f"{rejections.reason}; see `costprobe sink rejected {sink}`",
-        cause="rows_rejected",
-    )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
@@ -50,11 +51,8 @@ def check_notifier(config: NotifierConfig) -> list[str]:
     Returns:
         A sentence for each problem, without secrets.
     """
-    notifier = build_notifier(config)
-    try:
+    with closing(build_notifier(config)) as notifier:
         return notifier.problems()
-    finally:
-        notifier.close()
 
 
 class SinkKind(NamedTuple):
@@ -99,16 +97,14 @@ class SinkCheck(NamedTuple):
 def check_sink(config: SinkConfig, clock: Clock) -> SinkCheck:
     """Test a sink without storing a point."""
     section = "see the sink's section in the configuration"
-    sink = build_sink(config, clock)
-    try:
-        return SinkCheck(True, sink.check(), "")
-    except Misconfigured as error:
-        return SinkCheck(False, error.reason, section)
-    except RetryLater as error:
-        return SinkCheck(False, error.reason, "check that the database is running, and url")
-    except Rejected as error:
-        return SinkCheck(False, error.reason, "check url and its scheme, http or https")
-    except Exception as error:  # noqa: BLE001 - an operator needs to see any failure
-        return SinkCheck(False, f"unexpected {type(error).__name__}", section)
-    finally:
-        sink.close()
+    with closing(build_sink(config, clock)) as sink:
+        try:
+            return SinkCheck(True, sink.check(), "")
+        except Misconfigured as error:
+            return SinkCheck(False, error.reason, section)
+        except RetryLater as error:
+            return SinkCheck(False, error.reason, "check that the database is running, and url")
+        except Rejected as error:
+            return SinkCheck(False, error.reason, "check url and its scheme, http or https")
+        except Exception as error:  # noqa: BLE001 - an operator needs to see any failure
+            return SinkCheck(False, f"unexpected {type(error).__name__}", section)

@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import json
 import math
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
@@ -27,9 +28,9 @@ from costprobe.adapters.http.access import (
     secret_problems,
 )
 from costprobe.adapters.http.client import HttpClient
-from costprobe.adapters.http.errors import Misconfigured, raise_for_status
+from costprobe.adapters.http.errors import HttpResponse, Misconfigured, raise_for_status
 from costprobe.core.config.fields import IS_URL
-from costprobe.core.incident import Alert, Symptom
+from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.apprise import CHATS
 from costprobe.delivery.contract import Notifier, NotifierConfig, rfc3339
@@ -66,6 +67,59 @@ _Url = Annotated[
 ]
 
 
+class HttpNotifier(Notifier):
+    """A notifier that posts to one URL.
+
+    Args:
+        config: Its section of the configuration, with `url`, `ca_file` and `timeout_s`.
+        further_headers: Returns the headers that the section adds to each request.
+    """
+
+    def __init__(self, config: Any, further_headers: Callable[[], Mapping[str, str]]) -> None:  # noqa: ANN401 - the section of its kind
+        self._config = config
+        limits = ExchangeLimits(config.timeout_s, config.timeout_s)
+        self._client = HttpClient(limits, ca_file=config.ca_file, further_headers=further_headers)
+
+    @abstractmethod
+    def _destination(self) -> Destination:
+        """Return the URL; raises Misconfigured if it is not valid or cannot be read."""
+
+    def problems(self) -> list[str]:
+        """Return the problems that can be detected without sending."""
+        problems = secret_problems(self._config)
+        checks: list[Callable[[], object]] = [self._client.check_certificates]
+        url = self._config.url
+        # A secret that cannot be read is reported as a problem, or is available only to the service.
+        if isinstance(url, str) or (url.is_readable and not problems):
+            checks.append(self._destination)
+        for check in checks:
+            try:
+                check()
+            except Misconfigured as error:
+                problems.append(error.reason)
+        return problems
+
+    def _post(
+        self, document: object, headers: Mapping[str, str], time_ns: int
+    ) -> tuple[HttpResponse, Destination]:
+        """Post JSON; return the response of a server that accepted it, and its URL."""
+        destination = self._destination()
+        sent = {**headers, "Content-Type": "application/json"}
+        response = self._client.request("POST", destination, sent, to_body(document))
+        raise_for_status(
+            response,
+            now_s=time_ns / NS_PER_S,
+            is_tls=destination.is_tls,
+            name=destination.name,
+        )
+        return response, destination
+
+
+def to_body(document: object) -> bytes:
+    """Return a document as compact JSON."""
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
 class WebhookConfig(WithToken, NotifierConfig):
     """Any URL that accepts JSON; signed with HMAC-SHA256 if a key is given."""
 
@@ -90,7 +144,7 @@ class WebhookConfig(WithToken, NotifierConfig):
         return self
 
 
-class Webhook(Notifier):
+class Webhook(HttpNotifier):
     """One URL.
 
     Args:
@@ -98,47 +152,19 @@ class Webhook(Notifier):
     """
 
     def __init__(self, config: WebhookConfig) -> None:
-        self._config = config
-        limits = ExchangeLimits(config.timeout_s, config.timeout_s)
-        self._client = HttpClient(
-            limits, ca_file=config.ca_file, further_headers=lambda: config.headers
-        )
+        super().__init__(config, lambda: config.headers)
 
     def send(self, alerts: Sequence[Alert], time_ns: int) -> None:
         """Send alerts in order, one request each; see `Notifier.send`."""
         for alert in alerts:
-            if alert.state != "pending":
-                self._post(alert, time_ns)
-
-    def problems(self) -> list[str]:
-        """Return the problems that can be detected without sending."""
-        problems = secret_problems(self._config)
-        url = self._config.url
-        try:
-            self._client.check_certificates()
-            # A secret that cannot be read is reported as a problem, or is available only to the service.
-            if isinstance(url, str) or (url.is_readable and not problems):
-                self._destination()
-        except Misconfigured as error:
-            problems.append(error.reason)
-        return problems
-
-    def _post(self, alert: Alert, time_ns: int) -> None:
-        body = json.dumps(to_document(alert, time_ns), separators=(",", ":")).encode()
-        headers = bearer(self._config.token) | {
-            "Content-Type": "application/json",
-            "Idempotency-Key": idempotency_key(alert),
-        }
-        if self._config.key is not None:
-            headers["X-Costprobe-Signature"] = signature(self._config.key.read(), body, time_ns)
-        destination = self._destination()
-        response = self._client.request("POST", destination, headers, body)
-        raise_for_status(
-            response,
-            now_s=time_ns / NS_PER_S,
-            is_tls=destination.is_tls,
-            name=destination.name,
-        )
+            if alert.state == "pending":
+                continue
+            document = to_document(alert, time_ns)
+            headers = {**bearer(self._config.token), "Idempotency-Key": idempotency_key(alert)}
+            if self._config.key is not None:
+                key, body = self._config.key.read(), to_body(document)
+                headers["X-Costprobe-Signature"] = signature(key, body, time_ns)
+            self._post(document, headers, time_ns)
 
     def _destination(self) -> Destination:
         url = self._config.url
@@ -171,52 +197,37 @@ def idempotency_key(alert: Alert) -> str:
     return quote(f"{alert.id}:{alert.state}:{alert.severity}{update}", safe=":-._")
 
 
+# Names of the document that differ from those of the alert.
+_NAMES = {
+    "raised_from": "severity_before",
+    "since_ns": "since",
+    "fired_ns": "fired_at",
+    "ended_ns": "ended_at",
+    "is_flapping": "flapping",
+    "is_test": "test",
+}
+
+
 def to_document(alert: Alert, time_ns: int) -> dict[str, Any]:
     """Return the document of docs/webhook.schema.json."""
-    return {
-        "schema": SCHEMA,
-        "sent_at": rfc3339(time_ns),
-        "alert": {
-            "id": alert.id,
-            "name": alert.name,
-            "state": alert.state,
-            "severity": alert.severity,
-            "severity_before": alert.raised_from,
-            "labels": dict(alert.labels),
-            "summary": alert.summary,
-            "detail": alert.detail,
-            "link": alert.link,
-            "cause": alert.cause,
-            "since": rfc3339(alert.since_ns),
-            "fired_at": _time(alert.fired_ns),
-            "ended_at": _time(alert.ended_ns),
-            "symptoms": [_symptom(symptom) for symptom in alert.symptoms[:MAX_SYMPTOMS]],
-            "symptoms_left_out": max(0, len(alert.symptoms) - MAX_SYMPTOMS),
-            "flapping": alert.is_flapping,
-            "test": alert.is_test,
-        },
+    document = _plain(alert.to_document())
+    symptoms = document.pop("symptoms")
+    del document["revision"]
+    sent = {
+        **document,
+        "symptoms": [_plain(symptom) for symptom in symptoms[:MAX_SYMPTOMS]],
+        "symptoms_left_out": max(0, len(symptoms) - MAX_SYMPTOMS),
     }
+    return {"schema": SCHEMA, "sent_at": rfc3339(time_ns), "alert": sent}
 
 
-def _symptom(symptom: Symptom) -> dict[str, Any]:
-    return {
-        "rule": symptom.rule,
-        "series": symptom.series,
-        "text": symptom.text,
-        "detail": symptom.detail,
-        "since": rfc3339(symptom.since_ns),
-        "value": _number(symptom.value),
-        "threshold": _number(symptom.threshold),
-        "cause": symptom.cause,
-        "severity": symptom.severity,
-        "labels": dict(symptom.labels),
-    }
-
-
-def _time(time_ns: int | None) -> str | None:
-    return None if time_ns is None else rfc3339(time_ns)
-
-
-def _number(value: float | None) -> float | None:
-    """Return a number that JSON can represent; None for infinities and NaN."""
-    return value if value is not None and math.isfinite(value) else None
+def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with its instants as text, and without the infinities and NaN that JSON lacks."""
+    plain = {}
+    for name, value in record.items():
+        is_infinite = isinstance(value, float) and not math.isfinite(value)
+        is_instant = name.endswith("_ns") and value is not None
+        plain[_NAMES.get(name, name)] = (
+            rfc3339(value) if is_instant else None if is_infinite else value
+        )
+    return plain

@@ -7,12 +7,11 @@ same amounts. The charges of a device follow its readings and are priced once.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import islice, pairwise
+from itertools import pairwise
 from threading import Lock
 from typing import NamedTuple
 
@@ -26,17 +25,12 @@ from costprobe.core.records import (
 )
 from costprobe.core.schema import make_point
 from costprobe.core.units import HOUR_S
-from costprobe.devices.use import (
-    GAP_S,
-    MAX_READINGS,
-    SPARE_NS,
-)
+from costprobe.devices.use import GAP_S, SPARE_NS, Recent
 from costprobe.pricing.book import PriceBook, Terms
 from costprobe.pricing.electricity import Emission
 
 # Interval at which terms are compared; a change within it is located by bisection.
 STEP_NS = 10 * NS_PER_S
-MAX_STEPS = 10_000
 
 EnergyBetween = Callable[[int, int], float | None]
 TermsAt = Callable[[int], Terms | None]
@@ -134,8 +128,7 @@ def _spans(
     terms_at: TermsAt, start_ns: int, end_ns: int
 ) -> Sequence[tuple[int, int, Terms | None]]:
     """Return the spans of constant terms: start, end and terms of each."""
-    step_ns = max(STEP_NS, (end_ns - start_ns) // MAX_STEPS)
-    edges_ns = [*range(start_ns, end_ns, step_ns), end_ns]
+    edges_ns = [*range(start_ns, end_ns, STEP_NS), end_ns]
     spans: list[tuple[int, int, Terms | None]] = []
     last, since_ns = terms_at(start_ns), start_ns
     for low_ns, high_ns in pairwise(edges_ns):
@@ -160,19 +153,13 @@ def _same(first: Terms | None, other: Terms | None) -> bool:
 
 def _change_ns(terms_at: TermsAt, before: Terms | None, low_ns: int, high_ns: int) -> int:
     """Return the first instant with other terms within a step."""
-    while high_ns - low_ns > 1:
-        middle_ns = (low_ns + high_ns) // 2
-        if _same(before, terms_at(middle_ns)):
-            low_ns = middle_ns
-        else:
-            high_ns = middle_ns
-    return high_ns
+    instants_ns = range(low_ns + 1, high_ns)
+    changed = bisect_left(instants_ns, True, key=lambda t_ns: not _same(before, terms_at(t_ns)))
+    return low_ns + 1 + changed
 
 
 # Samples of a board and of its MIG devices are taken one after the other.
 MIG_LAG_NS = NS_PER_S // 10
-# Readings of a board after which the readings of its MIG devices of that time have come.
-UNSETTLED = 2
 
 
 class ChargedReading(NamedTuple):
@@ -200,9 +187,11 @@ class DeviceCharges:
 
     Args:
         book: The prices.
-        longest_window_s: Charges are kept for twice as long, in s, and ten minutes more; 0 keeps
-            none.
+        longest_window_s: Charges are kept for twice as long, in s, and ten minutes more.
         gap_s: Longest time between charges that counts as covered, in s.
+
+    Attributes:
+        kept: The charges of the last windows.
     """
 
     def __init__(
@@ -210,13 +199,12 @@ class DeviceCharges:
     ) -> None:
         self._book = book
         # What each MIG device owes for readings of its board, the oldest first.
-        self._owed: dict[str, deque[tuple[Charge, ...]]] = {}
+        self._owed: dict[str, list[Charge]] = {}
         # CLOCK_MONOTONIC ns until which each MIG device is charged.
         self._ends_ns: dict[str, int] = {}
         self._waiting: dict[str, tuple[Reading, Device, int]] = {}
-        self._keep_ns = int(2 * longest_window_s * NS_PER_S) + SPARE_NS if longest_window_s else 0
         self._gap_ns = int(gap_s * NS_PER_S)
-        self._kept: dict[str, deque[Charge]] = {}
+        self.kept: Recent[Charge] = Recent(int(2 * longest_window_s * NS_PER_S) + SPARE_NS)
         self._lock = Lock()
 
     def charge(
@@ -241,7 +229,7 @@ class DeviceCharges:
                 self._waiting[device.name] = reading, device, offset_ns
             for name, waiting in list(self._waiting.items()):
                 owed = self._owed.get(name)
-                if owed and owed[-1][-1].end_ns + MIG_LAG_NS >= waiting[0].end_ns:
+                if owed and owed[-1].end_ns + MIG_LAG_NS >= waiting[0].end_ns:
                     del self._waiting[name]
                     charged.append(self._of_slice(*waiting))
         return charged
@@ -274,18 +262,18 @@ class DeviceCharges:
         energy_j = _of_reading(reading)
         charges = self._charges(device.name, reading.start_ns, reading.end_ns, energy_j, offset_ns)
         for part in self._book.slices_of(device.name):
-            owed = self._owed.setdefault(part.name, deque())
-            owed.append(
-                self._charges(part.name, reading.start_ns, reading.end_ns, energy_j, offset_ns)
-            )
-            while len(owed) > UNSETTLED:
-                unpaid = self._absent(part.name, [owed.popleft()], offset_ns)
-                charges = (*charges[:-1], _with(charges[-1], unpaid))
+            owed = self._owed.get(part.name, [])
+            # The readings of its MIG devices of the time before the last reading have come.
+            late = [charge for charge in owed if charge.end_ns < reading.start_ns]
+            now = self._charges(part.name, reading.start_ns, reading.end_ns, energy_j, offset_ns)
+            self._owed[part.name] = [*owed[len(late) :], *now]
+            unpaid = self._absent(part.name, late, offset_ns)
+            charges = (*charges[:-1], _with(charges[-1], unpaid))
         return ChargedReading(reading, device, charges)
 
     def _of_slice(self, reading: Reading, device: Device, offset_ns: int) -> ChargedReading:
         """Charge a MIG device with what it owes, or with its time if its board is not read."""
-        owed = [charge for charges in self._owed.pop(device.name, ()) for charge in charges]
+        owed = self._owed.pop(device.name, [])
         if not owed:
             charges = self._charges(
                 device.name, reading.start_ns, reading.end_ns, _unknown, offset_ns
@@ -310,39 +298,24 @@ class DeviceCharges:
             lambda t_ns: self._book.terms(device, t_ns + offset_ns), since_ns, end_ns, energy_j
         )
 
-    def _absent(
-        self, device: str, owed: Iterable[Iterable[Charge]], offset_ns: int
-    ) -> list[Charge]:
+    def _absent(self, device: str, owed: Iterable[Charge], offset_ns: int) -> list[Charge]:
         """Return what the board of a MIG device pays while that is not there, as far as it is known."""
         return [
             charge
-            for charges in owed
-            for charge in charges
+            for charge in owed
             if charge.cost is not None
             and self._book.absent_terms(device, charge.end_ns + offset_ns) is not None
         ]
 
     def keep(self, charged: Iterable[ChargedReading]) -> None:
         """Keep the charges of readings, in order, for allocation."""
-        if not self._keep_ns:
-            return
-        with self._lock:
-            for reading, device, charges in charged:
-                kept = self._kept.setdefault(device.name, deque(maxlen=MAX_READINGS))
-                kept.extend(charges)
-                while kept[0].end_ns < reading.end_ns - self._keep_ns:
-                    kept.popleft()
+        for _, device, charges in charged:
+            self.kept.add(device.name, *charges)
 
     def between(self, device: str, start_ns: int, end_ns: int) -> list[Charge]:
         """Return the charges of a device between two CLOCK_MONOTONIC ns, cut at both."""
-        with self._lock:
-            charged = self._kept.get(device, deque())
-            first = bisect_right(charged, start_ns, key=lambda charge: charge.end_ns)
-            return [
-                charge.within(start_ns, end_ns)
-                for charge in islice(charged, first, None)
-                if charge.start_ns < end_ns
-            ]
+        kept = self.kept.between(device, start_ns, end_ns)
+        return [charge.within(start_ns, end_ns) for charge in kept]
 
     def covers(self, charges: Sequence[Charge], start_ns: int, end_ns: int) -> bool:
         """Whether charges leave no gap between two instants that is longer than `gap_s`."""
@@ -352,18 +325,6 @@ class DeviceCharges:
             end_ns,
         ]
         return all(after - before <= self._gap_ns for before, after in list(pairwise(ends))[::2])
-
-    def first_ns(self, device: str) -> int | None:
-        """Return the CLOCK_MONOTONIC ns of the start of the oldest charge kept; None without any."""
-        with self._lock:
-            charged = self._kept.get(device)
-            return charged[0].start_ns if charged else None
-
-    def seen_ns(self, device: str) -> int:
-        """Return the CLOCK_MONOTONIC ns until which a device was charged; 0 before the first."""
-        with self._lock:
-            charged = self._kept.get(device)
-            return charged[-1].end_ns if charged else 0
 
 
 def _with(charge: Charge, others: Sequence[Charge]) -> Charge:

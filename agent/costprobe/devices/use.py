@@ -24,10 +24,10 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice, pairwise
+from itertools import combinations, islice, pairwise, takewhile
 from math import fsum
 from threading import Condition, Lock
-from typing import Final, Literal
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from costprobe.adapters.probe_child.results import ProbeFault, ProbeResult
 from costprobe.adapters.sensors.energy import (
@@ -128,11 +128,7 @@ class SteadyWindow:
         return (self.end_ns - self.start_ns) / NS_PER_S
 
 
-def from_counter(
-    readings: Iterable[EnergyReading],
-    window: SteadyWindow,
-    idle_power_w: float | None = None,
-) -> Energy | Absent:
+def from_counter(readings: Iterable[EnergyReading], window: SteadyWindow) -> Energy | Absent:
     """Energy by a running total: mean power between two readings, times the window's length.
 
     The readings are the outermost of the steady time after its rise, so that the power between
@@ -142,7 +138,6 @@ def from_counter(
     Args:
         readings: In order of time.
         window: The window.
-        idle_power_w: Power of the idle device in W, copied to the result.
     """
     since_ns = min(
         window.start_ns, max(window.steady_start_ns, window.start_ns - int(RISE_S * NS_PER_S))
@@ -161,14 +156,11 @@ def from_counter(
         return Absent("the energy counter did not advance in the window")
     method = last.method
     rel_err = COUNTER_STEP_S[method] / span_s + BASE_REL_ERR[method]
-    return Energy(used_j / span_s * window.length_s, method, rel_err, idle_power_w)
+    return Energy(used_j / span_s * window.length_s, method, rel_err)
 
 
 def from_powers(
-    powers: Iterable[tuple[int, float]],
-    window: SteadyWindow,
-    method: Literal["samples", "poll"],
-    idle_power_w: float | None = None,
+    powers: Iterable[tuple[int, float]], window: SteadyWindow, method: Literal["samples", "poll"]
 ) -> Energy | Absent:
     """Energy by readings of power: their mean by the trapezoidal rule, times the window's length.
 
@@ -181,7 +173,6 @@ def from_powers(
         powers: (CLOCK_MONOTONIC ns, W) in order of time.
         window: The window.
         method: Source of the readings.
-        idle_power_w: Power of the idle device in W, copied to the result.
     """
     since_ns = window.steady_start_ns + int(POWER_LAG_S * NS_PER_S)
     steady = [(t, w) for t, w in powers if since_ns <= t <= window.steady_end_ns]
@@ -196,7 +187,7 @@ def from_powers(
     if mean_w <= 0:
         return Absent("the polled power was zero")
     noise = mean_rel_err([w for _, w in steady])
-    return Energy(mean_w * window.length_s, method, gap_share + BOARD_REL_ERR + noise, idle_power_w)
+    return Energy(mean_w * window.length_s, method, gap_share + BOARD_REL_ERR + noise)
 
 
 def window_energy(readings: WatchedReadings, window: SteadyWindow) -> Energy | Absent:
@@ -211,23 +202,26 @@ def window_energy(readings: WatchedReadings, window: SteadyWindow) -> Energy | A
     """
     if window.length_s < MIN_WINDOW_S:
         return Absent(f"the window lasted {window.length_s:.2f} s, and needs {MIN_WINDOW_S:g}")
-    idle_w = readings.idle_power_w
-    by_counter = from_counter(readings.counter, window, idle_w)
-    found = by_counter
+    by_counter = found = from_counter(readings.counter, window)
     if isinstance(by_counter, Energy):
         rel_err = by_counter.rel_err + (readings.disagreement if readings.suspect else 0.0)
         found = replace(by_counter, rel_err=rel_err, suspect=readings.suspect)
     if isinstance(found, Absent):
-        found = from_powers(readings.buffered, window, "samples", idle_w)
+        found = from_powers(readings.buffered, window, "samples")
     if isinstance(found, Absent):
-        found = from_powers(readings.powers, window, "poll", idle_w)
+        found = from_powers(readings.powers, window, "poll")
     if isinstance(found, Absent):
         reasons = [by_counter.reason] if readings.counter and isinstance(by_counter, Absent) else []
         return Absent("; ".join([*reasons, found.reason]))
     is_suspect = any(
         window.steady_start_ns <= t_ns <= window.steady_end_ns for t_ns in readings.suspect_ns
     )
-    return replace(found, scope=readings.scope, suspect=True if is_suspect else found.suspect)
+    return replace(
+        found,
+        idle_power_w=readings.idle_power_w,
+        scope=readings.scope,
+        suspect=True if is_suspect else found.suspect,
+    )
 
 
 class DeviceWindows:
@@ -382,24 +376,62 @@ def longest_gap_s(every_s: float) -> float:
     return max(GAP_S, GAP_PERIODS * every_s)
 
 
-@dataclass(slots=True)
-class _Interval:
-    """The summed fields of a reading; None if unknown.
+class Spanning(Protocol):
+    """Anything with a start and an end, in CLOCK_MONOTONIC ns."""
 
-    Attributes:
-        since_ns: Start of what it stands for, with half of each adjacent short gap.
-        until_ns: The end of that.
+    @property
+    def start_ns(self) -> int:
+        """Its start."""
+        ...
+
+    @property
+    def end_ns(self) -> int:
+        """Its end."""
+        ...
+
+
+T = TypeVar("T", bound=Spanning)
+
+
+class Recent(Generic[T]):
+    """What was last on each device, in order of time; thread-safe.
+
+    Args:
+        keep_ns: How long it is kept, in ns.
     """
 
-    start_ns: int
-    end_ns: int
-    since_ns: int
-    until_ns: int
-    energy_j: float | None
-    busy_s: float | None
-    by_pid_s: dict[int, float] | None
-    method: EnergyMethod | None = None
-    suspect: bool | None = None
+    def __init__(self, keep_ns: int) -> None:
+        self._keep_ns = keep_ns
+        self._kept: dict[str, deque[T]] = {}
+        self._lock = Lock()
+
+    def add(self, device: str, *items: T) -> None:
+        """Add what came next on a device."""
+        with self._lock:
+            kept = self._kept.setdefault(device, deque(maxlen=MAX_READINGS))
+            kept.extend(items)
+            while kept[0].end_ns < kept[-1].end_ns - self._keep_ns:
+                kept.popleft()
+
+    def between(self, device: str, start_ns: int, end_ns: int) -> list[T]:
+        """Return what ended after an instant and started before another."""
+        with self._lock:
+            kept = self._kept.get(device, deque())
+            first = bisect_right(kept, start_ns, key=lambda item: item.end_ns)
+            after = islice(kept, first, None)
+            return list(takewhile(lambda item: item.start_ns < end_ns, after))
+
+    def first_ns(self, device: str) -> int | None:
+        """Return the start of the oldest that is kept; None without any."""
+        with self._lock:
+            kept = self._kept.get(device)
+            return kept[0].start_ns if kept else None
+
+    def seen_ns(self, device: str) -> int:
+        """Return the end of the newest; 0 without any."""
+        with self._lock:
+            kept = self._kept.get(device)
+            return kept[-1].end_ns if kept else 0
 
 
 class DeviceLog:
@@ -417,60 +449,31 @@ class DeviceLog:
 
     def __init__(self, longest_window_s: float, gap_s: float = GAP_S, poll_s: float = 1.0) -> None:
         self._poll_s = poll_s
-        self._keep_ns = int(2 * longest_window_s * NS_PER_S) + SPARE_NS
         self._gap_ns = int(gap_s * NS_PER_S)
-        self._readings: dict[str, deque[_Interval]] = {}
+        self._readings: Recent[Reading] = Recent(int(2 * longest_window_s * NS_PER_S) + SPARE_NS)
         self._idle: dict[str, IdlePower] = {}
-        self._lock = Lock()
 
     def record(self, reading: Reading) -> None:
         """Add a reading; readings of a device come in order."""
-        fields = reading.fields
-        util_pct, energy_j, power_w = (
-            fields.get(name) for name in ("util_pct", "energy_j", "power_w")
-        )
-        length_s = (reading.end_ns - reading.start_ns) / NS_PER_S
-        interval = _Interval(
-            reading.start_ns,
-            reading.end_ns,
-            reading.start_ns - self._gap_ns,
-            reading.end_ns + self._gap_ns,
-            _number(energy_j),
-            None if (pct := _number(util_pct)) is None else pct / PCT * length_s,
-            None if reading.busy_by_pid_s is None else dict(reading.busy_by_pid_s),
-            next((trust for trust in TRUST if trust == fields.get("energy_method")), None),
-            fields.get("energy_suspect") is True if "energy_suspect" in fields else None,
-        )
-        with self._lock:
-            readings = self._readings.setdefault(reading.device, deque(maxlen=MAX_READINGS))
-            if interval.end_ns <= interval.start_ns or (
-                readings and interval.start_ns < readings[-1].end_ns
-            ):
-                return
-            last = readings[-1] if readings else None
-            if last is not None and interval.start_ns - last.end_ns <= self._gap_ns:
-                last.until_ns = interval.since_ns = (last.end_ns + interval.start_ns) // 2
-            readings.append(interval)
-            while readings[0].end_ns < interval.end_ns - self._keep_ns:
-                readings.popleft()
-            if util_pct == 0 and (watts := _number(power_w)) is not None:
-                self._idle.setdefault(reading.device, IdlePower()).add(watts)
+        if not self.seen_ns(reading.device) <= reading.start_ns < reading.end_ns:
+            return
+        self._readings.add(reading.device, reading)
+        watts = _number(reading, "power_w")
+        if reading.fields.get("util_pct") == 0 and watts is not None:
+            self._idle.setdefault(reading.device, IdlePower()).add(watts)
 
     def seen_ns(self, device: str) -> int:
         """Return the CLOCK_MONOTONIC ns of the end of a device's last reading; 0 before the first."""
-        with self._lock:
-            readings = self._readings.get(device)
-            return readings[-1].end_ns if readings else 0
+        return self._readings.seen_ns(device)
 
     def idle_power_w(self, device: str) -> float | None:
         """Return the idle power of a device in W; None if unknown."""
-        with self._lock:
-            idle = self._idle.get(device)
-            return None if idle is None else idle.value_w()
+        idle = self._idle.get(device)
+        return None if idle is None else idle.value_w()
 
     def energy_j(self, device: str, start_ns: int, end_ns: int) -> float | None:
         """Return the joules of a device between two CLOCK_MONOTONIC ns; None if a part is unknown."""
-        return self._sum(device, start_ns, end_ns, lambda interval: interval.energy_j)
+        return self._sum(device, start_ns, end_ns, lambda reading: _number(reading, "energy_j"))
 
     def energy(self, device: str, start_ns: int, end_ns: int) -> Energy | None:
         """Energy of a device between two instants, with its method and uncertainty.
@@ -485,22 +488,23 @@ class DeviceLog:
         parts = self._parts(device, start_ns, end_ns)
         if energy_j is None or not parts:
             return None
-        methods = [interval.method for interval, _ in parts]
-        known_methods = [method for method in methods if method is not None]
-        if len(known_methods) < len(methods):
+        methods = {reading.fields.get("energy_method") for reading, _ in parts}
+        if not methods <= set(TRUST):
             return None
-        method = min(known_methods, key=TRUST.index)
+        method = next(trust for trust in TRUST if trust in methods)
         length_s = (end_ns - start_ns) / NS_PER_S
         base, step_s = BOARD_REL_ERR, self._poll_s
         if method in ("counter", "rapl", "modelled"):
             base, step_s = BASE_REL_ERR[method], COUNTER_STEP_S[method]
-        suspects = [interval.suspect for interval, _ in parts if interval.suspect is not None]
-        suspect = any(suspects) if suspects else None
+        suspects = [
+            part.fields["energy_suspect"] for part, _ in parts if "energy_suspect" in part.fields
+        ]
+        suspect = any(each is True for each in suspects) if suspects else None
         return Energy(energy_j, method, base + step_s / length_s, suspect=suspect)
 
     def busy_s(self, device: str, start_ns: int, end_ns: int) -> float | None:
         """Return the busy seconds between two instants; None if a part is unknown."""
-        return self._sum(device, start_ns, end_ns, lambda interval: interval.busy_s)
+        return self._sum(device, start_ns, end_ns, _busy_s)
 
     def busy_by_pid_s(self, device: str, start_ns: int, end_ns: int) -> dict[int, float] | None:
         """Seconds in which each process kept it busy; None if a part is unknown."""
@@ -508,52 +512,63 @@ class DeviceLog:
         parts = self._parts(device, start_ns, end_ns)
         if parts is None:
             return None
-        for interval, share in parts:
-            if interval.by_pid_s is None:
+        for reading, share in parts:
+            if reading.busy_by_pid_s is None:
                 return None
-            for pid, busy_s in interval.by_pid_s.items():
+            for pid, busy_s in reading.busy_by_pid_s.items():
                 by_pid[pid] = by_pid.get(pid, 0.0) + busy_s * share
         return by_pid
 
     def _sum(
-        self, device: str, start_ns: int, end_ns: int, value: Callable[[_Interval], float | None]
+        self, device: str, start_ns: int, end_ns: int, value: Callable[[Reading], float | None]
     ) -> float | None:
         parts = self._parts(device, start_ns, end_ns)
         if parts is None:
             return None
         total = 0.0
-        for interval, share in parts:
-            amount = value(interval)
+        for reading, share in parts:
+            amount = value(reading)
             if amount is None:
                 return None
             total += amount * share
         return total
 
-    def _parts(
-        self, device: str, start_ns: int, end_ns: int
-    ) -> list[tuple[_Interval, float]] | None:
-        """Return the readings of a window, each with its weight; None if one is missing."""
+    def _parts(self, device: str, start_ns: int, end_ns: int) -> list[tuple[Reading, float]] | None:
+        """Return the readings of a window, each with its weight; None if one is missing.
+
+        A reading stands for its own time, with half of each adjacent short gap.
+        """
         if end_ns <= start_ns:
             return []
-        parts: list[tuple[_Interval, float]] = []
+        gap_ns = self._gap_ns
+        near = self._readings.between(device, start_ns - gap_ns, end_ns + gap_ns)
+        parts: list[tuple[Reading, float]] = []
         covered_ns = 0
-        with self._lock:
-            readings = self._readings.get(device, deque())
-            first = bisect_right(readings, start_ns, key=lambda interval: interval.until_ns)
-            for interval in islice(readings, first, None):
-                inside_ns = min(interval.until_ns, end_ns) - max(interval.since_ns, start_ns)
-                if inside_ns <= 0:
-                    break
-                parts.append((interval, inside_ns / (interval.end_ns - interval.start_ns)))
+        for before, reading, after in zip([None, *near], near, [*near[1:], None], strict=False):
+            since_ns, until_ns = reading.start_ns - gap_ns, reading.end_ns + gap_ns
+            if before is not None and before.end_ns >= since_ns:
+                since_ns = (before.end_ns + reading.start_ns) // 2
+            if after is not None and after.start_ns <= until_ns:
+                until_ns = (reading.end_ns + after.start_ns) // 2
+            inside_ns = min(until_ns, end_ns) - max(since_ns, start_ns)
+            if inside_ns > 0:
+                parts.append((reading, inside_ns / (reading.end_ns - reading.start_ns)))
                 covered_ns += inside_ns
         return parts if covered_ns == end_ns - start_ns else None
 
 
-def _number(value: object) -> float | None:
+def _number(reading: Reading, name: str) -> float | None:
+    value = reading.fields.get(name)
     return float(value) if isinstance(value, int | float) else None
 
 
-MAX_RUNS = 4096
+def _busy_s(reading: Reading) -> float | None:
+    pct = _number(reading, "util_pct")
+    return None if pct is None else pct / PCT * ((reading.end_ns - reading.start_ns) / NS_PER_S)
+
+
+# Runs are kept for longer than any window.
+KEEP_RUNS_NS: Final = 7 * 86_400 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -575,14 +590,12 @@ class ProbeRuns:
     """The last runs on each device; thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
         self._open: dict[str, int] = {}
-        self._runs: dict[str, deque[ProbeRun]] = {}
+        self._runs: Recent[ProbeRun] = Recent(KEEP_RUNS_NS)
 
     def begin(self, device: str, now_ns: int) -> None:
         """Record the start of a run; a device has one at a time."""
-        with self._lock:
-            self._open[device] = now_ns
+        self._open[device] = now_ns
 
     def end(self, device: str, now_ns: int, outcome: ProbeResult | ProbeFault | None) -> None:
         """Record the end of a run.
@@ -596,28 +609,23 @@ class ProbeRuns:
             now_ns: CLOCK_MONOTONIC ns.
             outcome: Its outcome; None if that is unknown.
         """
-        with self._lock:
-            start_ns = self._open.pop(device, now_ns)
-            run = ProbeRun(start_ns, now_ns)
-            if isinstance(outcome, ProbeResult):
-                end_ns = min(now_ns, max(outcome.steady_end_ns, start_ns))
-                busy_ns = int(outcome.busy_s * NS_PER_S)
-                run = ProbeRun(max(start_ns, end_ns - busy_ns), end_ns, outcome.pids)
-            self._runs.setdefault(device, deque(maxlen=MAX_RUNS)).append(run)
+        start_ns = self._open.pop(device, now_ns)
+        run = ProbeRun(start_ns, now_ns)
+        if isinstance(outcome, ProbeResult):
+            end_ns = min(now_ns, max(outcome.steady_end_ns, start_ns))
+            busy_ns = int(outcome.busy_s * NS_PER_S)
+            run = ProbeRun(max(start_ns, end_ns - busy_ns), end_ns, outcome.pids)
+        self._runs.add(device, run)
 
     def is_open_before(self, device: str, end_ns: int) -> bool:
         """Return whether a run that started before an instant is still in progress."""
-        with self._lock:
-            return self._open.get(device, end_ns) < end_ns
+        return self._open.get(device, end_ns) < end_ns
 
     def between(self, device: str, start_ns: int, end_ns: int) -> Sequence[ProbeRun]:
         """Return the parts of runs that lie between two CLOCK_MONOTONIC ns."""
-        with self._lock:
-            runs = list(self._runs.get(device, ()))
         return [
             ProbeRun(max(run.start_ns, start_ns), min(run.end_ns, end_ns), run.pids)
-            for run in runs
-            if run.start_ns < end_ns and run.end_ns > start_ns
+            for run in self._runs.between(device, start_ns, end_ns)
         ]
 
 

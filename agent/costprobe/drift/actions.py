@@ -25,6 +25,10 @@ _ACTIONS: Mapping[str, str] = {
     "memory pressure": "free memory of the device (`nvidia-smi` lists its processes)",
     "replicas": "hold fewer devices, or accept the new level if the capacity is intended",
     "saturation": "add a replica, or give the KV cache more memory",
+    "price": "compare the price plans with `costprobe price history`",
+    "demand": "check whether requests arrive as intended, or hold fewer devices",
+    "mix": "check which clients send other requests, and the cache of prompts",
+    "efficiency": "compare the server's version and settings, and the clocks of its devices",
     "temperature": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
 }
 _UNKNOWN_ACTION = (

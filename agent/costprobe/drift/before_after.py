@@ -8,10 +8,10 @@ exactly it is known. A robust regression relates the runs of one level to one si
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, median, variance
+from statistics import fmean, median, pstdev, variance
 from typing import Literal
 
 from costprobe.core.statistics import MAD_TO_SIGMA, MEDIAN_ERROR, first_least
@@ -21,6 +21,10 @@ from costprobe.drift.runs import DetectionRun, signal_of
 # An effect that was measured or computed lies within so many of its standard errors.
 REACH = 2.0
 
+# Smallest difference of a signal in its own standard errors. Conditions are autocorrelated: more than
+# LEAST_INDEPENDENT runs do not reduce the error further.
+MOVE_ERRORS = 4.0
+LEAST_INDEPENDENT = 4
 # Values further from the median of their level, in units of the noise, are clipped: outliers.
 CLIP_NOISE = 6.0
 # Smallest noise of a logarithm that counts: a short history shows less than it has.
@@ -116,19 +120,46 @@ class Levels:
             those after it.
         after: Latest runs after it; at least one.
         history: All known runs of the level before.
+        sign: 1 for a deterioration, -1 for an improvement; 0 if signals may move either way, as for
+            energy, which rises with a higher and with a lower clock.
+        software: Versions and hashes of what was measured before and after, and under BOARD the
+            identity of the device.
     """
 
     metric: Metric
     before: Sequence[DetectionRun]
     after: Sequence[DetectionRun]
     history: Sequence[DetectionRun]
+    sign: int = 1
+    software: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+
+    def move(
+        self, signal: str, least: float, direction: int = 1, *, is_share: bool = False
+    ) -> tuple[float, float] | None:
+        """Return the means of a signal before and after if it moved significantly.
+
+        Args:
+            signal: A field of the conditions of a run.
+            least: Smallest difference that counts.
+            direction: 1 if the signal rises with a deterioration, -1 if it falls.
+            is_share: Whether `least` is a share of the signal before.
+        """
+        sides = values_of(self.history, signal), values_of(self.after, signal)
+        if not all(sides):
+            return None
+        before, after = map(fmean, sides)
+        # A short period shows less of the noise.
+        counted = sides[:1] if len(sides[0]) > len(sides[1]) else sides
+        inverse = math.fsum(1 / min(len(side), LEAST_INDEPENDENT) for side in sides)
+        noise = MOVE_ERRORS * max(map(pstdev, counted)) * math.sqrt(inverse / 2)
+        moved = after - before
+        if abs(moved) < max(least * before if is_share else least, noise):
+            return None
+        return None if moved * self.sign * direction < 0 else (before, after)
 
     def means(self, signal: str) -> tuple[float, float] | None:
         """Return a signal's mean before and after; None if a side is unknown."""
-        sides = [
-            [value for run in runs if (value := signal_of(run, signal)) is not None]
-            for runs in (self.before, self.after)
-        ]
+        sides = values_of(self.before, signal), values_of(self.after, signal)
         return (fmean(sides[0]), fmean(sides[1])) if all(sides) else None
 
     def rise(self, signal: str) -> float | None:
@@ -205,6 +236,11 @@ class Levels:
     def _log_time(self, run: DetectionRun) -> float:
         latency_ms = signal_of(run, "latency_p50_ms") if self.metric == "latency" else None
         return math.log(latency_ms or run.time_s)
+
+
+def values_of(runs: Sequence[DetectionRun], signal: str) -> list[float]:
+    """Return the known values of a signal."""
+    return [value for run in runs if (value := signal_of(run, signal)) is not None]
 
 
 def _log_power(run: DetectionRun) -> float | None:

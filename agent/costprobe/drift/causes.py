@@ -27,36 +27,28 @@ from costprobe.drift.actions import LOWERED, action_of
 from costprobe.drift.before_after import (
     LEAST_NOISE,
     NONE,
-    REACH,
     Estimate,
     Levels,
     change_point,
     parts_of,
     slope_of,
+    values_of,
 )
 from costprobe.drift.findings import Metric
 from costprobe.drift.runs import (
     ANNOTATION,
-    Comparison,
     DetectionRun,
     SoftwareChange,
-    conditions,
     factors,
-    signal_of,
     software_change_of,
 )
 
-# Smallest differences that count, whatever the noise.
+# A counter of throttled time that rises by less, in percent of the time, shows nothing.
 THROTTLED_PCT = 1.0
-TEMPERATURE_C = 3.0
 HOTTER_C = 8.0
-CLOCK_SHARE = 0.01
-LIMIT_SHARE = 0.01
 CONTENDED_SHARE = 0.2
-MEMORY_PCT = 10.0
 NEARLY_FULL_PCT = 90.0
 SHARE_ERRORS = 2.5
-TOKENS_SHARE = 0.05
 # A difference of waiting that lengthens a pass by as much as is worth naming.
 WAITED_PCT = 2.0
 MOST_SHARE_PCT = 99.9
@@ -83,10 +75,11 @@ TEMPERATURE_DISTANCE_C = 2.0
 # Time over 1/clock: 1 for a compute-bound pass, less where it waits for the memory (roofline model,
 # Williams et al. 2009).
 TIME_OF_CLOCK = Estimate(0.85, 0.2)
-MOST_OF_CLOCK = TIME_OF_CLOCK.mean + REACH * TIME_OF_CLOCK.error
 TIME_OF_MEMORY_CLOCK = Estimate(0.5, 0.25)
 # Power over clock: static power does not follow it, dynamic power follows clock x voltage squared.
 POWER_OF_CLOCK = Estimate(1.2, 0.5)
+# Of heat, where the clock is unknown.
+TIME_OF_HEAT = Estimate(0.0, 0.05)
 # Leakage per degree Celsius.
 POWER_OF_TEMPERATURE = Estimate(0.002, 0.0015)
 # Time of a run beside another process: alone half as often (two processes share in turns), rarely
@@ -96,16 +89,12 @@ POWER_OF_CONTENTION = Estimate(0.0, 0.15)
 # Time over the throttled time, where the clock is unknown: at most all of the time that was throttled
 # is lost.
 TIME_OF_THROTTLING = Estimate(0.5, 0.25)
-# Time over 1/power limit, where neither the clock nor the throttled time is known: the limit may be above
-# the power; the clock goes with the power to the 1/3 (voltage follows it) to 1.
-TIME_OF_LIMIT = Estimate(0.4, 0.3)
 # Time per inference over 1/batch: the fixed part of a pass.
 TIME_OF_BATCH = Estimate(0.5, 0.25)
 POWER_OF_BATCH = Estimate(0.0, 0.2)
-# Time of a request over its tokens, where the times to and between tokens are unknown.
+# Time of a request over its tokens.
 TIME_OF_OUTPUT = Estimate(0.85, 0.2)
 TIME_OF_INPUT = Estimate(0.15, 0.15)
-TOKENS_ERROR = 0.1
 
 # What changed before the series did has had its effect already.
 EARLY = 0.15
@@ -140,10 +129,6 @@ NOISE_ERRORS, DETECTED_ERRORS = 4.0, 3.0
 AROUND_RUNS = 24
 # The latest runs represent the level after: that of a ramp is not its mean.
 LATEST_RUNS = 24
-# Values further than this share of the change outside of both levels are clipped.
-OUTLIER_MARGIN = 0.5
-# An outlier so many runs before the change may look like its beginning.
-OUTLIER_RUNS = 3
 # An event may precede its effect by so many runs, and coincides within the last ones; a signal may
 # follow by LATER_RUNS.
 EVENT_RUNS = 6
@@ -263,32 +248,37 @@ def explain_change(
     around = [*before[-AROUND_RUNS:], *after]
     split = len(around) - len(after)
     first, last = _onset(around, metric, split)
-    times = _Onset(
-        earliest=around[max(0, first - EVENT_RUNS - 1)],
-        first=around[max(0, first - COINCIDENT_RUNS - 1)],
-        last=around[last],
-        latest=around[-1],
+    # The last run without any event that may be the cause, and that before the events that coincide.
+    earliest, coincident = (
+        around[max(0, first - runs - 1)] for runs in (EVENT_RUNS, COINCIDENT_RUNS)
     )
-    rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
-    old, new = _software_of(rows, times)
-    latest = after if whole else around[last:][-LATEST_RUNS:]
-    # Runs with which the drift may have begun are of neither level.
+    latest = around[-1]
+    rows = events(earliest.time_ns + 1, latest.time_ns + 1)
+    changes = [change for row in rows if (change := software_change_of(row)) is not None]
     settled = before if whole else before[: len(before) - (split - first)] or before
-    compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
-    is_software_timely = _coincides_with_software(rows, times)
-    found = [*_annotations_of(rows, times)]
-    for cause in causes(compared):
+    levels = Levels(
+        metric,
+        # Runs with which the drift may have begun are of neither level.
+        settled if whole else settled[-LATEST_RUNS:],
+        after if whole else around[last:][-LATEST_RUNS:],
+        settled,
+        sign,
+        _software_of(changes, (earliest, around[last], latest)),
+    )
+    updates_ns = [change.time_ns for change in changes if change.time_ns <= around[last].time_ns]
+    is_update_timely = max(updates_ns) > coincident.time_ns if updates_ns else None
+    timely = [row for row in rows if row.time_ns <= around[last].time_ns]
+    found = annotations_of(timely, coincident.time_ns)
+    for cause in causes(levels):
         timing = _timing(cause, around, (first, last))
         if cause.name.startswith(("software", BOARD)):
-            found.append(replace(cause, coincides=is_software_timely))
+            found.append(replace(cause, coincides=is_update_timely))
         elif timing != "late":
             found.append(replace(cause, coincides=timing and timing == "coincident"))
-    earlier = settled if whole else settled[-LATEST_RUNS:]
-    levels = Levels(metric, earlier, latest, settled)
-    change = _total(_weighted_changes(levels))
+    total = _total(_weighted_changes(levels))
     errors = DETECTED_ERRORS if observed is None else NOISE_ERRORS
-    noise = max(LEAST_NOISE, errors * change.error)
-    if min(abs(change.mean), abs(change.mean if observed is None else observed)) < noise:
+    noise = max(LEAST_NOISE, errors * total.error)
+    if min(abs(total.mean), abs(total.mean if observed is None else observed)) < noise:
         return Explanation(UNKNOWN, noise=math.expm1(noise))
     return explanation_of(found, levels)
 
@@ -305,22 +295,13 @@ def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[in
     logs = [math.log(value) for value in values if value is not None and value > 0]
     if len(logs) < len(runs) or not 0 < split < len(runs):
         return split, split
-    # A single outlier must not outweigh the change.
-    low, high = sorted(median(side) for side in (logs[:split], logs[split:]))
-    margin = OUTLIER_MARGIN * (high - low)
-    found = change_point([min(max(value, low - margin), high + margin) for value in logs])
+    # Without single outliers, which outweigh the change or look like its beginning.
+    found = change_point(
+        [median(logs[max(0, index - 1) : index + 2]) for index in range(len(logs))]
+    )
     if found is None:
         return split, split
-    first, last = min(split, found[1]), max(found[0], min(split, found[2]))
-    middle, is_rise = (low + high) / 2, median(logs[split:]) > median(logs[:split])
-    for index in range(first, min(first + OUTLIER_RUNS, len(runs) - 1)):
-        # A run at the level before follows what looked like the beginning: that was an outlier, unless
-        # the run is free of a neighbour that comes and goes.
-        is_before = (logs[index] < middle) is is_rise
-        flags = {run.device.get("contended") for run in runs[index : index + 2]}
-        if is_before and len(flags) == 1:
-            last = max(last, index + 1)
-    return first, last
+    return min(split, found[1]), max(found[0], min(split, found[2]))
 
 
 def _timing(
@@ -329,16 +310,10 @@ def _timing(
     """Return when the signals of a cause changed relative to the drift; None if unknown."""
     is_early = False
     for signal in cause.signals:
-        values = [signal_of(run, signal) for run in runs]
-        known = [value for value in values if value is not None]
-        found = change_point(known) if len(known) == len(values) else None
+        known = values_of(runs, signal)
+        found = change_point(known) if len(known) == len(runs) else None
         if found is None:
             return None
-        if set(known) <= {0.0, 1.0}:
-            # Of a neighbour that comes and goes the first run counts, not where most runs have it.
-            later = float(fmean(known[found[0] :]) > fmean(known[: found[0]]))
-            if later in known[onset[0] : onset[1] + LATER_RUNS + 1]:
-                continue
         if found[1] > onset[1] + LATER_RUNS:
             return "late"
         is_early |= found[2] < onset[0] - LATER_RUNS
@@ -347,65 +322,67 @@ def _timing(
     return "early" if is_early else "coincident"
 
 
-@dataclass(frozen=True, slots=True)
-class _Onset:
-    """Runs around the beginning of a change.
-
-    Attributes:
-        earliest: The last run without any event that may be the cause.
-        first: The last run before the events that coincide.
-        last: The last run with which the change may have begun.
-        latest: The latest run.
-    """
-
-    earliest: DetectionRun
-    first: DetectionRun
-    last: DetectionRun
-    latest: DetectionRun
-
-
-def causes(compared: Comparison) -> tuple[Cause, ...]:
-    """Return the signals that changed between two periods.
+def causes(levels: Levels) -> tuple[Cause, ...]:
+    """Return the signals that changed between two levels.
 
     Without their shares, what is deployed precedes what the device does, and a cause its effect.
     """
-    return tuple(cause for rule in RULES if (cause := rule(compared)) is not None)
+    return tuple(cause for rule in RULES if (cause := rule(levels)) is not None)
 
 
-def sufficient_causes(compared: Comparison, change: float) -> tuple[Cause, ...]:
-    """Return the signals that changed, without throttling and clocks that cannot explain half of a change.
+class _Move(NamedTuple):
+    """A signal that is a cause by itself: its text, and when it has moved, as of `Levels.move`."""
 
-    Args:
-        compared: The conditions before and after.
-        change: The change, in log units.
-    """
-
-    def is_sufficient(cause: Cause) -> bool:
-        if cause.name not in {*THROTTLING, CLOCK}:
-            return True
-        names = ("sm_clock_mhz", THROTTLING.get(cause.name, ""))
-        (clock, counter) = (
-            [side.signals[name].mean for side in sides if name in side.signals] for name in names
-        )
-        if len(clock) == len(sides):
-            most = abs(math.log(clock[0] / clock[1])) * MOST_OF_CLOCK
-        elif len(counter) == len(sides):
-            most = abs(_lost_between(*counter))
-        else:
-            return True
-        return most >= EXPLAINED * abs(change)
-
-    sides = (compared.before, compared.after)
-    return tuple(cause for cause in causes(compared) if is_sufficient(cause))
+    text: str
+    least: float
+    direction: int = 1
+    is_share: bool = False
 
 
-def _board(compared: Comparison) -> Cause | None:
-    old, new = compared.before.software.get(BOARD), compared.after.software.get(BOARD)
+MOVES: Mapping[str, _Move] = {
+    "temp_max_c": _Move("temperature {:.0f} → {:.0f} °C", 3.0),
+    "throttled_thermal_pct": _Move("thermal throttling", THROTTLED_PCT),
+    "throttled_power_pct": _Move("power throttling", THROTTLED_PCT),
+    "power_limit_w": _Move("power limit {:.0f} → {:.0f} W", 0.01, -1, is_share=True),
+    "sm_clock_mhz": _Move("SM clock {:.0f} → {:.0f} MHz", 0.01, -1, is_share=True),
+    "mem_clock_mhz": _Move("memory clock {:.0f} → {:.0f} MHz", 0.01, -1, is_share=True),
+    "tokens_in": _Move("input tokens {:.0f} → {:.0f}", 0.05, is_share=True),
+    "tokens_out": _Move("output tokens {:.0f} → {:.0f}", 0.05, is_share=True),
+    "cpu_wait_pct": _Move("waiting for a processor", WAITED_PCT),
+    "mem_used_pct": _Move("device memory {1:.0f} % full", 10.0),
+}
+
+
+def _moved(levels: Levels, signal: str) -> str:
+    """Return how a signal moved; empty if it did not."""
+    text, least, direction, is_share = MOVES[signal]
+    moved = levels.move(signal, least, direction, is_share=is_share)
+    if moved is None:
+        return ""
+    if "{" in text:
+        return text.format(*moved)
+    # A share of the time; with the one before if that is not about 0.
+    was = f"{moved[0]:.0f} → " if moved[0] >= THROTTLED_PCT else ""
+    return f"{text} {was}{moved[1]:.0f} % of the time"
+
+
+def _rule(name: str, *signals: str) -> Callable[[Levels], Cause | None]:
+    """Return the rule of a cause that is named if one of its signals moved."""
+
+    def rule(levels: Levels) -> Cause | None:
+        texts = {signal: text for signal in signals if (text := _moved(levels, signal))}
+        return Cause(name, ", ".join(texts.values()), tuple(texts)) if texts else None
+
+    return rule
+
+
+def _board(levels: Levels) -> Cause | None:
+    old, new = (versions.get(BOARD) for versions in levels.software)
     return None if old == new else Cause(BOARD, f"another board: {old or 'none'} → {new or 'none'}")
 
 
-def _software(compared: Comparison) -> Cause | None:
-    before, after = compared.before.software, compared.after.software
+def _software(levels: Levels) -> Cause | None:
+    before, after = levels.software
     keys = sorted(
         (key for key in {*before, *after} - {BOARD, BATCH} if before.get(key) != after.get(key)),
         key=lambda key: (SOFTWARE.index(key) if key in SOFTWARE else len(SOFTWARE), key),
@@ -416,152 +393,85 @@ def _software(compared: Comparison) -> Cause | None:
     return Cause(f"software: {keys[0]}", ", ".join(moves))
 
 
-def _batch(compared: Comparison) -> Cause | None:
-    before, after = compared.before.batch, compared.after.batch
+def _batch(levels: Levels) -> Cause | None:
+    before, after = levels.history[-1].batch, levels.after[-1].batch
     if before is None or after is None or before == after:
         return None
     return Cause("batch", f"batch {before} → {after}", ("batch",))
 
 
-def _contention(compared: Comparison) -> Cause | None:
-    waited = compared.move("cpu_wait_pct", WAITED_PCT)
-    if waited is not None:
-        return Cause("neighbour", _share_text("waiting for a processor", waited), ("cpu_wait_pct",))
-    before, after = (
-        side.signals.get("contended_share") for side in (compared.before, compared.after)
-    )
-    if before is None or after is None:
+def _contention(levels: Levels) -> Cause | None:
+    waited = _moved(levels, "cpu_wait_pct")
+    if waited:
+        return Cause("neighbour", waited, ("cpu_wait_pct",))
+    sides = values_of(levels.history, "contended"), values_of(levels.after, "contended")
+    if not all(sides):
         return None
-    difference = after.mean - before.mean
+    before, after = map(fmean, sides)
+    count, count_after = map(len, sides)
     # The standard error of a share, with the prior of one run of each kind.
-    share = (before.mean * before.count + 1) / (before.count + 2)
-    variance = share * (1 - share) * (1 / before.count + 1 / after.count)
-    if abs(difference) < max(CONTENDED_SHARE, SHARE_ERRORS * math.sqrt(variance)):
+    share = (before * count + 1) / (count + 2)
+    error = math.sqrt(share * (1 - share) * (1 / count + 1 / count_after))
+    difference = after - before
+    if abs(difference) < max(CONTENDED_SHARE, SHARE_ERRORS * error) or difference * levels.sign < 0:
         return None
-    if compared.sign and difference * compared.sign < 0:
+    was = f" ({before * 100:.0f} % before)" if difference < 0 or before else ""
+    text = f"another process used the device in {after * 100:.0f} % of the runs{was}"
+    return Cause("neighbour", text, ("contended",))
+
+
+def _ecc(levels: Levels) -> Cause | None:
+    counts = [values_of(runs, "ecc_uncorrected") for runs in (levels.history, levels.after)]
+    before, after = (int(max(values, default=0)) for values in counts)
+    if not all(counts) or after <= before or levels.sign < 0:
         return None
-    was = f" ({before.mean * 100:.0f} % before)" if difference < 0 or before.mean else ""
-    text = f"another process used the device in {after.mean * 100:.0f} % of the runs{was}"
-    return Cause("neighbour", text, ("contended_share",))
+    text = f"{after - before} new uncorrected memory errors"
+    return Cause("memory errors", text, ("ecc_uncorrected",))
 
 
-def _ecc(compared: Comparison) -> Cause | None:
-    before, after = compared.before.ecc_uncorrected, compared.after.ecc_uncorrected
-    if before is None or after is None or after <= before or compared.sign < 0:
-        return None
-    return Cause(
-        "memory errors", f"{after - before} new uncorrected memory errors", ("ecc_uncorrected",)
-    )
-
-
-def _heat(compared: Comparison) -> Cause | None:
-    temp_c = compared.move("temp_c", TEMPERATURE_C)
-    hotter = "" if temp_c is None else f"temperature {temp_c[0]:.0f} → {temp_c[1]:.0f} °C"
-    thermal = compared.move("throttled_thermal_pct", THROTTLED_PCT)
-    if thermal is not None:
-        text = _share_text("thermal throttling", thermal)
-        if temp_c is None:
-            return Cause("thermal throttling", text, ("throttled_thermal_pct",))
-        return Cause("cooling", f"{text}, {hotter}", ("throttled_thermal_pct",))
+def _heat(levels: Levels) -> Cause | None:
+    hotter, throttled = _moved(levels, "temp_max_c"), _moved(levels, "throttled_thermal_pct")
+    if throttled:
+        name = "cooling" if hotter else "thermal throttling"
+        return Cause(name, f"{throttled}, {hotter}".rstrip(", "), ("throttled_thermal_pct",))
     # Without a counter of throttling: a clock that falls while the device gets hotter. A cap of the
     # clock makes it colder.
-    is_uncounted = "throttled_thermal_pct" not in compared.after.signals
-    if is_uncounted and temp_c is not None and _clock(compared) is not None:
-        return Cause("cooling", f"{hotter}, without a counter of throttling", ("temp_c",))
+    is_uncounted = not values_of(levels.after, "throttled_thermal_pct")
+    if is_uncounted and hotter and _moved(levels, "sm_clock_mhz"):
+        return Cause("cooling", f"{hotter}, without a counter of throttling", ("temp_max_c",))
     return None
 
 
-def _power_limit(compared: Comparison) -> Cause | None:
-    texts, signals = [], []
-    limit_w = compared.move("power_limit_w", LIMIT_SHARE, -1, is_share=True)
-    if limit_w is not None:
-        texts.append(f"power limit {limit_w[0]:.0f} → {limit_w[1]:.0f} W")
-        signals.append("power_limit_w")
-    throttled = compared.move("throttled_power_pct", THROTTLED_PCT)
-    if throttled is not None:
-        texts.append(_share_text("power throttling", throttled))
-        signals.append("throttled_power_pct")
-    return Cause("power limit", ", ".join(texts), tuple(signals)) if texts else None
+def _memory(levels: Levels) -> Cause | None:
+    is_full = max(levels.means("mem_used_pct") or [0.0]) >= NEARLY_FULL_PCT
+    return _rule("memory pressure", "mem_used_pct")(levels) if is_full else None
 
 
-def _clock(compared: Comparison) -> Cause | None:
-    return _lower_clock(compared, "sm_clock_mhz", "clock", "SM clock")
+def _temperature(levels: Levels) -> Cause | None:
+    is_alone = levels.move("temp_max_c", HOTTER_C) is not None and _heat(levels) is None
+    return _rule("temperature", "temp_max_c")(levels) if is_alone else None
 
 
-def _memory_clock(compared: Comparison) -> Cause | None:
-    return _lower_clock(compared, "mem_clock_mhz", "memory clock", "memory clock")
-
-
-def _lower_clock(compared: Comparison, signal: str, name: str, words: str) -> Cause | None:
-    moved = compared.move(signal, CLOCK_SHARE, -1, is_share=True)
-    if moved is None:
-        return None
-    return Cause(name, f"{words} {moved[0]:.0f} → {moved[1]:.0f} MHz", (signal,))
-
-
-def _prompt_lengths(compared: Comparison) -> Cause | None:
-    texts, signals = [], []
-    for signal, word in (("tokens_in", "input"), ("tokens_out", "output")):
-        moved = compared.move(signal, TOKENS_SHARE, is_share=True)
-        if moved is not None:
-            texts.append(f"{word} tokens {moved[0]:.0f} → {moved[1]:.0f}")
-            signals.append(signal)
-    return Cause("prompt lengths", ", ".join(texts), tuple(signals)) if texts else None
-
-
-def _memory(compared: Comparison) -> Cause | None:
-    moved = compared.move("mem_used_pct", MEMORY_PCT)
-    if moved is None or max(moved) < NEARLY_FULL_PCT:
-        return None
-    return Cause("memory pressure", f"device memory {moved[1]:.0f} % full", ("mem_used_pct",))
-
-
-def _temperature(compared: Comparison) -> Cause | None:
-    moved = compared.move("temp_c", HOTTER_C)
-    if moved is None or _heat(compared) is not None:
-        return None
-    return Cause("temperature", f"temperature {moved[0]:.0f} → {moved[1]:.0f} °C", ("temp_c",))
-
-
-RULES: Sequence[Callable[[Comparison], Cause | None]] = (
+RULES: Sequence[Callable[[Levels], Cause | None]] = (
     _board,
     _software,
     _batch,
     _contention,
     _ecc,
     _heat,
-    _power_limit,
-    _clock,
-    _memory_clock,
-    _prompt_lengths,
+    _rule("power limit", "power_limit_w", "throttled_power_pct"),
+    _rule(CLOCK, "sm_clock_mhz"),
+    _rule("memory clock", "mem_clock_mhz"),
+    _rule("prompt lengths", "tokens_in", "tokens_out"),
     _memory,
     _temperature,
 )
 
 
-def _share_text(name: str, moved: tuple[float, float]) -> str:
-    """Describe a share of the time; with the one before if that is not about 0."""
-    before, after = moved
-    was = f"{before:.0f} → " if before >= THROTTLED_PCT else ""
-    return f"{name} {was}{after:.0f} % of the time"
-
-
-# Causes whose size no signal measures: standard deviation of their effect on time.
-UNMEASURED: Mapping[str, float] = {
-    "software": 0.15,
-    "software: model": 0.4,
-    "software: weights": 0.3,
-    "software: dtype": 0.5,
-    "software: inputs": 0.4,
-    ANNOTATION: 0.25,
-    BOARD: 0.12,
-    "memory errors": 0.05,
-    "memory pressure": 0.15,
-    "temperature": 0.05,
-}
-# Those of them that may have any size: something was exchanged.
+# Effects on time and power of a cause whose size no signal measures.
+UNMEASURED, UNMEASURED_POWER = Estimate(0.0, 0.2), Estimate(0.0, 0.05)
+# Causes that may have any size: something was exchanged.
 EXCHANGED = ("software", ANNOTATION, BOARD)
-UNMEASURED_POWER = Estimate(0.0, 0.05)
 
 
 def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> ExpectedEffect:
@@ -577,8 +487,7 @@ def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> Expect
     measure = _MEASURES.get(kind)
     found = None if measure is None else measure(levels)
     if found is None:
-        error = UNMEASURED.get(cause.name, UNMEASURED.get(kind, UNMEASURED["software"]))
-        found = ExpectedEffect(Estimate(0.0, error), UNMEASURED_POWER, "remainder")
+        found = ExpectedEffect(UNMEASURED, UNMEASURED_POWER, "remainder")
     part = chain_share * (EARLY if cause.coincides is False else 1.0)
     return ExpectedEffect(
         found.time.times(part),
@@ -591,19 +500,16 @@ def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> Expect
 def _of_clock(levels: Levels) -> ExpectedEffect | None:
     slower = levels.log_fall("sm_clock_mhz")
     if slower is None:
-        lost = _lost_time(levels)
-        if lost is not None:
-            return ExpectedEffect(TIME_OF_THROTTLING.times(lost), UNMEASURED_POWER, "physics")
-        lower = levels.log_fall("power_limit_w")
-        return (
-            ExpectedEffect(TIME_OF_LIMIT.times(lower), UNMEASURED_POWER, "physics")
-            if lower
-            else None
-        )
+        counters = dict.fromkeys(THROTTLING.values())
+        means = [found for counter in counters if (found := levels.means(counter)) is not None]
+        # The time of a pass, later over earlier, if nothing ran while it was throttled.
+        lost = math.fsum(_longer(*shares_pct) for shares_pct in means)
+        time = TIME_OF_THROTTLING.times(lost)
+        return ExpectedEffect(time, UNMEASURED_POWER, "physics") if lost else None
     # Power that follows the clock shows that its variation is real, also where time hardly does.
     is_real = slope_of(levels.pairs("sm_clock_mhz", "power", 1), CLOCK_DISTANCE) is not None
     slope = slope_of(levels.pairs("sm_clock_mhz", "time", -1), CLOCK_DISTANCE, is_exact=is_real)
-    hotter = POWER_OF_TEMPERATURE.times(levels.rise("temp_c") or 0.0)
+    hotter = POWER_OF_TEMPERATURE.times(levels.rise("temp_max_c") or 0.0)
     return ExpectedEffect(
         TIME_OF_CLOCK.with_measured(slope).times(slower),
         POWER_OF_CLOCK.times(-slower).plus(hotter),
@@ -611,14 +517,7 @@ def _of_clock(levels: Levels) -> ExpectedEffect | None:
     )
 
 
-def _lost_time(levels: Levels) -> float | None:
-    """Return the logarithm of the time that throttling took if nothing ran meanwhile; None if unknown."""
-    counters = dict.fromkeys(THROTTLING.values())
-    means = [found for counter in counters if (found := levels.means(counter)) is not None]
-    return math.fsum(_lost_between(*shares) for shares in means) or None
-
-
-def _lost_between(before_pct: float, after_pct: float) -> float:
+def _longer(before_pct: float, after_pct: float) -> float:
     """Return the logarithm of the time of a pass, later over earlier, if nothing ran in these shares of it."""
     before, after = (100 - min(pct, MOST_SHARE_PCT) for pct in (before_pct, after_pct))
     return math.log(before / after)
@@ -636,11 +535,10 @@ def _of_contention(levels: Levels) -> ExpectedEffect | None:
     # Of a GPU's probe it is one of two ways to be beside others.
     is_all = levels.means("cpu_others_pct") is not None
     if waited is not None and (is_all or abs(waited[1] - waited[0]) >= WAITED_PCT):
-        waited = min(waited[0], MOST_SHARE_PCT), min(waited[1], MOST_SHARE_PCT)
-        longer = math.log((100 - waited[0]) / (100 - waited[1]))
+        longer = _longer(*waited)
         time = Estimate(longer, 0.02 + 0.2 * abs(longer))
         return ExpectedEffect(time, POWER_OF_CONTENTION, "physics")
-    shares = levels.means("contended_share")
+    shares = levels.means("contended")
     if shares is None:
         return None
     # Another neighbour has another effect: each level has its own.
@@ -665,29 +563,20 @@ def _of_batch(levels: Levels) -> ExpectedEffect | None:
 
 
 def _of_tokens(levels: Levels) -> ExpectedEffect | None:
-    inputs, outputs = levels.means("tokens_in"), levels.means("tokens_out")
-    first, between = levels.means("ttft_mean_ms"), levels.means("tpot_mean_ms")
-    more_in = math.log(inputs[1] / inputs[0]) if inputs and min(inputs) > 0 else 0.0
-    more_out = math.log(outputs[1] / outputs[0]) if outputs and min(outputs) > 0 else 0.0
-    if first is None or between is None or outputs is None:
-        time = TIME_OF_OUTPUT.times(more_out).plus(TIME_OF_INPUT.times(more_in))
-        return ExpectedEffect(time, NONE, "physics")
-    # At the speed of the level before: the first token goes with the input, the others with the output.
-    was_ms = first[0] + between[0] * outputs[0]
-    is_ms = first[0] * math.exp(more_in) + between[0] * outputs[1]
-    longer = math.log(is_ms / was_ms) if was_ms > 0 else 0.0
-    return ExpectedEffect(Estimate(longer, TOKENS_ERROR * abs(longer)), NONE, "physics")
+    more_in, more_out = (-(levels.log_fall(name) or 0.0) for name in ("tokens_in", "tokens_out"))
+    time = TIME_OF_OUTPUT.times(more_out).plus(TIME_OF_INPUT.times(more_in))
+    return ExpectedEffect(time, NONE, "physics")
 
 
 def _of_heat(levels: Levels) -> ExpectedEffect | None:
-    hotter_c = levels.rise("temp_c")
+    hotter_c = levels.rise("temp_max_c")
     if hotter_c is None:
         return None
-    slope = slope_of(levels.pairs("temp_c", "power"), TEMPERATURE_DISTANCE_C)
+    slope = slope_of(levels.pairs("temp_max_c", "power"), TEMPERATURE_DISTANCE_C)
     # Heat alone does not slow a device whose clock and counters are known.
     is_known = levels.means("sm_clock_mhz") is not None
     return ExpectedEffect(
-        NONE if is_known else Estimate(0.0, UNMEASURED["temperature"]),
+        NONE if is_known else TIME_OF_HEAT,
         POWER_OF_TEMPERATURE.with_measured(slope).times(hotter_c),
         "physics" if slope is None else "history",
     )
@@ -719,35 +608,14 @@ def is_annotation_of(row: Point, device: str, probe: str) -> bool:
     )
 
 
-def _annotations_of(rows: Iterable[Point], onset: _Onset) -> list[Cause]:
-    """Return the annotations that precede a change as one cause; their effects cannot be separated."""
-    found = [
-        row
-        for row in rows
-        if row.tags.get("kind") == ANNOTATION
-        if onset.earliest.time_ns < row.time_ns <= onset.last.time_ns
-    ]
-    return _as_cause(found, onset.first.time_ns)
-
-
-def service_annotations_of(rows: Iterable[Point], service: str, coincident_ns: int) -> list[Cause]:
-    """Return the annotations of a service, or of its host, as one cause.
+def annotations_of(rows: Iterable[Point], coincident_ns: int) -> list[Cause]:
+    """Return the annotations before a change as one cause; their effects cannot be separated.
 
     Args:
         rows: Rows of `event` that precede the change.
-        service: Name of the service.
         coincident_ns: UTC in ns from which an annotation coincides with the change.
     """
-    found = [
-        row
-        for row in rows
-        if row.tags.get("kind") == ANNOTATION
-        if row.tags.get("service", service) == service and "probe" not in row.tags
-    ]
-    return _as_cause(found, coincident_ns)
-
-
-def _as_cause(annotations: Sequence[Point], coincident_ns: int) -> list[Cause]:
+    annotations = [row for row in rows if row.tags.get("kind") == ANNOTATION]
     if not annotations:
         return []
     texts = dict.fromkeys(str(row.fields.get("title", "")) for row in annotations)
@@ -755,53 +623,32 @@ def _as_cause(annotations: Sequence[Point], coincident_ns: int) -> list[Cause]:
     return [Cause(ANNOTATION, ", ".join(texts), coincides=coincides)]
 
 
-def _coincides_with_software(rows: Iterable[Point], onset: _Onset) -> bool | None:
-    """Return whether an event of software or a board coincides with a change; None without any."""
-    times_ns = [
-        change.time_ns for change in _changes(rows, onset) if change.time_ns <= onset.last.time_ns
-    ]
-    return max(times_ns) > onset.first.time_ns if times_ns else None
-
-
-def _changes(rows: Iterable[Point], onset: _Onset) -> Sequence[SoftwareChange]:
-    """Return the changes of software around a change, the oldest first."""
-    found = [
-        change
-        for row in rows
-        if (change := software_change_of(row)) is not None
-        if onset.earliest.time_ns < change.time_ns <= onset.latest.time_ns
-    ]
-    return sorted(found, key=lambda change: change.time_ns)
-
-
 def _software_of(
-    rows: Iterable[Point], onset: _Onset
+    changes: Sequence[SoftwareChange], runs: tuple[DetectionRun, DetectionRun, DetectionRun]
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the versions, hashes and boards that changed for good, before and after.
 
     Versions are omitted if the fingerprint is the same.
 
     Args:
-        rows: Rows of `event`.
-        onset: The runs with which a cause may have begun.
+        changes: Changes of software around a change, oldest first.
+        runs: The run before all of them, the last with which the change may have begun, and the latest.
     """
-    before, after = onset.earliest, onset.latest
-    changes = _changes(rows, onset)
+    before, last, after = runs
     old: dict[str, str] = {}
     new: dict[str, str] = {}
     for change in changes:
-        old = {**change.before, **old}
-        new = {**new, **change.after}
+        old, new = {**change.before, **old}, {**new, **change.after}
     in_time = {
         key
         for change in changes
-        if change.time_ns <= onset.last.time_ns
+        if change.time_ns <= last.time_ns
         for key in (*change.before, *change.after)
     }
     old, new = ({key: tags[key] for key in in_time if key in tags} for tags in (old, new))
     if not changes or before.fingerprint == after.fingerprint:
         boards = [{BOARD: tags[BOARD]} if BOARD in tags else {} for tags in (old, new)]
-        is_later = before.fingerprint == onset.last.fingerprint
+        is_later = before.fingerprint == last.fingerprint
         old = {"fingerprint": before.fingerprint, **boards[0]}
         new = {"fingerprint": before.fingerprint if is_later else after.fingerprint, **boards[1]}
     return old, new
@@ -854,16 +701,24 @@ def _if_known(share: Share) -> Share | None:
 def _chained(
     causes: Sequence[Cause], levels: Levels
 ) -> tuple[Sequence[Cause], Mapping[str, float]]:
-    """Return the causes without a clock that another one limits, and each one's part of the clock's effect."""
+    """Return the causes without a clock that others limit, and each one's part of the clock's effect, 1 together."""
     names = [cause.name for cause in causes if cause.name in THROTTLING]
     if not names:
         return causes, {}
-    parts = _parts_of_clock(names, levels)
-    covered = round(math.fsum(parts.values()), 9)
+    rises = {name: levels.rise(THROTTLING[name]) for name in names}
+    times = {name: abs(rise) / 100 for name, rise in rises.items() if rise is not None}
+    total, fall = math.fsum(times.values()), -math.expm1(-abs(levels.log_fall("sm_clock_mhz") or 0))
+    # Throttling for a share of the time lowers the mean clock by at most that share: more is a limit of
+    # the clock itself, or what has no counter.
+    covered = min(1.0, total / fall if fall else 1.0) if total else 0.0
+    if times.get("power limit") and abs(levels.log_fall("power_limit_w") or 0.0) > LEAST_LIMIT:
+        # The limit itself moved, and held the clock.
+        covered = 1.0
+    parts = {name: covered * time / total if total else 0.0 for name, time in times.items()}
+    uncounted = [name for name in names if name not in times]
+    parts |= {name: (1 - covered) / len(uncounted) for name in uncounted}
     clock = next((cause for cause in causes if cause.name == CLOCK), None)
-    if clock is None:
-        return causes, parts
-    if covered < 1:
+    if clock is None or not (covered == 1 or uncounted):
         return causes, {**parts, CLOCK: 1 - covered}
     first = max(parts, key=parts.__getitem__)
     return [
@@ -871,26 +726,6 @@ def _chained(
         for cause in causes
         if cause is not clock
     ], parts
-
-
-def _parts_of_clock(names: Sequence[str], levels: Levels) -> Mapping[str, float]:
-    """Return the part of the clock's effect that each cause has which lowers it; 1 together at most."""
-    rises = {name: levels.rise(THROTTLING[name]) for name in names}
-    times = {name: abs(rise) / 100 for name, rise in rises.items() if rise is not None}
-    uncounted = [name for name in names if name not in times]
-    total = math.fsum(times.values())
-    means = levels.means("sm_clock_mhz")
-    fall = abs(1 - means[1] / means[0]) if means and means[0] > 0 else 0.0
-    # Throttling for a share of the time lowers the mean clock by at most that share: more is a limit of
-    # the clock itself.
-    covered = min(1.0, total / fall if fall else 1.0) if total else 0.0
-    is_limited = abs(levels.log_fall("power_limit_w") or 0.0) > LEAST_LIMIT
-    if is_limited and times.get("power limit"):
-        # The limit itself moved, and held the clock.
-        covered = 1.0
-    parts = {name: covered * time / total if total else 0.0 for name, time in times.items()}
-    # Without a counter there is one reason for what the others leave.
-    return {**parts, **{name: (1 - covered) / len(uncounted) for name in uncounted}}
 
 
 def _weighted_changes(levels: Levels) -> list[_WeightedChange]:

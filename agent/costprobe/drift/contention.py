@@ -7,17 +7,17 @@ such runs cost more is measured against the level of the others.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Final, Literal
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.core.units import percent
 from costprobe.drift.causes import UNKNOWN, Cause, Explanation
 from costprobe.drift.events import change_event, level_event
 from costprobe.drift.findings import CONTENTION, Finding
-from costprobe.drift.message import WORDS, Key, RowHistory, change_of
+from costprobe.drift.message import Key, RowHistory, change_of, tags_of
 
 # Runs over which the share is counted.
 WINDOW_RUNS: Final = 48
@@ -44,7 +44,8 @@ class ContendedRuns:
     """The runs of a probe, and which of them were contended.
 
     Attributes:
-        recent: UTC in ns of the last runs, and whether each was contended.
+        times_ns: UTC in ns of the last runs.
+        flags: Whether each was contended.
         count: Number of runs.
         day_share: Share of contended runs in the last DAY_RUNS.
         usual: The usual share: the largest of WINDOW_RUNS, until the last DAY_RUNS.
@@ -54,7 +55,8 @@ class ContendedRuns:
         since_ns: Its start, UTC in ns.
     """
 
-    recent: list[tuple[int, bool]] = field(default_factory=list)
+    times_ns: list[int] = field(default_factory=list)
+    flags: list[bool] = field(default_factory=list)
     count: int = 0
     day_share: float = 0.0
     usual: float = 0.0
@@ -66,7 +68,7 @@ class ContendedRuns:
     @property
     def last_ns(self) -> int:
         """UTC in ns of the last run; 0 before the first."""
-        return self.recent[-1][0] if self.recent else 0
+        return self.times_ns[-1] if self.times_ns else 0
 
     @property
     def is_shared(self) -> bool:
@@ -76,7 +78,7 @@ class ContendedRuns:
     @property
     def contended(self) -> tuple[int, int]:
         """Contended runs and all runs since the change began, as far as the window reaches."""
-        since = [is_contended for time_ns, is_contended in self.recent if time_ns >= self.since_ns]
+        since = self.flags[bisect_left(self.times_ns, self.since_ns) :]
         return sum(since), len(since)
 
     def add(
@@ -95,12 +97,13 @@ class ContendedRuns:
         is_contended = log_excess is not None
         if log_excess is not None and not math.isnan(log_excess):
             self.log_excess = [*self.log_excess, log_excess][-COST_RUNS:]
-        self.recent = [*self.recent, (time_ns, is_contended)][-WINDOW_RUNS:]
+        self.times_ns = [*self.times_ns, time_ns][-WINDOW_RUNS:]
+        self.flags = [*self.flags, is_contended][-WINDOW_RUNS:]
         self.count += 1
         self.day_share += (is_contended - self.day_share) / min(self.count, DAY_RUNS)
-        if self.count < WINDOW_RUNS:
+        if len(self.flags) < WINDOW_RUNS:
             return ""
-        share = fmean(is_contended for _, is_contended in self.recent)
+        share = fmean(self.flags)
         self.most = max(share, self.most)
         is_over = bool(self.reported) and self._is_over()
         if is_over or self.count == WINDOW_RUNS or not self.count % DAY_RUNS:
@@ -119,18 +122,11 @@ class ContendedRuns:
         self.reported = contended / runs
         return "more"
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.recent = [
-            (min(step.of_ns(time_ns), step.now_ns), is_contended)
-            for time_ns, is_contended in self.recent
-        ]
-        self.since_ns = step.of_ns(self.since_ns) if self.since_ns else 0
-
     def _began_ns(self, middle: float) -> int:
         """Return the time from which the runs exceed a share by most (the start of a CUSUM)."""
-        total, best, began_ns = 0.0, 0.0, self.recent[-1][0]
-        for time_ns, is_contended in reversed(self.recent):
+        total, best, began_ns = 0.0, 0.0, self.last_ns
+        runs = zip(reversed(self.times_ns), reversed(self.flags), strict=True)
+        for time_ns, is_contended in runs:
             total += is_contended - middle
             if total >= best:
                 best, began_ns = total, time_ns
@@ -138,10 +134,9 @@ class ContendedRuns:
 
     def _is_over(self) -> bool:
         """Return whether the last runs were free for longer than by chance."""
-        flags = [is_contended for _, is_contended in reversed(self.recent)]
-        if True not in flags:
+        if True not in self.flags:
             return True
-        free = flags.index(True)
+        free = self.flags[::-1].index(True)
         chance = (1 - min(self.reported, MOST_SHARE)) ** free
         return free >= LEAST_FREE_RUNS and chance < ENDS_BY_CHANCE
 
@@ -155,7 +150,6 @@ def contention_event(runs: ContendedRuns, key: Key, time_ns: int, history: RowHi
         time_ns: UTC in ns.
         history: Returns the rows before and after the change.
     """
-    device, probe, metric = key
     excess, since_ns = median(runs.log_excess), runs.since_ns
     contended, count = runs.contended
     # The causes are those of all runs.
@@ -172,7 +166,7 @@ def contention_event(runs: ContendedRuns, key: Key, time_ns: int, history: RowHi
         explained = Explanation(NEIGHBOUR, (Cause(NEIGHBOUR, text),))
     change = replace(
         change,
-        what=f"{WORDS[metric]} of {probe} on {device} beside a neighbour ({percent(runs.reported)} of the runs)",
+        what=f"{change.what} beside a neighbour ({percent(runs.reported)} of the runs)",
         change_pct=100 * math.expm1(excess),
         since_ns=since_ns,
         is_worse=True,
@@ -182,7 +176,7 @@ def contention_event(runs: ContendedRuns, key: Key, time_ns: int, history: RowHi
         price=None,
         split="",
     )
-    return change_event(change, {"device": device, "probe": probe}, CONTENTION)
+    return change_event(change, tags_of(key), CONTENTION)
 
 
 def contention_ended_event(time_ns: int, device: str, probe: str) -> Event:

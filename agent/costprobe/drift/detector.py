@@ -23,26 +23,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from operator import mul
 from statistics import median
 from typing import Literal, NamedTuple
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.statistics import LARGEST_PHI, autocorrelation_of, first_least, spread_of
 from costprobe.core.units import HOUR_S
-from costprobe.drift.excursion import OUTLIER_SIGMAS
 from costprobe.drift.findings import DetectorSettings, Finding
 from costprobe.drift.normal import (
     CLIP,
     CLIPPED_RATE,
     DAY_S,
     NEVER_S,
+    OUTLIER_SIGMAS,
     OUTLYING,
     RECENT,
     TUNE_EVERY,
     FirstDay,
     Real,
     SeriesModel,
+    explained_by_day,
 )
 
 FOLLOW_S = 3 * DAY_S
@@ -87,8 +86,6 @@ EARLY_ERRORS = 6.0
 EARLY_VALUES = 12
 # Standard error of the mean of the middle three fifths of normal values, in that of their mean.
 CENTER_ERROR = 1.07
-# Shorter columns are rounding errors.
-LEAST_COLUMN = 1e-9
 # In the first day the median of the last values is compared with that of the others every few values.
 EARLY_EVERY = 4
 
@@ -152,9 +149,13 @@ def step_in(times_s: Sequence[float], values: Sequence[float], least_effect: flo
     if abs(shift) < needed(error * math.sqrt(1 / len(before) + 1 / len(after))):
         return None
     limit = OUTLIER_SIGMAS * error
-    clipped = [max(-limit, min(limit, x)) for x in residuals]
-    clipped = [x + levels[index >= split] for index, x in enumerate(clipped)]
-    return None if _is_daily(times_s, clipped, split) else Step(times_s[split], levels[1], shift)
+    clipped = [
+        levels[index >= split] + max(-limit, min(limit, x)) for index, x in enumerate(residuals)
+    ]
+    distance = math.fsum(clipped[split:]) - math.fsum(clipped) * len(after) / len(values)
+    explained = distance**2 * len(values) / (len(before) * len(after))
+    is_daily = explained < explained_by_day(times_s, clipped)
+    return None if is_daily else Step(times_s[split], levels[1], shift)
 
 
 def needed(error: float) -> float:
@@ -170,9 +171,7 @@ def error_of(residuals: Sequence[float], least_effect: float) -> float:
         least_effect: As of `step_in`.
     """
     noise = max(spread_of(residuals, 0.0), least_effect / 4)
-    phi = autocorrelation_of([x for x in residuals if abs(x) < CLIP * noise], noise)
-    # The levels take some of it (Kendall, "Note on bias in the estimation of autocorrelation", 1954).
-    phi = min(LARGEST_PHI, phi + (2 + 4 * phi) / len(residuals))
+    phi = min(LARGEST_PHI, autocorrelation_of(residuals, noise))
     return CENTER_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
 
 
@@ -200,32 +199,6 @@ def _split_of(values: Sequence[float]) -> int:
     return first_least(range(1, count), unexplained)
 
 
-def _is_daily(times_s: Sequence[float], values: Sequence[float], split: int) -> bool:
-    """Return whether two harmonics of a day explain more of some values than a step at an index."""
-    count = len(values)
-    mean = math.fsum(values) / count
-    rest = [value - mean for value in values]
-    step = math.fsum(rest[split:]) ** 2 * count / (split * (count - split))
-    basis = [[1 / math.sqrt(count)] * count]
-    pattern = 0.0
-    for harmonic in (1, 2):
-        for wave in (math.cos, math.sin):
-            column = [wave(2 * math.pi * harmonic * at_s / DAY_S) for at_s in times_s]
-            # Gram-Schmidt: on less than a day the columns are not orthogonal.
-            for earlier in basis:
-                product = _product(column, earlier)
-                column = [x - product * y for x, y in zip(column, earlier, strict=True)]
-            length = math.sqrt(_product(column, column))
-            if length > LEAST_COLUMN:
-                basis.append([x / length for x in column])
-                pattern += _product(basis[-1], rest) ** 2
-    return step < pattern
-
-
-def _product(one: Sequence[float], other: Sequence[float]) -> float:
-    return math.fsum(map(mul, one, other))
-
-
 @dataclass
 class ChangeFilter:
     """Decide whether a change is reported, from earlier changes that were reported or suppressed."""
@@ -233,7 +206,7 @@ class ChangeFilter:
     reported_s: float = NEVER_S
     reported_level: float = 0.0
     reported_after: float = 0.0
-    follow_until_s: float = NEVER_S
+    followed_s: float = NEVER_S
     follow_sign: float = 0.0
     held_level: Real = math.nan
     held_since_s: float = NEVER_S
@@ -248,12 +221,12 @@ class ChangeFilter:
             return False
         sign = math.copysign(1.0, change.shift)
         if self.continues_ramp(change):
-            self.follow_until_s = change.time_s + FOLLOW_S
+            self.followed_s = change.time_s
             return False
         if math.isnan(self.held_level) and _is_recurring(change, normal):
             self.held_level, self.held_since_s = normal.level, change.since_s
             return False
-        self.follow_until_s, self.follow_sign = change.time_s + FOLLOW_S, sign
+        self.followed_s, self.follow_sign = change.time_s, sign
         self.reported_s, self.reported_level = change.time_s, normal.level
         self.reported_after = change.level
         return True
@@ -276,16 +249,11 @@ class ChangeFilter:
         self.reported_after = step.level
         return before
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.reported_s = step.of_s(self.reported_s)
-        self.follow_until_s = step.of_s(self.follow_until_s - FOLLOW_S) + FOLLOW_S
-        self.held_since_s = step.of_s(self.held_since_s)
-
     def continues_ramp(self, change: LevelChange) -> bool:
         """Return whether a change continues a reported ramp."""
         is_same_way = math.copysign(1.0, change.shift) == self.follow_sign
-        return is_same_way and not change.is_sharp and change.time_s < self.follow_until_s
+        is_followed = change.time_s < self.followed_s + FOLLOW_S
+        return is_same_way and not change.is_sharp and is_followed
 
     def overdue(self, time_s: float, normal: SeriesModel) -> LevelChange | None:
         """Return a change that was suppressed as recurring and has not reverted in time."""
@@ -392,14 +360,6 @@ class Detector:
         """Time of the last value, UTC in s since 1970; far in the past before the first."""
         return self.series.last_s
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step.
-
-        Otherwise one value from a wall clock a year ahead would suppress all others for a year.
-        """
-        self.series.clock_was_stepped(step)
-        self.filter.clock_was_stepped(step)
-
     def update(self, time_s: float, value: float) -> list[Finding]:
         """Add the next value; return the findings that it completes.
 
@@ -411,7 +371,8 @@ class Detector:
         if not 0.0 < value < math.inf or time_s <= normal.last_s:
             return []
         x = math.log(value)
-        findings = self._end_hour(time_s) if time_s >= normal.hour_ends_s else []
+        hour = int(time_s // HOUR_S)
+        findings = self._end_hour(hour, time_s) if hour != normal.week.hour else []
         profile = normal.profile
         if profile is None:
             return findings + self._update_early(time_s, x)
@@ -433,8 +394,7 @@ class Detector:
         normal = self.series
         if not normal.begin(time_s, x):
             return []
-        is_reported = self.filter.reported_s > NEVER_S
-        ended = normal.end_first_day(normal.since_s[0] if is_reported else None)
+        ended = normal.end_first_day()
         if ended is not None:
             return self._lasting_step(time_s, *ended)
         residual = x - normal.level
@@ -460,9 +420,9 @@ class Detector:
             return []
         return [self._finding("drift", time_s, since_s, before, step.level)]
 
-    def _end_hour(self, time_s: float) -> list[Finding]:
+    def _end_hour(self, hour: int, time_s: float) -> list[Finding]:
         normal = self.series
-        normal.end_hour(time_s)
+        normal.end_hour(hour)
         late = self.filter.overdue(time_s, normal)
         if late is None:
             return []

@@ -15,34 +15,27 @@ from typing import Any, Final
 from costprobe.core.money import price_scale, price_text
 from costprobe.core.records import NS_PER_S, Event, FieldValue, Point
 from costprobe.core.units import significant
-from costprobe.drift.causes import EXPLAINED, THROTTLED_PCT, UNKNOWN, Cause, Explanation
+from costprobe.drift.causes import EXPLAINED, THROTTLED_PCT, UNKNOWN, Explanation
 from costprobe.drift.findings import Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     UNCHANGED,
-    WORDS,
     ChangeFacts,
     FurtherShift,
     Key,
     MoneyChange,
     change_message,
+    due_to,
     explanation,
     money_a_month,
     money_of,
+    name_of,
+    tags_of,
 )
 from costprobe.drift.production import ProductionFinding
 from costprobe.unit_costs.change import LEAST_PART, Driver, Part, ProductionChange
 
 _UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}
 
-SERVICE_WORDS: Final[Mapping[ServingMetric, str]] = MappingProxyType(
-    {
-        "serving_time": "device time per {}",
-        "serving_energy": "energy per {}",
-        "serving_tpot": "time per output token",
-        "demand": "held device time per {}",
-        "mix": "work per request",
-    }
-)
 CAUSES: Final[Mapping[ServingMetric, Driver]] = MappingProxyType(
     {
         "serving_time": "efficiency",
@@ -117,26 +110,31 @@ def drift_event(finding: Finding, point: Point, key: Key, change: ChangeFacts) -
         key: Its series.
         change: The drift with its causes, from `change_of`.
     """
-    device, probe, metric = key
+    metric = key[-1]
     before, after = _levels(finding, point, metric)
     cause = change.explanation.name
     # Without a known cause a further shift keeps that of the first.
     cause = "" if change.further and cause == UNKNOWN else cause
-    tags = {"device": device, "probe": probe}
-    return change_event(change, tags, metric, before=before, after=after, cause=cause)
+    return change_event(change, tags_of(key), metric, before=before, after=after, cause=cause)
 
 
-def reversal_event(time_ns: int, key: Key, since_ns: int) -> Event:
-    """Return the event of a drift that reverted.
+def reversal_event(
+    tags: Mapping[str, str],
+    metric: Metric | ServingMetric,
+    time_ns: int,
+    since_ns: int,
+    unit: str = "token",
+) -> Event:
+    """Return the event of a change that reverted; what is left of it belongs to the new level.
 
     Args:
+        tags: What it is of, as of `change_event`.
+        metric: Its series.
         time_ns: UTC in ns.
-        key: Its series.
         since_ns: Start of the level, UTC in ns.
+        unit: What work is counted in.
     """
-    device, probe, metric = key
-    title = f"{WORDS[metric]} of {probe} on {device} reverted"
-    return level_event(title, {"device": device, "probe": probe}, metric, time_ns, since_ns)
+    return level_event(f"{name_of(tags, metric, unit)} reverted", tags, metric, time_ns, since_ns)
 
 
 def anomaly_event(finding: Finding, point: Point, key: Key) -> Event:
@@ -147,16 +145,16 @@ def anomaly_event(finding: Finding, point: Point, key: Key) -> Event:
         point: Its row.
         key: Its series.
     """
-    device, probe, metric = key
+    tags, metric = tags_of(key), key[-1]
     before, after = _levels(finding, point, metric)
     return Event(
         kind="anomaly",
         severity="info",
-        title=f"one {WORDS[metric]} of {probe} on {device} is an outlier: {finding.change_pct:+.0f} %",
+        title=f"one {name_of(tags, metric)} is an outlier: {finding.change_pct:+.0f} %",
         time_ns=point.time_ns,
         detail=f"{after} where {before} was expected",
-        device=device,
-        subject={"probe": probe},
+        device=tags["device"],
+        subject={"probe": tags["probe"]},
         before=before,
         after=after,
         cause=_disturbance(point.fields, finding.change),
@@ -195,7 +193,7 @@ def _disturbance(fields: Mapping[str, FieldValue], change: float) -> str:
 
 
 def production_event(
-    key: tuple[str, str],
+    tags: Mapping[str, str],
     finding: ProductionFinding,
     change: ProductionChange | None,
     explained: Explanation,
@@ -206,7 +204,7 @@ def production_event(
     """Return the event of a change.
 
     Args:
-        key: Service and served model; "" for the whole service.
+        tags: Service and served model, if it is of one.
         finding: All of the change, from the last settled level.
         change: Decomposition of the cost between two periods; None where one is not covered.
         explained: Its causes; "unknown" without one that explains half of it.
@@ -214,54 +212,27 @@ def production_event(
         back_to_ns: Start of the change before whose level the series is again; None for another change.
     """
     driver = CAUSES[finding.metric]
-    name = driver if explained.name == UNKNOWN else explained.name
     split = (
         ""
         if change is None
         else f"cost per {change.unit} {_percent(change.log_ratio)}: {explanation(change)}"
     )
     facts = ChangeFacts(
-        what=f"{_words(finding)} of {_name(key)}",
+        what=name_of(tags, finding.metric, finding.unit),
         change_pct=math.expm1(finding.change) * 100,
         since_ns=round(finding.since_s * NS_PER_S),
         now_ns=round(finding.time_s * NS_PER_S),
         is_worse=finding.change > 0,
-        explanation=Explanation(driver, (Cause(driver, ""), *explained.causes)),
+        explanation=due_to(driver, explained),
         money=_money(finding, change),
         split=split,
-        action=_advice(finding, change) if name == driver else explained.action,
+        action=_advice(finding, change) if explained.name == UNKNOWN else "",
         further=further,
         back_to_ns=back_to_ns,
     )
     is_warning = finding.is_collapse or driver == "efficiency"
     severity = "warning" if facts.is_worse and is_warning else "info"
-    return change_event(facts, _subject(key), finding.metric, severity=severity, cause=name)
-
-
-def service_reversal_event(key: tuple[str, str], finding: ProductionFinding) -> Event:
-    """Return the event of a change that reverted; what is left of it belongs to the new level.
-
-    Args:
-        key: Service and served model; "" for the whole service.
-        finding: The change back.
-    """
-    title = f"{_words(finding)} of {_name(key)} reverted"
-    times_ns = (round(at_s * NS_PER_S) for at_s in (finding.time_s, finding.since_s))
-    return level_event(title, _subject(key), finding.metric, *times_ns)
-
-
-def _words(finding: ProductionFinding) -> str:
-    return SERVICE_WORDS[finding.metric].format(finding.unit)
-
-
-def _name(key: tuple[str, str]) -> str:
-    service, model = key
-    return f"{model} of {service}" if model else service
-
-
-def _subject(key: tuple[str, str]) -> dict[str, str]:
-    service, model = key
-    return {"service": service, **({"served_model": model} if model else {})}
+    return change_event(facts, tags, finding.metric, severity=severity)
 
 
 def _percent(log_ratio: float) -> str:
@@ -281,13 +252,10 @@ def _money(finding: ProductionFinding, change: ProductionChange | None) -> Money
 
 
 def _advice(finding: ProductionFinding, change: ProductionChange | None) -> str:
-    if finding.metric == "demand":
-        return "check whether requests arrive as intended, or hold fewer devices"
-    if finding.metric == "mix":
-        return "check which clients send longer requests, and the cache of prompts"
+    """Return what to do about another efficiency by the probe of the device; empty where there is none."""
     control = None if change is None else change.control
-    if control is not None and math.log(control) > max(UNCHANGED, _SAME_AS_PROBE * finding.change):
+    if CAUSES[finding.metric] != "efficiency" or control is None:
+        return ""
+    if math.log(control) > max(UNCHANGED, _SAME_AS_PROBE * finding.change):
         return "look for the cause at the probe of the device, which is slower too"
-    if control is not None:
-        return "compare the server's version and settings; the device itself is as before"
-    return "compare the server's version and settings, and the clocks of its devices"
+    return "compare the server's version and settings; the device itself is as before"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Final, Literal, NamedTuple, get_args
 
 from costprobe.adapters.store.read import StoreReader
@@ -20,8 +19,8 @@ from costprobe.drift.runs import (
     DEVICE_ROWS,
     DetectionRun,
     block_efforts,
+    control_of,
     events_of_service,
-    factors,
     joined_runs,
     service_runs,
 )
@@ -102,11 +101,11 @@ class Explaining:
         if "service" not in selected:
             pairs = {(s.tags["device"], s.tags["probe"]) for s in self._of("probe", selected)}
             for device, probe in sorted(pairs, key=lambda pair: natural(*pair)):
-                yield self._probe(device, probe)
+                yield self._explained({"device": device, "probe": probe})
         if "probe" not in selected and "device" not in selected:
             served = {**selected, "basis": "serving"}
             for service in sorted({s.tags["service"] for s in self._of("cost", served)}):
-                yield self._service(service)
+                yield self._explained({"service": service})
 
     def events(self, selected: Mapping[str, str]) -> list[Point]:
         """Return the events of both periods and between that concern a selection, oldest first."""
@@ -120,38 +119,41 @@ class Explaining:
         for series in self._reader.series(measurement, selected):
             yield Point(measurement, series.tags, {}, 0)
 
-    def _probe(self, device: str, probe: str) -> ExplainedSeries:
-        tags = {"device": device, "probe": probe}
+    def _explained(self, tags: Mapping[str, str]) -> ExplainedSeries:
         periods, basis = self._periods_of(tags)
-        before, after = (self._runs(tags, span) for span in periods)
-        problem = _too_few(len(before), len(after), "runs")
-        if problem:
-            return ExplainedSeries(tags, periods, basis, None, problem)
-        events = events_among(self.events(tags))
-        change = probe_change(
-            (device, probe), before, after, events, self._now_ns, whole=basis != "incident"
-        )
-        return ExplainedSeries(tags, periods, basis, change)
-
-    def _service(self, service: str) -> ExplainedSeries:
-        tags = {"service": service}
-        periods, basis = self._periods_of(tags)
-        rows = [self._windows(service, span) for span in periods]
-        problem = _too_few(len(rows[0]), len(rows[1]), "windows")
-        if problem:
-            return ExplainedSeries(tags, periods, basis, None, problem)
-        before, after = (production_sums(side) for side in rows)
-        if before is None or after is None:
-            problem = "no windows of the whole service"
-            return ExplainedSeries(tags, periods, basis, None, problem)
-        times_ns = periods.after.start_ns, self._now_ns
         try:
-            runs = self._blocks(service, rows, (before, after))
-            control = self._control(after, periods)
-            change = service_change(service, before, after, control, times_ns, runs)
+            change = (
+                self._service(tags["service"], periods)
+                if "service" in tags
+                else self._probe(tags, periods, whole=basis != "incident")
+            )
         except ValueError as error:
             return ExplainedSeries(tags, periods, basis, None, str(error))
         return ExplainedSeries(tags, periods, basis, change)
+
+    def _probe(
+        self, tags: Mapping[str, str], periods: ComparedPeriods, *, whole: bool
+    ) -> PeriodChange:
+        before, after = (self._runs(tags, span) for span in periods)
+        _check_enough(before, after, "runs")
+        events = events_among(self.events(tags))
+        series = tags["device"], tags["probe"]
+        return probe_change(series, before, after, events, self._now_ns, whole=whole)
+
+    def _service(self, service: str, periods: ComparedPeriods) -> PeriodChange:
+        rows = [self._windows(service, span) for span in periods]
+        _check_enough(rows[0], rows[1], "windows")
+        before, after = (production_sums(side) for side in rows)
+        if before is None or after is None:
+            raise ValueError("no windows of the whole service")
+        runs = self._blocks(service, rows, (before, after))
+        control = control_of(
+            [self._newest("probe", span, {"device": device, "probe": probe}) for span in periods]
+            for device in after.devices
+            for probe in {s.tags["probe"] for s in self._of("probe", {"device": device})}
+        )
+        times_ns = periods.after.start_ns, self._now_ns
+        return service_change(service, before, after, control, times_ns, runs)
 
     def _periods_of(self, tags: Mapping[str, str]) -> tuple[ComparedPeriods, Basis]:
         """Return the periods to compare of a series, and why these."""
@@ -179,17 +181,17 @@ class Explaining:
         return ComparedPeriods(TimeSpan(since_ns, changed_ns), TimeSpan(ended_ns, self._now_ns))
 
     def _runs(self, tags: Mapping[str, str], span: TimeSpan) -> list[DetectionRun]:
-        times_ns = span.start_ns, span.end_ns
-        probes = self._reader.newest("probe", *times_ns, tags, limit=RUNS_MAX)
-        costs = self._reader.newest("cost", *times_ns, {**tags, "basis": "probe"}, limit=RUNS_MAX)
-        return joined_runs(probes, costs)
+        costs = self._newest("cost", span, {**tags, "basis": "probe"})
+        return joined_runs(self._newest("probe", span, tags), costs)
+
+    def _newest(self, name: str, span: TimeSpan, tags: Mapping[str, str]) -> list[Point]:
+        return self._reader.newest(name, span.start_ns, span.end_ns, tags, limit=RUNS_MAX)
 
     def _windows(self, service: str, span: TimeSpan) -> list[Point]:
         """Return the windows that end in a period, in the currency of the newest one."""
         tags = {"service": service, "basis": "serving"}
         # A window is stamped with its end.
-        times_ns = span.start_ns + 1, span.end_ns + 1
-        rows = self._reader.newest("cost", *times_ns, tags, limit=RUNS_MAX)
+        rows = self._newest("cost", TimeSpan(span.start_ns + 1, span.end_ns + 1), tags)
         currency = rows[-1].tags.get("currency") if rows else None
         return [row for row in rows if row.tags.get("currency") == currency]
 
@@ -209,27 +211,10 @@ class Explaining:
             return self._reader.newest("device", since_ns, until_ns, tags, limit=DEVICE_ROWS)
 
         before, after = (
-            service_runs(
-                side[-BLOCKS_MAX:] if index == 0 else side[:BLOCKS_MAX],
-                BLOCK_S,
-                devices,
-                rows_of,
-                events,
-            )
-            for index, side in enumerate(efforts)
+            service_runs(side, BLOCK_S, devices, rows_of, events)
+            for side in (efforts[0][-BLOCKS_MAX:], efforts[1][:BLOCKS_MAX])
         )
         return before, after, events_among(events)
-
-    def _control(self, after: ProductionSums, periods: ComparedPeriods) -> float | None:
-        """Return the time per inference of the probes on a service's devices, later over earlier."""
-        logs = []
-        for device in after.devices:
-            for probe in {s.tags["probe"] for s in self._of("probe", {"device": device})}:
-                sides = [self._runs({"device": device, "probe": probe}, span) for span in periods]
-                if all(sides):
-                    before_s, after_s = (factors(side).time_s for side in sides)
-                    logs.append(math.log(after_s / before_s))
-        return math.exp(fmean(logs)) if logs else None
 
 
 def subject_of(row: Point) -> str:
@@ -270,9 +255,9 @@ def _reverted(rows: Sequence[Point]) -> tuple[int, int] | None:
     return min(starts), drifts[-1].time_ns
 
 
-def _too_few(before: int, after: int, what: str) -> str:
-    if min(before, after) >= RUNS_MIN:
-        return ""
-    return (
-        f"{before} {what} in the earlier period and {after} in the later one; {RUNS_MIN} are needed"
-    )
+def _check_enough(before: Sequence[object], after: Sequence[object], what: str) -> None:
+    if min(len(before), len(after)) < RUNS_MIN:
+        raise ValueError(
+            f"{len(before)} {what} in the earlier period and {len(after)} in the later one;"
+            f" {RUNS_MIN} are needed"
+        )

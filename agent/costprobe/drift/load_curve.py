@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from costprobe.core.columns import number
 from costprobe.core.money import price_scale, scale_words
 from costprobe.core.records import BOARD, NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE
 from costprobe.core.statistics import student_quantile
 from costprobe.core.units import counted, significant
-from costprobe.drift.causes import UNKNOWN, Explanation, sufficient_causes
+from costprobe.drift.before_after import Levels
+from costprobe.drift.causes import UNKNOWN, causes, explanation_of
 from costprobe.drift.events import change_event, level_event
 from costprobe.drift.findings import ACCEPTED_AFTER_S, CHANGE_MIN
 from costprobe.drift.message import ChangeFacts, MoneyChange
-from costprobe.drift.runs import Comparison, Conditions, sample_of
+from costprobe.drift.runs import DetectionRun, device_conditions
 from costprobe.probing.load_curve import LoadCurve, LoadPoint
 from costprobe.unit_costs.change import capacity_worth
 
@@ -34,9 +34,6 @@ AGREEING_MIN: Final = 0.75
 LENGTH_TOLERANCE: Final = 0.05
 
 _MILLION: Final = 1_000_000
-# The clock and the temperature of a device without work are those of no load.
-_BUSY_PCT: Final = 50.0
-_SIGNALS: Final = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "temp_c")
 _ACTION: Final = (
     "compare the server's options and the device's clocks with those of the curve before, and repeat"
     " the curve"
@@ -182,51 +179,21 @@ def _is_same_work(before: LoadPoint, after: LoadPoint) -> bool:
     return True
 
 
-def conditions_of(rows: Iterable[Point], curve: LoadCurve) -> Conditions:
-    """Return the conditions of a device while a curve was measured.
-
-    Args:
-        rows: Its rows of `device` then.
-        curve: The curve.
-    """
-    values: dict[str, list[float]] = {name: [] for name in _SIGNALS}
-    errors, boards = [], set()
-    for row in rows:
-        boards.add(row.tags.get("uuid", ""))
-        if (found := number(row, "ecc_uncorrected")) is not None:
-            errors.append(int(found))
-        util_pct = number(row, "util_pct")
-        if util_pct is not None and util_pct < _BUSY_PCT:
-            continue
-        for name, held in values.items():
-            if (found := number(row, name)) is not None:
-                held.append(found)
-    software = {"fingerprint": curve.fingerprint}
-    if len(boards) == 1:
-        software[BOARD] = boards.pop()
-    return Conditions(
-        software=software,
-        ecc_uncorrected=max(errors, default=None),
-        signals={
-            name: sample for name, held in values.items() if (sample := sample_of(held)) is not None
-        },
-    )
-
-
 def load_curve_event(
-    shift: CurveShift, before: Conditions, after: Conditions, load: PresentLoad | None
+    shift: CurveShift,
+    rows: tuple[Sequence[Point], Sequence[Point]],
+    load: PresentLoad | None,
 ) -> Event:
     """Return the event of a shift of a load curve.
 
     Args:
         shift: The shift.
-        before: Conditions while the baseline was measured.
-        after: Conditions while the newest curve was measured.
+        rows: Rows of `device` while the baseline was measured, and while the newest curve was.
         load: The load in production; None if unknown.
     """
     newest, change = shift.newest, shift.change
     if not shift.is_back:
-        return _changed(shift, Comparison(before, after), load)
+        return _changed(shift, rows, load)
     title = f"load curve of {newest.probe} on {newest.device} is back at the level before"
     event = level_event(title, _tags(newest), LOAD_CURVE, newest.time_ns, newest.time_ns)
     return replace(event, detail=_at_all_loads(shift), change_pct=change.throughput_pct)
@@ -236,15 +203,39 @@ def _tags(curve: LoadCurve) -> dict[str, str]:
     return {"device": curve.device, "probe": curve.probe}
 
 
-def _changed(shift: CurveShift, compared: Comparison, load: PresentLoad | None) -> Event:
+def _levels(
+    shift: CurveShift,
+    rows: tuple[Sequence[Point], Sequence[Point]],
+    points: tuple[LoadPoint, LoadPoint],
+) -> Levels:
+    """Return both curves at a load as levels of one run each."""
+    runs, software = [], []
+    for curve, of_device, point in zip((shift.baseline, shift.newest), rows, points, strict=True):
+        time_s, device = 1 / point.work_per_s, device_conditions(of_device)
+        runs.append(
+            DetectionRun(curve.time_ns, None, time_s, None, None, 0.0, curve.fingerprint, device)
+        )
+        boards = {row.tags.get("uuid", "") for row in of_device}
+        versions = {"fingerprint": curve.fingerprint}
+        software.append(versions | ({BOARD: boards.pop()} if len(boards) == 1 else {}))
+    sign = 1 if shift.change.throughput_pct < 0 else -1
+    before, after = ((run,) for run in runs)
+    return Levels("throughput", before, after, before, sign, (software[0], software[1]))
+
+
+def _changed(
+    shift: CurveShift,
+    rows: tuple[Sequence[Point], Sequence[Point]],
+    load: PresentLoad | None,
+) -> Event:
     newest = shift.newest
     old, new = _at_load(shift, load)
     ratio = new.work_per_s / old.work_per_s
     is_worse = shift.change.throughput_pct < 0
     has_tokens = bool(new["tokens_out_per_s"])
     unit = "generated token" if has_tokens else "request"
-    found = sufficient_causes(replace(compared, sign=1 if is_worse else -1), math.log(ratio))
-    name = found[0].name if found else UNKNOWN
+    levels = _levels(shift, rows, (old, new))
+    explained = explanation_of(causes(levels), levels)
     paid = _money(new, ratio, unit, newest.currency)
     per = "million generated tokens" if has_tokens else "request"
     what = "throughput" if paid is None else f"cost per {per}"
@@ -254,14 +245,14 @@ def _changed(shift: CurveShift, compared: Comparison, load: PresentLoad | None) 
         since_ns=shift.since_ns,
         now_ns=newest.time_ns,
         is_worse=is_worse,
-        explanation=Explanation(name, found),
+        explanation=explained,
         basis="" if paid is None else "at constant price",
         money=paid,
         split=(
             f"{unit}s/s {significant(old.work_per_s)} → {significant(new.work_per_s)} at {new.text};"
             f" {_at_all_loads(shift)}"
         ),
-        action=_ACTION if name == UNKNOWN else "",
+        action=_ACTION if explained.name == UNKNOWN else "",
     )
     throughput_pct = shift.change.throughput_pct
     return change_event(

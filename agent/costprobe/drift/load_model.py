@@ -36,8 +36,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import PlainSerializer
 
-from costprobe.core.clock_step import ClockStep
-from costprobe.core.statistics import MAD_TO_SIGMA
+from costprobe.core.statistics import MAD_TO_SIGMA, inverse_of
 from costprobe.drift.normal import DAY_S
 
 # A number of a stored state; one that JSON does not have is a text.
@@ -161,18 +160,15 @@ class LoadModel:
     ) -> None:
         variance = SLOW_NOISE * self.noise**2
         weighted = [list(map(mul, weights, column)) for column in columns]
-        matrix = [
-            [sum(map(mul, one, other)) for other in columns[: index + 1]]
-            for index, one in enumerate(weighted)
-        ]
+        matrix = [[sum(map(mul, one, other)) for other in columns] for one in weighted]
         for index, deviation in enumerate(PRIOR):
             matrix[index][index] += variance / deviation**2
-        self._root = _cholesky(matrix)
-        self._scale = variance
+        # Each coefficient has its ridge: no matrix is singular.
+        inverse = inverse_of(matrix) or []
         products = [sum(map(mul, column, efforts)) for column in weighted]
-        coefficients = _backward(self._root, _forward(self._root, products))
-        coefficients[1] += self._slope
-        self._coefficients = coefficients
+        self._coefficients = [sum(map(mul, row, products)) for row in inverse]
+        self._coefficients[1] += self._slope
+        self._covariance = [[variance * value for value in row] for row in inverse]
 
     def expected(self, features: Features) -> float:
         """Return the expected effort."""
@@ -180,8 +176,8 @@ class LoadModel:
 
     def variance(self, features: Features) -> float:
         """Return what the expected effort may be wrong by: its variance, without the noise."""
-        solved = _forward(self._root, features)
-        return self._scale * math.fsum(map(mul, solved, solved))
+        products = (math.fsum(map(mul, row, features)) for row in self._covariance)
+        return math.fsum(map(mul, features, products))
 
     def effect_of_load(self, before: float, after: float, usual: Usual) -> float:
         """Return the change of effort that a change of load explains, in log units.
@@ -195,37 +191,6 @@ class LoadModel:
             self.expected(features_of(load, usual.mix, usual)) for load in (before, after)
         )
         return last - first
-
-
-def _cholesky(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the lower factor of a positive matrix, of which the lower half is given."""
-    root: list[list[float]] = []
-    for given in matrix:
-        row: list[float] = []
-        for value, former in zip(given, root, strict=False):
-            row.append((value - sum(map(mul, row, former))) / former[-1])
-        row.append(math.sqrt(given[-1] - sum(map(mul, row, row))))
-        root.append(row)
-    return root
-
-
-def _forward(root: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """Return the solution of root * x = values."""
-    solved: list[float] = []
-    for row, value in zip(root, values, strict=True):
-        solved.append((value - sum(map(mul, row, solved))) / row[-1])
-    return solved
-
-
-def _backward(root: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """Return the solution of root' * x = values."""
-    rest = list(values)
-    for index in range(len(root) - 1, -1, -1):
-        row = root[index]
-        rest[index] /= row[-1]
-        for before in range(index):
-            rest[before] -= row[before] * rest[index]
-    return rest
 
 
 # Samples from which the first load model is fitted, those between two fits, and those that are kept.
@@ -255,9 +220,6 @@ USUAL_ERROR = 0.015
 MOST_NOISE = 0.04
 # Blocks with the most similar load and mix.
 NEAR = 8
-# Blocks after the start of a shift at which its size is estimated again, and the share of the least effect that
-# is worth a report.
-SETTLING, SETTLED_SHARE = (6, 12, 24, 48), 0.1
 
 
 class _Known(NamedTuple):
@@ -329,7 +291,7 @@ class EffortSeries:
                 self._begin()
             return []
         self._add(sample_of(time_s, windows, self.usual))
-        found = self._found() or self._settled()
+        found = self._found()
         self._is_suspected &= not found
         if self.since_fit >= FIT_EVERY * (1 + self._is_suspected):
             self._fit()
@@ -338,12 +300,6 @@ class EffortSeries:
     def history(self, count: int) -> dict[float, float]:
         """Return the logarithms of the last efforts less load and mix, by the UTC in s of their end."""
         return {known.sample.time_s: known.rest for known in list(self.known)[-count:]}
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for index, known in enumerate(self.known):
-            moved = known.sample._replace(time_s=step.of_s(known.sample.time_s))
-            self.known[index] = known._replace(sample=moved)
 
     def _begin(self) -> None:
         """Fit the first model to the blocks of the training."""
@@ -494,18 +450,6 @@ class EffortSeries:
         for back in range(last + 1, min(first, len(self.known)) + 1):
             known = self.known[-back]
             self.known[-back] = known._replace(offset=known.offset + change)
-
-    def _settled(self) -> list[tuple[float, float]]:
-        """Return by how much the last shift is larger, or smaller, than its first values showed."""
-        if not self.shift or self.lasts not in SETTLING:
-            return []
-        levels = [known.level for known in list(self.known)[-self.lasts :]]
-        moved = _middle(levels) - self.level
-        if abs(moved) < SETTLED_SHARE * self.least_effect:
-            return []
-        self._move(self.lasts, 0, moved)
-        self.shift += moved
-        return [(self._start_s(self.lasts), moved)]
 
 
 def _middle(values: Sequence[float]) -> float:

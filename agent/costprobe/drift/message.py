@@ -30,7 +30,7 @@ from costprobe.drift.causes import (
     explain_change,
     is_annotation_of,
 )
-from costprobe.drift.findings import Finding, Metric
+from costprobe.drift.findings import Finding, Metric, ServingMetric
 from costprobe.drift.production import ProductionDetector, ProductionFinding
 from costprobe.drift.runs import (
     BEFORE_RUNS,
@@ -46,6 +46,7 @@ from costprobe.unit_costs.change import (
     LEAST_PART,
     MONTH_S,
     CostFactors,
+    Driver,
     Part,
     ProductionChange,
     capacity_worth,
@@ -64,12 +65,19 @@ POWER: Final[frozenset[Part]] = frozenset({"busy power", "idle power", "mean pow
 # A smaller change is shown as 0.0 %.
 SHOWN_PCT: Final = 0.05
 
-WORDS: Mapping[Metric, str] = {
-    "cost": "cost per inference",
-    "latency": "latency",
-    "energy": "energy per inference",
-    "throughput": "throughput",
-}
+_WORDS: Final[Mapping[Metric | ServingMetric, str]] = MappingProxyType(
+    {
+        "cost": "cost per inference",
+        "latency": "latency",
+        "energy": "energy per inference",
+        "throughput": "throughput",
+        "serving_time": "device time per {}",
+        "serving_energy": "energy per {}",
+        "serving_tpot": "time per output token",
+        "demand": "held device time per {}",
+        "mix": "work per request",
+    }
+)
 # Longest history before a shift that is compared with it.
 BEFORE_NS = 14 * 86_400 * NS_PER_S
 MIN_RUNS_BEFORE = 3
@@ -229,6 +237,24 @@ class RowHistory(Protocol):
         Empty names mean the rows of every device and probe.
         """
         ...
+
+
+def tags_of(key: Key) -> dict[str, str]:
+    """Return the tags of a series of a probe."""
+    return dict(zip(("device", "probe"), key, strict=False))
+
+
+def name_of(tags: Mapping[str, str], metric: Metric | ServingMetric, unit: str = "token") -> str:
+    """Return the name of a series: "latency of ranker on gpu0", "device time per token of llama of chat"."""
+    names = [tags[name] for name in ("served_model", "service") if name in tags]
+    of = " of ".join(names) or f"{tags['probe']} on {tags['device']}"
+    return f"{_WORDS[metric].format(unit)} of {of}"
+
+
+def due_to(driver: Driver, found: Explanation) -> Explanation:
+    """Return what a change of production is due to, with the causes that can be named."""
+    name = driver if found.name == UNKNOWN else found.name
+    return Explanation(name, (Cause(driver, ""), *found.causes), found.explained)
 
 
 def money_a_month(change: ChangeFacts) -> dict[str, float | str]:
@@ -403,7 +429,7 @@ def change_of(
     )
     is_worse = is_up and not is_traded
     change = ChangeFacts(
-        what=f"{WORDS[metric]} of {probe} on {device}",
+        what=name_of(tags_of(key), metric),
         change_pct=finding.change_pct,
         since_ns=since_ns,
         now_ns=now_ns,

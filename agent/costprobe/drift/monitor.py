@@ -1,14 +1,15 @@
-"""The drift monitor: one detector for each series of a probe; rows of services go to their own monitor.
+"""The drift monitor: one detector for each series of a probe, and one for each service and model.
 
-The state of a series is its detector, and the drift that lasts. Events have the cause of a drift.
+The state of a series is its detector, and the drift that lasts. Events have the cause of a drift; those of a
+service are explained by efficiency, demand and mix.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean, median, pstdev, pvariance
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from statistics import fmean, median, pvariance
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter
@@ -16,20 +17,17 @@ from pydantic import Field, TypeAdapter
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.core.units import HOUR_S
-from costprobe.drift.causes import UNKNOWN
+from costprobe.drift.causes import UNKNOWN, Explanation, annotations_of
 from costprobe.drift.contention import ContendedRuns, contention_ended_event, contention_event
 from costprobe.drift.detector import Detector
-from costprobe.drift.events import (
-    anomaly_event,
-    drift_event,
-    reversal_event,
-)
+from costprobe.drift.events import anomaly_event, drift_event, production_event, reversal_event
 from costprobe.drift.findings import (
     CONTENTION,
     SETTLED_NS,
     STATE_PREFIX,
     Finding,
     Metric,
+    ServingMetric,
 )
 from costprobe.drift.message import (
     ChangeFacts,
@@ -37,10 +35,16 @@ from costprobe.drift.message import (
     Key,
     RowHistory,
     change_of,
+    demand_causes,
+    efficiency_explanation,
+    saturation,
+    tags_of,
 )
 from costprobe.drift.normal import DAY_S, HOURS, WeekMemory
-from costprobe.drift.service_monitor import MonitoredService, ProductionMonitor
+from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
+from costprobe.drift.runs import control_of, events_of_service
 from costprobe.drift.settings import DetectionConfig
+from costprobe.unit_costs.change import ProductionChange, production_change, spend_change
 
 # A drift that has grown within a day by more than the error of the means of so many hours, and by this share
 # of the least effect, has not settled. It is judged so long after its last report.
@@ -50,10 +54,6 @@ STILL_ERRORS, STILL_LEAST = 3.0, 0.125
 STILL_VALUES = 24
 # What is found of a step within so many values of its start is a better estimate of the same step.
 SAME_STEP = 12
-# The level is that of so many latest values if it differs from theirs by so many standard errors.
-BEHIND_ERRORS = 2.5
-# A shift is a step if at least this share of it came after the last values before its start.
-BESIDE, AT_ONCE = 6, 0.75
 # A new level of at most so many values is not reported while values lie beyond it, by this share of the shift
 # and these standard deviations.
 MOVING_VALUES, LATEST_VALUES, MOVING_SHARE, MOVING_SIGMAS = 8, 3, 0.1, 2.0
@@ -64,6 +64,21 @@ STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
 # A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
 # drift by themselves, with the temperature and between calibrations.
 ENERGY_ALONE = 1.5
+# The load model of the energy learns a new device time for days: so long, a change below this share of that of
+# the time is its effect. In the first day it is reported with it.
+AFTER_EFFECT_NS, AFTER_EFFECT = 4 * SETTLED_NS, 0.6
+# Smallest shift of demand or mix, in log units.
+LEAST_DEPARTURE = 0.1
+# Divisions among models by which a model has a device time of its own.
+OWN_TIME = ("time", "executions")
+# Runs of a probe in each period that its control is the median of.
+CONTROL_RUNS = 200
+# An annotation may precede its effect by this time.
+ANNOTATED_NS = 2 * 3600 * NS_PER_S
+ANNOTATIONS_MAX = 20
+
+# Service and served model; "" for the whole service.
+ServiceKey = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -97,17 +112,81 @@ class MonitoredSeries:
         """UTC in ns of the last value; far in the past before the first."""
         return round(self.detector.last_s * NS_PER_S)
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.detector.clock_was_stepped(step)
-        if self.since_ns:
-            self.reported_ns = step.of_ns(self.reported_ns)
-            self.since_ns = step.of_ns(self.since_ns)
-            self.began_ns = step.of_ns(self.began_ns)
-            self.before_ns = step.of_ns(self.before_ns)
+
+@dataclass(slots=True)
+class _Shift:
+    """The shift of one monitored series since its last settled level, and as reported, in log units.
+
+    Shifts too small to be reported add up: a change that is found in two steps is one, which began with
+    the first at `since_s`. The reported shift began at `began_s`.
+    """
+
+    log_shift: float = 0.0
+    reported: float = 0.0
+    moved_ns: int = 0
+    since_s: float = 0.0
+    began_s: float = 0.0
+
+    def add(self, finding: ProductionFinding) -> float:
+        """Add what was found; return the reported shift that had settled before, else 0."""
+        time_ns, settled = round(finding.time_s * NS_PER_S), 0.0
+        if time_ns - self.moved_ns > SETTLED_NS:
+            settled, self.log_shift, self.reported = self.reported, 0.0, 0.0
+        self.moved_ns = time_ns
+        unreported = self.log_shift - self.reported
+        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
+            # Not a part of this change, which would hide it: the level from which it began.
+            self.log_shift = self.reported
+        if self.log_shift == self.reported:
+            self.since_s = finding.since_s
+        self.log_shift += finding.change
+        return settled
+
+
+@dataclass(slots=True)
+class MonitoredService:
+    """The state of a service, or of a model of it: its detector, and the shifts that last."""
+
+    detector: ProductionDetector
+    shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
+
+    @property
+    def last_ns(self) -> int:
+        """UTC in ns of the end of the last block."""
+        return self.detector.ended_ns
 
 
 State = MonitoredSeries | ContendedRuns | MonitoredService
+
+
+# Fields of the states that are instants of UTC, or lists of them; 0 for none.
+INSTANTS = {
+    *("last_s", "started_s", "since_s", "began_s", "settled_s", "reported_s", "followed_s"),
+    *("held_since_s", "since_ns", "began_ns", "before_ns", "reported_ns", "moved_ns", "ended_ns"),
+    "times_ns",
+}
+
+
+def shift_instants(state: Any, step: ClockStep) -> None:  # noqa: ANN401 - any part of a state
+    """Shift the instants of a state after a wall-clock step; none is later than now.
+
+    Otherwise one value from a wall clock a year ahead would suppress all others for a year.
+    """
+
+    def shifted(instant: float) -> float:
+        return min(moved(instant), now) if instant else instant
+
+    for name in (each.name for each in fields(state)):
+        value = getattr(state, name)
+        if name in INSTANTS:
+            is_ns = name.endswith("_ns")
+            moved: Callable[..., float] = step.of_ns if is_ns else step.of_s
+            now = step.now_ns if is_ns else step.now_ns / NS_PER_S
+            is_list = isinstance(value, list)
+            setattr(state, name, list(map(shifted, value)) if is_list else shifted(value))
+        for part in value.values() if isinstance(value, dict) else [value]:
+            if is_dataclass(part):
+                shift_instants(part, step)
 
 
 class _Kind(NamedTuple):
@@ -128,7 +207,7 @@ _KINDS = {
 
 
 class DriftMonitor:
-    """Monitor cost, latency, energy and throughput of every probe, and explain drifts.
+    """Monitor every series of probes and the efficiency, demand and mix of services, and explain drifts.
 
     Deterministic: the same rows in the same order give the same events.
 
@@ -144,14 +223,15 @@ class DriftMonitor:
         # Of the contended runs of devices that are shared.
         self._shared: dict[Key, MonitoredSeries] = {}
         self._runs: dict[tuple[str, str], ContendedRuns] = {}
-        self._production = ProductionMonitor(settings, history)
+        # Of each service and model.
+        self._services: dict[ServiceKey, MonitoredService] = {}
 
     def update(self, points: Iterable[Point]) -> list[Event]:
         """Add the rows of one probe run or window; return the drifts and anomalies that they establish."""
         if not self._settings.enabled:
             return []
         points = list(points)
-        events = self._production.update(points, self.probes)
+        events = self._of_services(points)
         values = [
             (point, (device, probe, metric), value)
             for point in points
@@ -178,7 +258,7 @@ class DriftMonitor:
         """Return the services whose work varies too much by itself for a change to be found, in percent."""
         return {
             service: 100 * series.model.noise
-            for (service, model), found in self._production.services.items()
+            for (service, model), found in self._services.items()
             if not model
             and (series := found.detector.efforts["serving_time"]).is_noisy
             and series.model is not None
@@ -186,7 +266,7 @@ class DriftMonitor:
 
     def services(self) -> set[str]:
         """Return the names of the services whose detectors are trained."""
-        of_services = self._production.services.items()
+        of_services = self._services.items()
         return {
             key[0] for key, service in of_services if not key[1] and service.detector.is_trained
         }
@@ -194,7 +274,9 @@ class DriftMonitor:
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
         for _, _, state in self._states():
-            state.clock_was_stepped(step)
+            shift_instants(state, step)
+            if isinstance(state, MonitoredService):
+                state.detector.begin_block()
 
     def rewind(self, now_ns: int) -> None:
         """Shift restored states that were saved while the wall clock was ahead of now_ns.
@@ -204,7 +286,7 @@ class DriftMonitor:
         """
         for _, _, state in self._states():
             if state.last_ns > now_ns:
-                state.clock_was_stepped(ClockStep(now_ns - state.last_ns, now_ns))
+                shift_instants(state, ClockStep(now_ns - state.last_ns, now_ns))
 
     def documents(self) -> dict[str, Any]:
         """Return each state as JSON, by a name that starts with one of STATE_PREFIXES."""
@@ -245,7 +327,7 @@ class DriftMonitor:
     @property
     def _tables(self) -> dict[str, dict[Any, Any]]:
         """The states of each of _KINDS."""
-        tables = self._series, self._shared, self._runs, self._production.services
+        tables = self._series, self._shared, self._runs, self._services
         return dict(zip(_KINDS, tables, strict=True))
 
     def _states(self) -> list[tuple[str, tuple[str, ...], State]]:
@@ -349,7 +431,7 @@ class DriftMonitor:
             series.reported_shift = 0.0
             series.since_ns = series.since_ns if shift else point.time_ns
             series.began_ns, series.reported_ns = series.since_ns, point.time_ns
-            return [reversal_event(point.time_ns, key, series.since_ns)]
+            return [reversal_event(tags_of(key), key[-1], point.time_ns, series.since_ns)]
         grown = abs(log_shift - reported)
         is_larger = grown >= (smallest if shift else max(smallest, abs(reported) / 3))
         same_ns = round(SAME_STEP * series.detector.series.interval_s * NS_PER_S)
@@ -360,9 +442,6 @@ class DriftMonitor:
             not reported and _is_moving(series.detector, base)
         ):
             return []
-        if still is None:
-            level = _caught_up(series.detector)
-            log_shift = level - base
         whole = Finding(
             "drift",
             point.time_ns / NS_PER_S,
@@ -374,10 +453,12 @@ class DriftMonitor:
         change = self._change(whole, series, point, key)
         if change.explanation.name == UNKNOWN and self._is_energy_alone(log_shift, key):
             series.base = None
-            return [reversal_event(point.time_ns, key, series.since_ns)] if reported else []
+            return (
+                [reversal_event(tags_of(key), key[-1], point.time_ns, series.since_ns)]
+                if reported
+                else []
+            )
         further = FurtherShift(log_shift - reported, series.reported_ns)
-        if shift and _is_step(shift, series.detector):
-            further = FurtherShift(shift.change, series.since_ns)
         if reported and further.since_ns - series.began_ns > same_ns:
             change = replace(change, further=further)
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
@@ -419,33 +500,161 @@ class DriftMonitor:
         found = (self._series.get((device, probe, other)) for other in others)
         return all(series is None or series.base is None for series in found)
 
+    def _of_services(self, points: Sequence[Point]) -> list[Event]:
+        """Add the rows of `cost` on the serving basis of one time; return the changes that they complete."""
+        windows: dict[str, list[Point]] = {}
+        for point in points:
+            service = point.tags.get("service")
+            if point.measurement == "cost" and point.tags.get("basis") == "serving" and service:
+                windows.setdefault(service, []).append(point)
+        events = []
+        for service, rows in windows.items():
+            rows.sort(key=lambda row: row.tags.get("served_model", ""))
+            if "served_model" not in rows[0].tags:
+                events += self._service_updated((service, ""), rows)
+            for row in rows:
+                model = row.tags.get("served_model", "")
+                if model and row.fields.get("model_split") in OWN_TIME:
+                    events += self._service_updated((service, model), [row])
+        return events
+
+    def _service_updated(self, key: ServiceKey, rows: Sequence[Point]) -> list[Event]:
+        monitored, settings = self._services.get(key), self._settings
+        if monitored is None:
+            detector = ProductionDetector(settings.serving_shift, settings.serving_window_s)
+            monitored = self._services[key] = MonitoredService(detector)
+        return [
+            event
+            for finding in monitored.detector.update(rows)
+            for event in self._service_events(key, monitored, finding)
+        ]
+
+    def _service_events(
+        self,
+        key: ServiceKey,
+        monitored: MonitoredService,
+        finding: ProductionFinding,
+    ) -> list[Event]:
+        """Return the events of a shift or of its reversal; none for one that changes a known shift little."""
+        shift = monitored.shifts.setdefault(finding.metric, _Shift())
+        if finding.metric == "serving_energy" and _is_after_effect(finding, monitored.shifts):
+            return []
+        settled = shift.add(finding)
+        before, former_ns = shift.reported, round(shift.began_s * NS_PER_S)
+        is_efficiency = finding.metric in monitored.detector.efforts
+        least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
+        events = []
+        if before and shift.log_shift * before < least / 2 * abs(before):
+            now_ns, since_ns = round(finding.time_s * NS_PER_S), round(finding.since_s * NS_PER_S)
+            back = reversal_event(_tags(key), finding.metric, now_ns, since_ns, finding.unit)
+            events.append(back)
+            if shift.log_shift * before > -least * abs(before):
+                shift.log_shift = shift.reported = 0.0
+                return events
+            # The opposite is a change of its own.
+            before, shift.since_s = 0.0, finding.since_s
+        if abs(shift.log_shift - before) < max(least, abs(before) / 3):
+            return events
+        if not before:
+            shift.began_s = shift.since_s
+        is_back = settled * finding.change < 0 and abs(settled + finding.change) < least / 2
+        event = self._report(
+            key,
+            monitored,
+            replace(finding, since_s=shift.began_s, change=shift.log_shift),
+            further=FurtherShift(shift.log_shift - before, round(shift.since_s * NS_PER_S))
+            if before
+            else None,
+            back_to_ns=former_ns if is_back else None,
+        )
+        shift.reported = shift.log_shift
+        if is_back:
+            shift.log_shift = shift.reported = 0.0
+        # Two events of a series need two times.
+        return [*events, replace(event, time_ns=event.time_ns + len(events))] if event else events
+
+    def _report(
+        self,
+        key: ServiceKey,
+        monitored: MonitoredService,
+        finding: ProductionFinding,
+        *,
+        further: FurtherShift | None,
+        back_to_ns: int | None,
+    ) -> Event | None:
+        """Return the event of all of a change; None for one of demand that is one of efficiency."""
+        detector = monitored.detector
+        latest_s = finding.since_s if further is None else further.since_ns / NS_PER_S
+        periods = detector.periods(latest_s, finding.time_s)
+        change = None if periods is None else self._production_change(detector, periods)
+        if change is not None:
+            spend_per_s = spend_since(detector, finding.since_s, finding.time_s)
+            change = replace(change, spend_per_s=spend_per_s)
+        if finding.metric == "demand" and change is not None and change.driver == "efficiency":
+            # Fewer tokens of devices that are as busy as before: a drift of `serving_time`.
+            return None
+        explained = self._explanation(key[0], detector, finding, change)
+        return production_event(
+            _tags(key), finding, change, explained, further=further, back_to_ns=back_to_ns
+        )
+
+    def _explanation(
+        self,
+        service: str,
+        detector: ProductionDetector,
+        finding: ProductionFinding,
+        change: ProductionChange | None,
+    ) -> Explanation:
+        """Return the causes of a change; of demand and mix without the conditions of the devices."""
+        if finding.metric in detector.efforts:
+            devices = detector.devices
+            found = efficiency_explanation(detector, finding, service, devices, self._history)
+            saturated = saturation(finding, service, self._history)
+            name = "saturation" if saturated and found.name == UNKNOWN else found.name
+            return replace(found, name=name, causes=(*found.causes, *saturated))
+        parts = demand_causes(change) if change and finding.metric == "demand" else []
+        name = "replicas" if parts and parts[0].name == "replicas" else UNKNOWN
+        # The start of the change is known to a window.
+        since_ns = round(finding.since_s * NS_PER_S)
+        window_ns = round(self._settings.serving_window_s * NS_PER_S)
+        span_ns = since_ns - ANNOTATED_NS, since_ns + window_ns
+        rows = self._history("event", "", "", span_ns, ANNOTATIONS_MAX)
+        near = events_of_service(rows, service, detector.devices)
+        return Explanation(name, (*parts, *annotations_of(near, since_ns - window_ns)))
+
+    def _production_change(
+        self,
+        detector: ProductionDetector,
+        periods: Periods,
+    ) -> ProductionChange | None:
+        try:
+            return production_change(
+                periods.before,
+                periods.after,
+                control=self._control(periods),
+                log_load=detector.effect_of_load(periods),
+            )
+        except ValueError:
+            return None
+
+    def _control(self, periods: Periods) -> float | None:
+        """Return the probes' time per inference on the same devices, later over earlier."""
+        spans_ns = [
+            (round(since_s * NS_PER_S), round(until_s * NS_PER_S) + 1)
+            for since_s, until_s in (periods.before_s, periods.after_s)
+        ]
+        return control_of(
+            [self._history("probe", device, probe, span_ns, CONTROL_RUNS) for span_ns in spans_ns]
+            for device, probe in sorted(self.probes())
+            if device in periods.after.devices
+        )
+
 
 def _hours(week: WeekMemory, count: int, lag: int) -> list[float]:
     """Return the known means of so many hours, of which the last ended `lag` hours ago."""
     ended = week.hour - lag
     means = (week.means[hour % HOURS] for hour in range(ended - count, ended))
     return [mean for mean in means if not math.isnan(mean)]
-
-
-def _is_step(shift: Finding, detector: Detector) -> bool:
-    """Return whether most of a shift came at once, and not before its estimated start."""
-    model = detector.series
-    lasted = round((shift.time_s - shift.since_s) / model.interval_s) + 1
-    before = list(model.recent)[-lasted - BESIDE : -lasted]
-    if len(before) < BESIDE:
-        return False
-    return (math.log(shift.after) - median(before)) / shift.change > AT_ONCE
-
-
-def _caught_up(detector: Detector) -> float:
-    """Return the level, which is moved to the latest values if they have left it: that of a ramp lags."""
-    model = detector.series
-    latest = list(model.recent)[-SAME_STEP:]
-    error = pstdev(latest) / math.sqrt(len(latest))
-    is_behind = abs(median(latest) - model.level) > BEHIND_ERRORS * error
-    if is_behind and model.level_count >= SAME_STEP:
-        model.rebase(median(latest), len(latest))
-    return model.level
 
 
 def _is_moving(detector: Detector, base: float) -> bool:
@@ -498,3 +707,39 @@ def _values(point: Point) -> list[tuple[Metric, float]]:
         for field, metric in names.items()
         if isinstance(value := point.fields.get(field), int | float)
     ]
+
+
+def _tags(key: ServiceKey) -> dict[str, str]:
+    service, model = key
+    return {"service": service, **({"served_model": model} if model else {})}
+
+
+def spend_since(detector: ProductionDetector, since_s: float, until_s: float) -> float | None:
+    """Return the change of what is spent on a service since an instant, currency per s; None without one.
+
+    The later half of the time is compared with that just before, and with the same hours of a day and of the
+    week before: devices that were added earlier, or follow the hour, are no change. The smallest counts.
+
+    Args:
+        detector: The service's detector.
+        since_s: UTC in s.
+        until_s: UTC in s.
+    """
+    middle_s, days = (since_s + until_s) / 2, math.ceil((until_s - since_s) / DAY_S)
+    lags_s = until_s - since_s, days * DAY_S, max(days, 7) * DAY_S
+    after = detector.sums(middle_s, until_s)
+    before = [detector.sums(middle_s - lag_s, until_s - lag_s) for lag_s in lags_s]
+    changes = [spend_change(sums, after) or 0.0 for sums in before if sums and after]
+    if not changes or min(changes) * max(changes) <= 0:
+        return None
+    return min(changes, key=abs)
+
+
+def _is_after_effect(finding: ProductionFinding, shifts: Mapping[ServingMetric, _Shift]) -> bool:
+    """Return whether a change of the energy is what one of the device time left, after its first day."""
+    time, energy = (shifts.get(name, _Shift()) for name in ("serving_time", "serving_energy"))
+    time_ns = round(finding.time_s * NS_PER_S)
+    is_its_own = energy.reported and time_ns - energy.moved_ns <= SETTLED_NS
+    is_small = abs(finding.change) < AFTER_EFFECT * abs(time.reported)
+    is_recent = SETTLED_NS < time_ns - time.moved_ns < AFTER_EFFECT_NS
+    return is_recent and is_small and not is_its_own

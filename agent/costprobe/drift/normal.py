@@ -15,14 +15,13 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 from statistics import median
 from typing import Annotated
 
 from pydantic import PlainSerializer
 
-from costprobe.core.clock_step import ClockStep
-from costprobe.core.records import NS_PER_S
 from costprobe.core.statistics import (
     MAD_TO_SIGMA,
     MEDIAN_ERROR,
@@ -33,7 +32,6 @@ from costprobe.core.statistics import (
     noise_of,
 )
 from costprobe.core.units import HOUR_S
-from costprobe.drift.excursion import is_excursion
 from costprobe.drift.findings import DetectorSettings
 
 DAY_S = 24 * HOUR_S
@@ -50,20 +48,19 @@ _LEAST_GAIN = 0.15
 # The day ends at this coverage, or after LONGEST_S.
 COVERED_SHARE = 0.85
 LONGEST_S = 4 * DAY_S
-# Time of the second day that is compared with the first: as long as the result is in doubt.
+# Time of the second day that is compared with the first.
 COMPARED_S = 2 * HOUR_S
-LONGEST_COMPARED_S = 4 * HOUR_S
 LEAST_COMPARED = 6
-# Distance of the two days in its standard errors that is a shift, and that is none.
+# Distance of the two days in its standard errors that is a shift.
 SHIFT_ERRORS = 4.5
-UNLIKELY_ERRORS = 2.5
-# A distance below it is less precise than that of all values before and after a known step.
-PRECISE_ERRORS = 9.0
 # Time on each side of a shift that locates it.
-BESIDE_S = HOUR_S
-# A shift of so many standard deviations is located with half of that time, because a pattern
-# changes less in it.
-CLEAR_SHIFT = 4.0
+BESIDE_S = HOUR_S / 2
+# Distance in standard deviations beyond which a value is an outlier of its pattern.
+OUTLIER_SIGMAS = 4.0
+# Longest excursion as a share of the day; working hours are longer.
+LONGEST_EXCURSION = 0.25
+# Shorter columns of a regression are rounding errors.
+LEAST_COLUMN = 1e-9
 # Differences to a running median do not show the slow part of the noise.
 LEAST_PHI = 0.3
 LEAST_NOISE = 1e-4
@@ -238,8 +235,7 @@ class SeriesModel:
     started_s: float = 0.0
     last_s: float = NEVER_S
     last_log: Real = math.nan
-    hour_ends_s: float = NEVER_S
-    known_hour: int = 0
+    settled_s: float = 0.0
     interval_s: float = 300.0
     level: float = 0.0
     level_count: float = 1.0
@@ -409,11 +405,8 @@ class SeriesModel:
             self.first_day.add(time_s, x)
         return self.count > self.settings.warm_up
 
-    def end_first_day(self, reported_s: float | None) -> tuple[float, float] | None:
+    def end_first_day(self) -> tuple[float, float] | None:
         """Fit level, daily pattern and noise if the first day is over.
-
-        Args:
-            reported_s: Start of a step in the day that was reported, UTC in s; None without one.
 
         Returns:
             Size and start (UTC in s) of the persistent shift in it, size 0 if none; None before the
@@ -422,14 +415,14 @@ class SeriesModel:
         day = self.first_day
         if day is None or self.count < 2 * self.settings.warm_up:
             return None
-        fit = day.fit(self.last_s - self.started_s, self.settings.least_effect, reported_s)
+        fit = day.fit(self.last_s - self.started_s, self.settings.least_effect)
         if fit is None:
             return None
         self.level, self.level_count = fit.level, fit.level_count
         self.scale = CLIPPED_VARIANCE * fit.noise**2 * (1 - fit.phi**2)
         self.lag_product, self.lag_square = fit.phi * fit.noise**2, fit.noise**2
         self.profile, self.first_day = fit.profile, None
-        self.known_hour = int(self.last_s // HOUR_S) + SETTLED_HOURS
+        self.settled_s = self.last_s
         self._reset_sums()
         self.tune()
         return fit.shift, fit.since_s
@@ -443,33 +436,20 @@ class SeriesModel:
         self.week.total += x
         self.week.count += 1
 
-    def end_hour(self, time_s: float) -> None:
+    def end_hour(self, hour: int) -> None:
         """End the previous hour, and the day if it is over."""
-        hour = int(time_s // HOUR_S)
         if self.profile is not None and hour // 24 != self.week.hour // 24:
             self.profile.end_day()
-            wander = self.week.wander(self.hourly_noise, self.known_hour)
+            known_hour = int(self.settled_s // HOUR_S) + SETTLED_HOURS
+            wander = self.week.wander(self.hourly_noise, known_hour)
             self.wander = max(wander, WANDER_KEPT * self.wander)
         self.week.end_hour(hour)
-        self.hour_ends_s = (hour + 1) * HOUR_S
 
     def rebase(self, level: float, count: int) -> None:
         """Restart at another level, of which `count` values are known."""
         self.level, self.level_count = level, float(count)
         self._reset_sums()
         self.tune()
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.started_s = step.of_s(self.started_s)
-        # Later values must have a later time.
-        self.last_s = min(step.of_s(self.last_s), step.now_ns / NS_PER_S)
-        self.since_s = [step.of_s(since_s) for since_s in self.since_s]
-        settled_s = step.of_s((self.known_hour - SETTLED_HOURS) * HOUR_S)
-        self.known_hour = round(settled_s / HOUR_S) + SETTLED_HOURS
-        self.hour_ends_s = NEVER_S
-        if self.first_day is not None:
-            self.first_day.clock_was_stepped(step)
 
     def _reset_sums(self) -> None:
         self.state, self.run = 0.0, 0
@@ -485,7 +465,7 @@ class SeriesModel:
         self.scale = CLIPPED_VARIANCE * max(1.0484 * step, min(spread, 3 * step)) ** 2
         self.level_count = FIRST_DAY_COUNT
         slot_s = slot_of(self.interval_s)
-        self.first_day = FirstDay(slot_s, int(self.started_s // slot_s))
+        self.first_day = FirstDay(slot_s, self.started_s)
         for back, x in enumerate(reversed(recent)):
             self.first_day.add(self.last_s - back * self.interval_s, x)
         self.tune()
@@ -497,13 +477,18 @@ class FirstDay:
 
     Attributes:
         slot_s: Length of a slot in s.
-        first_slot: Number of the first slot, from 1970 on.
+        started_s: UTC in s of the first value.
         values: The last value of each slot; NaN where it is unknown.
     """
 
     slot_s: float
-    first_slot: int
+    started_s: float
     values: list[Real] = field(default_factory=list)
+
+    @property
+    def first_slot(self) -> int:
+        """Number of the first slot, from 1970 on."""
+        return int(self.started_s // self.slot_s)
 
     @property
     def per_day(self) -> int:
@@ -519,22 +504,12 @@ class FirstDay:
             self.values.append(math.nan)
         self.values[index] = x
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift the stored instants after a wall-clock step."""
-        self.first_slot = int(step.of_s(self.first_slot * self.slot_s) // self.slot_s)
-
-    def fit(
-        self,
-        lasted_s: float,
-        smallest_shift: float,
-        reported_s: float | None = None,
-    ) -> FirstDayFit | None:
+    def fit(self, lasted_s: float, smallest_shift: float) -> FirstDayFit | None:
         """Fit level, daily pattern, noise and a persistent shift; None if the day is not over.
 
         Args:
             lasted_s: Time since the first value.
             smallest_shift: Smallest shift that counts.
-            reported_s: Start of a step that was reported, UTC in s.
         """
         if lasted_s < DAY_S + COMPARED_S:
             return None
@@ -542,35 +517,15 @@ class FirstDay:
         missing = sum(map(math.isnan, self.values[-self.per_day :]))
         if missing > (1 - COVERED_SHARE) * self.per_day and lasted_s < LONGEST_S:
             return None
-        present = [value for value in self.values if not math.isnan(value)]
-        noise, phi = noise_of(present)
+        noise, phi = noise_of([value for value in self.values if not math.isnan(value)])
         phi = max(phi, autocorrelation_of(self._pattern_free(), noise))
         shift, errors = self._shift(_median_error(noise, phi))
-        if reported_s is not None and errors < PRECISE_ERRORS:
-            split = max(1, round(reported_s / self.slot_s) - self.first_slot)
-            sides = [
-                [value for value in side if not math.isnan(value)]
-                for side in (self.values[:split], self.values[split:])
-            ]
-            level_shift = median(sides[1]) - median(sides[0]) if all(sides) else math.inf
-            if abs(shift - level_shift) * errors <= UNLIKELY_ERRORS * abs(shift):
-                return self._fit_of(level_shift, split, noise, phi)
-        if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
+        if abs(shift) < smallest_shift or errors < SHIFT_ERRORS:
             shift = 0.0
-        elif errors < SHIFT_ERRORS:
-            if lasted_s < DAY_S + LONGEST_COMPARED_S:
-                return None
-            shift = 0.0
-        split = 0
-        if shift:
-            # The first is right without a daily pattern, whose steepest part it may choose.
-            splits = (self._split(shift), self._local_split(shift, noise))
-            split = first_least(splits, lambda index: self._roughness(shift, index))
-        return self._fit_of(shift, split, noise, phi)
-
-    def _fit_of(self, shift: float, split: int, noise: float, phi: float) -> FirstDayFit:
-        """Return the fit for a shift from the index `split` on."""
-        unshifted = self._without(shift, split)
+        split = self._split(shift) if shift else 0
+        unshifted = [
+            value + (shift if index < split else 0.0) for index, value in enumerate(self.values)
+        ]
         present = sorted(value for value in unshifted if not math.isnan(value))
         cut = len(present) // 10
         middle = present[cut : len(present) - cut]
@@ -585,19 +540,6 @@ class FirstDay:
             since_s=(self.first_slot + split) * self.slot_s,
         )
 
-    def _split(self, shift: float) -> int:
-        """Return the index where a shift starts, by least squares without a daily pattern."""
-        present = [value for value in self.values if not math.isnan(value)]
-        mean = math.fsum(present) / len(present)
-        misfits, total, count = [], 0.0, 0
-        for value in self.values:
-            # Sum of squares of the values without the shift, up to a constant.
-            misfits.append(2 * shift * total + count * shift * shift * (1 - count / len(present)))
-            if not math.isnan(value):
-                total += value - mean
-                count += 1
-        return first_least(range(len(misfits)), misfits.__getitem__)
-
     def _shift(self, error: float) -> tuple[float, float]:
         """Return the shift from the first day to the same time of the latest, and its standard errors.
 
@@ -606,7 +548,7 @@ class FirstDay:
         """
         values, per_day = self.values, self.per_day
         # The first hours: a step in the first day came after them.
-        longest = int(LONGEST_COMPARED_S / self.slot_s)
+        longest = int(COMPARED_S / self.slot_s)
         compared = max(2 * LEAST_COMPARED, min(len(values) - per_day, longest))
         differences = [
             difference
@@ -626,55 +568,17 @@ class FirstDay:
         return index + (len(self.values) - 1 - index) // self.per_day * self.per_day
 
     def _pattern_free(self) -> list[float]:
-        return pattern_free(self.values, max(LEAST_COMPARED, int(BESIDE_S / 2 / self.slot_s)))
+        return pattern_free(self.values, max(LEAST_COMPARED, int(BESIDE_S / self.slot_s)))
 
-    def _local_split(self, shift: float, noise: float) -> int:
-        """Return the index where the values on both sides differ by a shift.
-
-        Args:
-            shift: The persistent shift.
-            noise: Standard deviation of the noise.
-        """
-        beside_s = BESIDE_S if abs(shift) < CLEAR_SHIFT * noise else BESIDE_S / 2
-        width = max(3, int(beside_s / self.slot_s))
-        steps = _local_steps(self.values, width)
-        if not steps:
-            return self._split(shift)
-        sign = math.copysign(1.0, shift)
-        # A window that slides over a larger step contains every smaller one: only peaks count.
-        peaks = [
-            index
-            for index, step in steps.items()
-            if sign * step
-            >= max(sign * steps.get(index + by, 0.0) for by in range(-width // 2, width // 2 + 1))
-        ]
-        nearest = first_least(peaks or steps, lambda index: abs(steps[index] - shift))
-        around = range(max(1, nearest - width), min(len(self.values), nearest + width))
-        return first_least(around, lambda index: self._misfit(index, nearest, width, shift))
-
-    def _without(self, shift: float, split: int) -> list[float]:
-        """Return the values at the level after a shift from the index `split` on."""
-        return [
-            value + (shift if index < split else 0.0) for index, value in enumerate(self.values)
-        ]
-
-    def _roughness(self, shift: float, split: int) -> float:
-        """Return the sum of squares of local steps that a shift from an index on leaves."""
-        width = max(3, int(BESIDE_S / 2 / self.slot_s))
-        return math.fsum(
-            step * step for step in _local_steps(self._without(shift, split), width).values()
-        )
-
-    def _misfit(self, split: int, center: int, width: int, shift: float) -> float:
-        """Return the sum of distances from the level if the shift starts at `split`."""
-        first, last = max(0, center - 2 * width), center + 2 * width
-        unshifted = [
-            value + (shift if index < split else 0.0)
-            for index, value in enumerate(self.values[first:last], first)
-            if not math.isnan(value)
-        ]
-        level = median(unshifted)
-        return math.fsum(abs(value - level) for value in unshifted)
+    def _split(self, shift: float) -> int:
+        """Return the index where the medians of the values on both sides differ by a shift."""
+        width, steps = max(3, int(BESIDE_S / self.slot_s)), {}
+        for index in range(width, len(self.values) - width):
+            sides = (self.values[index - width : index], self.values[index : index + width])
+            before, after = ([value for value in side if not math.isnan(value)] for side in sides)
+            if min(len(before), len(after)) > width / 2:
+                steps[index] = median(after) - median(before)
+        return first_least(steps, lambda index: abs(steps[index] - shift)) if steps else 0
 
     def _profile(
         self, unshifted: Sequence[float], level: float, noise: float, phi: float
@@ -694,29 +598,67 @@ class FirstDay:
                 profile.values[(self.first_slot + index) % self.per_day] = value
         profile.settle(level, noise, phi)
         if profile.weight:
-            slots = range(len(unshifted) - self.per_day, len(unshifted))
-            usual = [profile.values[(self.first_slot + index) % self.per_day] for index in slots]
-            day = [
-                (value - level, pattern)
-                for value, pattern in zip(unshifted[-self.per_day :], usual, strict=True)
-                if not math.isnan(value)
-            ]
-            values, smooth = zip(*day, strict=True)
+            first = self.first_slot + len(unshifted) - self.per_day
             variance = max(noise, LEAST_NOISE) ** 2 * (1 + phi) / (1 - phi)
-            if is_excursion(values, smooth, variance, profile.freedom):
+            limit = OUTLIER_SIGMAS * math.sqrt(variance)
+            times_s, values = [], []
+            for slot, value in enumerate(unshifted[-self.per_day :], first):
+                if not math.isnan(value):
+                    at_s = slot * self.slot_s
+                    # Without outliers, which neither describes.
+                    pattern = profile.usual(at_s)
+                    times_s.append(at_s)
+                    values.append(max(pattern - limit, min(pattern + limit, value - level)))
+            if is_excursion(times_s, values, variance):
                 profile.doubt()
         return profile
 
 
-def _local_steps(values: Sequence[float], width: int) -> dict[int, float]:
-    """Return the difference of the medians of `width` values after and before each index."""
-    steps = {}
-    for index in range(width, len(values) - width):
-        before = [v for v in values[index - width : index] if not math.isnan(v)]
-        after = [v for v in values[index : index + width] if not math.isnan(v)]
-        if len(before) > width / 2 and len(after) > width / 2:
-            steps[index] = median(after) - median(before)
-    return steps
+def is_excursion(times_s: Sequence[float], values: Sequence[float], variance: float) -> bool:
+    """Return whether one excursion from a level describes a day better than a daily pattern does.
+
+    By the Bayesian information criterion (Schwarz, "Estimating the dimension of a model", 1978), of which a pattern
+    has one degree of freedom more: two amplitudes and phases, not a level and two instants.
+
+    Args:
+        times_s: Times of the values in s.
+        values: Logarithms.
+        variance: Long-run variance of the noise.
+    """
+    count = len(values)
+    mean = math.fsum(values) / count
+    sums = [0.0, *accumulate(value - mean for value in values)]
+    explained = max(
+        (sums[first + length] - sums[first]) ** 2 * (1 / length + 1 / (count - length))
+        for length in range(1, int(count * LONGEST_EXCURSION) + 1)
+        for first in range(count - length + 1)
+    )
+    return explained_by_day(times_s, values) < explained + variance * math.log(count)
+
+
+def explained_by_day(times_s: Sequence[float], values: Sequence[float]) -> float:
+    """Return the sum of squares that two harmonics of a day explain of some values, beside their mean."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    rest = [value - mean for value in values]
+    basis = [[1 / math.sqrt(count)] * count]
+    explained = 0.0
+    for harmonic in (1, 2):
+        for wave in (math.cos, math.sin):
+            column = [wave(2 * math.pi * harmonic * at_s / DAY_S) for at_s in times_s]
+            # Gram-Schmidt: on less than a day the columns are not orthogonal.
+            for earlier in basis:
+                product = _product(column, earlier)
+                column = [x - product * y for x, y in zip(column, earlier, strict=True)]
+            length = math.sqrt(_product(column, column))
+            if length > LEAST_COLUMN:
+                basis.append([x / length for x in column])
+                explained += _product(basis[-1], rest) ** 2
+    return explained
+
+
+def _product(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(map(mul, one, other))
 
 
 @dataclass
@@ -771,11 +713,6 @@ class DayProfile:
 
     def _slot(self, time_s: float) -> int:
         return int(time_s % DAY_S / self.slot_s)
-
-    @property
-    def freedom(self) -> float:
-        """Degrees of freedom of the smooth profile of a first day."""
-        return 1.5 * len(self.values) / (2 * self._reach + 1)
 
     @property
     def _reach(self) -> int:

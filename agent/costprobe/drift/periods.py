@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from costprobe.core.money import price_scale, scale_words
@@ -13,7 +12,6 @@ from costprobe.drift.before_after import LEAST_NOISE
 from costprobe.drift.causes import (
     LATEST_RUNS,
     UNKNOWN,
-    Cause,
     Events,
     Explanation,
     explain_change,
@@ -21,19 +19,20 @@ from costprobe.drift.causes import (
 from costprobe.drift.findings import Metric
 from costprobe.drift.message import (
     SAME_PRICE,
-    WORDS,
     ChangeFacts,
     demand_causes,
+    due_to,
     explanation,
     money_of,
+    name_of,
     price_change_ns,
+    tags_of,
     unit_of,
     with_amounts,
 )
 from costprobe.drift.runs import DetectionRun, factors
 from costprobe.unit_costs.change import (
     LEAST_PART,
-    Driver,
     ProductionChange,
     ProductionSums,
     production_change,
@@ -41,14 +40,6 @@ from costprobe.unit_costs.change import (
 )
 
 MS_PER_S: Final = 1000
-ACTIONS: Final[Mapping[Driver, str]] = MappingProxyType(
-    {
-        "price": "compare the price plans with `costprobe price history`",
-        "demand": "check whether requests arrive as intended, or hold fewer devices",
-        "mix": "check which clients send other requests, and the cache of prompts",
-        "efficiency": "compare the server's version and settings, and the clocks of its devices",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +97,6 @@ def probe_change(
         now_ns: Present UTC in ns.
         whole: Whether all runs of the later period represent its level; else the latest do.
     """
-    device, probe = series
     old, new = factors(before), factors(after if whole else after[-LATEST_RUNS:])
     is_priced = _is_priced(before, after)
     constant = new.at_prices_of(old)
@@ -114,9 +104,10 @@ def probe_change(
     metric: Metric = "cost" if is_priced else "throughput"
     sign, change = 1 if ratio >= 1 else -1, math.log(ratio)
     found = explain_change(before, after, events, metric, sign, whole=whole, observed=change)
-    what = WORDS["cost"] if is_priced else "time per inference"
+    tags = tags_of((*series, metric))
+    time = "time per inference"
     facts = ChangeFacts(
-        what=f"{what} of {probe} on {device}",
+        what=name_of(tags, "cost") if is_priced else f"{time} of {series[1]} on {series[0]}",
         change_pct=(ratio - 1) * 100,
         since_ns=after[0].time_ns,
         now_ns=now_ns,
@@ -126,7 +117,7 @@ def probe_change(
     )
     if not is_priced:
         before_ms, after_ms = old.time_s * MS_PER_S, new.time_s * MS_PER_S
-        total = ChangePart(what, math.log(ratio), after_ms - before_ms)
+        total = ChangePart(time, math.log(ratio), after_ms - before_ms)
         return PeriodChange(facts, before_ms, after_ms, "ms", "", (total,))
     is_same_price = math.isclose(new.cost, constant.cost, rel_tol=SAME_PRICE)
     changed_ns = None if is_same_price else price_change_ns([*before, *after])
@@ -163,18 +154,15 @@ def service_change(
     """
     change = production_change(before, after, control=control)
     unit, scale = unit_of(change)
-    driver = change.driver
-    explained = _service_explanation(change, *runs)
     facts = ChangeFacts(
         what=f"cost per {unit} of {service}",
         change_pct=change.change_pct,
         since_ns=times_ns[0],
         now_ns=times_ns[1],
         is_worse=change.log_ratio > 0,
-        explanation=explained,
+        explanation=_service_explanation(change, *runs),
         money=money_of(change),
         split=explanation(change),
-        action=ACTIONS[driver] if driver and driver == explained.name else "",
     )
     values = change.before * scale, change.after * scale
     return PeriodChange(
@@ -202,8 +190,7 @@ def _service_explanation(
         found = explain_change(before, after, events, "throughput", sign, whole=True)
         if found.noise is not None and abs(change.log_ratio) < math.log1p(found.noise):
             return found
-    name = driver if found.name == UNKNOWN else found.name
-    return Explanation(name, (Cause(driver, ""), *found.causes), found.explained)
+    return due_to(driver, found)
 
 
 def _is_priced(before: Sequence[DetectionRun], after: Sequence[DetectionRun]) -> bool:

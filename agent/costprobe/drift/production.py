@@ -24,7 +24,6 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from costprobe.core.clock_step import ClockStep
 from costprobe.core.columns import number
 from costprobe.core.periods import HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S, Point
@@ -253,12 +252,6 @@ class WeeklyProfile:
         self._learn(slot, x - self.offset, hours)
         return found
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.started_s = step.of_s(self.started_s)
-        for arm in self.arms:
-            arm[1] = step.of_s(arm[1])
-
     def _expected(self, slot: int) -> float | None:
         """Return the profile at an hour of the week, with its neighbours where it is unknown."""
         for reach in (0, 1, 2):
@@ -338,7 +331,7 @@ class ProductionDetector:
     is_by_decode: bool = False
 
     def __post_init__(self) -> None:
-        self._builder = BlockBuilder(self.block_s, self.ended_ns)
+        self.begin_block()
         for metric, slope in SLOPES.items():
             self.efforts.setdefault(metric, EffortSeries(self.least_effect, slope))
         for metric in TOLERANCES:
@@ -374,13 +367,9 @@ class ProductionDetector:
                 self._training = None
         return findings
 
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for effort in self.efforts.values():
-            effort.clock_was_stepped(step)
-        for profile in self.profiles.values():
-            profile.clock_was_stepped(step)
-        self.ended_ns = self._builder.ended_ns = min(self._builder.ended_ns, step.now_ns)
+    def begin_block(self) -> None:
+        """Discard the rows of the block that has not ended."""
+        self._builder = BlockBuilder(self.block_s, self.ended_ns)
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -448,8 +437,7 @@ class ProductionDetector:
         work = self._work(block)
         gain = WORK_GAIN if self.mean_work else 1.0
         self.mean_work += gain * (work - self.mean_work)
-        unit: Unit = "token" if block.has_tokens else "inference"
-        findings = self._departures(block, work, unit)
+        findings = self._departures(block, work)
         sums = block.sums
         if not block.has_traffic or work <= 0 or sums.device_s <= 0:
             return findings
@@ -457,9 +445,7 @@ class ProductionDetector:
         for metric, of_metric in windows.items():
             if of_metric:
                 for since_s, change in self.efforts[metric].update(block.end_s, of_metric):
-                    findings.append(
-                        ProductionFinding(metric, block.end_s, since_s, change, unit=unit)
-                    )
+                    findings.append(_finding(metric, block, Departure(since_s, change)))
         return findings
 
     def _windows(self, block: ProductionBlock) -> dict[ServingMetric, list[WindowEffort]]:
@@ -489,9 +475,7 @@ class ProductionDetector:
                 found["serving_energy"].append(WindowEffort(load, mix, effort, work))
         return found
 
-    def _departures(
-        self, block: ProductionBlock, work: float, unit: Unit
-    ) -> list[ProductionFinding]:
+    def _departures(self, block: ProductionBlock, work: float) -> list[ProductionFinding]:
         values: dict[ServingMetric, float] = {}
         if self.mean_work > 0 and block.sums.device_s > 0:
             counted = max(work, LEAST_WORK * self.mean_work)
@@ -505,12 +489,15 @@ class ProductionDetector:
             profile, tolerance = self.profiles[metric], TOLERANCES[metric]
             found = profile.update(tolerance, block.end_s, value, block.hours)
             if found is not None:
-                findings.append(
-                    ProductionFinding(
-                        metric, block.end_s, found.since_s, found.change, found.is_collapse, unit
-                    )
-                )
+                findings.append(_finding(metric, block, found))
         return findings
+
+
+def _finding(metric: ServingMetric, block: ProductionBlock, found: Departure) -> ProductionFinding:
+    unit: Unit = "token" if block.has_tokens else "inference"
+    # After the wall clock was set back, its start may seem to be later.
+    since_s = min(found.since_s, block.end_s - block.hours * HOUR_S)
+    return ProductionFinding(metric, block.end_s, since_s, found.change, found.is_collapse, unit)
 
 
 def _load_of(sums: ProductionSums, work: float, *, is_by_decode: bool) -> float | None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby, pairwise
-from statistics import fmean, median, pstdev
-from types import MappingProxyType
+from statistics import fmean, median
 from typing import NamedTuple
 
 from costprobe.core.columns import number
@@ -20,23 +19,10 @@ from costprobe.drift.findings import Metric
 from costprobe.drift.production import BlockBuilder
 from costprobe.unit_costs.change import CostFactors, ProductionSums, as_one, kind_weights, work_of
 
-# Smallest difference in its own standard errors. Conditions are autocorrelated: more than
-# LEAST_INDEPENDENT runs do not reduce the error further.
-NOISE_ERRORS = 4.0
-LEAST_INDEPENDENT = 4
-
 # Number of runs before a change that represent the previous conditions.
 BEFORE_RUNS = 300
 # Kind of the events of annotations.
 ANNOTATION = "annotation"
-
-# Signals of a device and its probe, and the fields of `probe` of those with another name.
-SIGNALS = (
-    *("sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "throttled_power_pct"),
-    *("throttled_thermal_pct", "temp_c", "mem_used_pct", "contended_share", "cpu_wait_pct"),
-    *("tokens_in", "tokens_out"),
-)
-_FIELDS = {"temp_c": "temp_max_c", "contended_share": "contended"}
 
 # Rows of `device` of a block that its conditions are read from.
 DEVICE_ROWS = 30
@@ -45,77 +31,6 @@ SHARED_SOFTWARE = ("driver", "device_name", BOARD, "server_version")
 
 # Returns the newest rows of a device between two UTC ns, at most DEVICE_ROWS.
 DeviceRows = Callable[[str, int, int], Sequence[Point]]
-
-
-@dataclass(frozen=True, slots=True)
-class SignalSample:
-    """A signal over the runs of a period.
-
-    Attributes:
-        mean: Mean; of a yes or no its share.
-        spread: Standard deviation.
-        count: Number of runs.
-    """
-
-    mean: float
-    spread: float = 0.0
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """Conditions of a device and its probe over a period; None if unknown.
-
-    Attributes:
-        software: Versions and hashes of what was measured, and under BOARD the identity of the
-            device.
-        batch: Items per forward pass.
-        ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
-        signals: The known ones of SIGNALS by name, with their units.
-    """
-
-    software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    batch: int | None = None
-    ecc_uncorrected: int | None = None
-    signals: Mapping[str, SignalSample] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The conditions on both sides of a change.
-
-    Attributes:
-        before: Conditions before.
-        after: Conditions after.
-        sign: 1 for a deterioration, -1 for an improvement; 0 if signals may move either way, as for
-            energy, which rises with a higher and with a lower clock.
-    """
-
-    before: Conditions
-    after: Conditions
-    sign: int = 1
-
-    def move(
-        self, signal: str, least: float, direction: int = 1, *, is_share: bool = False
-    ) -> tuple[float, float] | None:
-        """Return a signal before and after if it moved significantly.
-
-        Args:
-            signal: One of SIGNALS.
-            least: Smallest difference that counts.
-            direction: 1 if the signal rises with a deterioration, -1 if it falls.
-            is_share: Whether `least` is a share of the signal before.
-        """
-        before, after = self.before.signals.get(signal), self.after.signals.get(signal)
-        if before is None or after is None:
-            return None
-        difference = after.mean - before.mean
-        least = least * before.mean if is_share else least
-        if abs(difference) < max(least, _noise(before, after)):
-            return None
-        if self.sign and difference * self.sign * direction < 0:
-            return None
-        return before.mean, after.mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +96,6 @@ class BlockEffort(NamedTuple):
     log_energy: float | None = None
 
 
-def _noise(before: SignalSample, after: SignalSample) -> float:
-    """Return the difference of two means that noise may cause."""
-    # A short period shows less of the noise.
-    spread = before.spread if before.count > after.count else max(before.spread, after.spread)
-    counts = [min(sample.count, LEAST_INDEPENDENT) for sample in (before, after)]
-    return NOISE_ERRORS * spread * math.sqrt(math.fsum(1 / count for count in counts) / 2)
-
-
 def run_of(probe: Point, cost: Point | None) -> DetectionRun | None:
     """Return a run from its rows of `probe` and `cost`; None without throughput."""
     throughput_per_s = _number(probe.fields, "throughput_per_s")
@@ -219,6 +126,17 @@ def joined_runs(probes: Iterable[Point], costs: Iterable[Point]) -> list[Detecti
     return sorted((run for run in runs if run is not None), key=lambda run: run.time_ns)
 
 
+def control_of(sides: Iterable[Sequence[Sequence[Point]]]) -> float | None:
+    """Return the time per inference of probes, later over earlier; None without any in both periods.
+
+    Args:
+        sides: Rows of `probe` of each in the earlier and in the later period.
+    """
+    runs = ([joined_runs(rows, ()) for rows in side] for side in sides)
+    logs = [math.log(factors(new).time_s / factors(old).time_s) for old, new in runs if old and new]
+    return math.exp(fmean(logs)) if logs else None
+
+
 def software_change_of(event: Point) -> SoftwareChange | None:
     """Parse a row of `event`; None unless it is a software change."""
     if event.tags.get("kind") != "software":
@@ -246,37 +164,9 @@ def factors(runs: Sequence[DetectionRun]) -> CostFactors:
     )
 
 
-def conditions(runs: Sequence[DetectionRun], software: Mapping[str, str]) -> Conditions:
-    """Return the conditions of the device and its probe in a period.
-
-    Args:
-        runs: Runs of the period, oldest first; at least one.
-        software: Versions and hashes at its end.
-    """
-    ecc = _values(runs, "ecc_uncorrected")
-    samples = {name: sample_of(_values(runs, _FIELDS.get(name, name))) for name in SIGNALS}
-    return Conditions(
-        software,
-        runs[-1].batch,
-        int(max(ecc)) if ecc else None,
-        {name: sample for name, sample in samples.items() if sample is not None},
-    )
-
-
 def signal_of(run: DetectionRun, signal: str) -> float | None:
-    """Return a run's value of one of SIGNALS, or its batch, in the unit of its field."""
-    if signal == "batch":
-        return run.batch
-    return _number(run.device, _FIELDS.get(signal, signal))
-
-
-def _values(runs: Sequence[DetectionRun], field: str) -> list[float]:
-    return [value for run in runs if (value := _number(run.device, field)) is not None]
-
-
-def sample_of(values: Sequence[float]) -> SignalSample | None:
-    """Return a signal from its values; None without any."""
-    return SignalSample(fmean(values), pstdev(values), len(values)) if values else None
+    """Return a field of a run's conditions, or its batch; a yes or no as 1 or 0."""
+    return run.batch if signal == "batch" else _number(run.device, signal)
 
 
 def _number(fields: Mapping[str, FieldValue], name: str) -> float | None:
@@ -343,7 +233,7 @@ def service_runs(
     for effort in efforts:
         end_ns = round(effort.end_s * NS_PER_S)
         start_ns = end_ns - round(block_s * NS_PER_S)
-        sides = [_conditions(rows_of(device, start_ns + 1, end_ns + 1)) for device in devices]
+        sides = [device_conditions(rows_of(device, start_ns + 1, end_ns + 1)) for device in devices]
         energy = effort.log_energy
         runs.append(
             DetectionRun(
@@ -381,8 +271,8 @@ def events_of_service(rows: Sequence[Point], service: str, devices: Sequence[str
     return sorted(found.values(), key=lambda row: row.time_ns)
 
 
-def _conditions(rows: Sequence[Point]) -> dict[str, float]:
-    """Return the conditions of a device in a block, as fields of the `probe` series."""
+def device_conditions(rows: Sequence[Point]) -> dict[str, float]:
+    """Return the conditions of a device from its rows, as fields of the `probe` series."""
     if not rows:
         return {}
     # The clock of an idle device is lower: the busier half of the rows counts.

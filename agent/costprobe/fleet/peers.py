@@ -29,7 +29,7 @@ from costprobe.core.statistics import spread_of, student_quantile, student_tail,
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.drift.before_after import Levels
 from costprobe.drift.causes import UNKNOWN, Explanation, causes, explanation_of
-from costprobe.drift.runs import Comparison, DetectionRun, conditions, factors
+from costprobe.drift.runs import DetectionRun, factors
 from costprobe.unit_costs.change import CostFactors
 
 # Fewer GPUs are no group of peers; of fewer hosts the spread among them is unknown.
@@ -377,9 +377,9 @@ def _explanation(
     if not peers:
         return Explanation(UNKNOWN)
     nearest, runs = [gpu.run for gpu in peers], [gpu.run for gpu in own]
-    found = causes(Comparison(conditions(nearest, {}), conditions(runs, {}), 1 if is_slower else 0))
     metric: Literal["throughput", "energy"] = "throughput" if is_slower else "energy"
-    return explanation_of(found, Levels(metric, nearest, runs, nearest))
+    levels = Levels(metric, nearest, runs, nearest, 1 if is_slower else 0)
+    return explanation_of(causes(levels), levels)
 
 
 def _joined(outliers: Sequence[Outlier]) -> list[Outlier]:

@@ -8,7 +8,6 @@ Hosted models are priced per million tokens.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
 from collections import defaultdict
@@ -16,19 +15,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 MAX_ROWS = 20_000
 MAX_CELL_CHARS = 400
 _CURRENCY = re.compile(r"[A-Z]{3}")
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _MONTH = re.compile(r"20\d\d(-(0[1-9]|1[0-2]))?(-(0[1-9]|[12]\d|3[01]))?")
 
 
-# Reads a cell without spaces around it; raises ValueError with what is wrong. None for a column that
-# is not used.
-Reader = Callable[[str], Any] | None
+# Reads a cell without spaces around it; raises ValueError with what is wrong.
+Reader = Callable[[str], Any]
 
 
 def _text(cell: str) -> str:
@@ -73,18 +71,17 @@ def _currency(cell: str) -> str:
     return cell
 
 
-def _lines_of(text: str) -> Iterator[str]:
-    """Yield the lines of a table with their ends; a list of all would cost the daemon memory."""
-    return (found[0] for found in _LINE.finditer(text))
+def _columns(kind: type) -> dict[str, Reader]:
+    """Return the columns of a table whose rows are of a class, by its annotations."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
 
-def _rows_of(
-    lines: Iterable[str], readers: Mapping[str, Reader]
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows_of(text: str, readers: Mapping[str, Reader]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number of the line and the values of each row of a CSV table; # begins a comment.
 
     Args:
-        lines: The lines of the table, with a header.
+        text: The table, with a header.
         readers: The columns that it must have, in order.
 
     Raises:
@@ -92,7 +89,8 @@ def _rows_of(
             is too long, is unprintable, or has no such value; the message states the line.
     """
     # Comments become empty lines, which the parser skips, so that the numbers of lines stay right.
-    reader = csv.reader(("\n" if line.startswith("#") else line for line in lines), strict=True)
+    lines = ("\n" if line.startswith("#") else line for line in io.StringIO(text))
+    reader = csv.reader(lines, strict=True)
     try:
         table = ((reader.line_num, cells) for cells in reader if cells)
         if next(table, (0, []))[1] != list(readers):
@@ -111,21 +109,29 @@ def _values(line: int, cells: Sequence[str], readers: Mapping[str, Reader]) -> d
     values = {}
     for (column, read), cell in zip(readers.items(), map(str.strip, cells), strict=True):
         try:
-            if read is not None:
-                values[column] = read(_text(cell))
+            values[column] = read(_text(cell))
         except ValueError as error:
             raise ValueError(f"line {line}: {column}: {error}") from None
     return values
 
 
+_Text = Annotated[str, str]
+_Required = Annotated[str, _required]
+_Currency = Annotated[str, _currency]
+_Month = Annotated[str, _month]
+# The largest GPU instance of 2026 costs 143 USD an hour; a price in cents would be above the limit.
+_PerHour = Annotated[Decimal | None, _number("0.001", 2000)]
+_Purchase = Annotated[Decimal, _number(10, 10_000_000)]
+# The dearest model of 2026 costs 600 USD per million output tokens.
+_PerMillion = Annotated[Decimal, _number(0, 10_000)]
 _PEAKS = ("fp32", "tf32", "fp16", "bf16")
 _GPU: Mapping[str, Reader] = {
     "gpu_model": _required,
     "memory_gb": _number(1, 1024),
-    "tdp_w": None,
+    "tdp_w": str,
     "memory_gb_per_s": _number(1, 100_000),
     **{f"{precision}_tflops": _number(1, 100_000) for precision in _PEAKS},
-    "source": None,
+    "source": str,
 }
 # Old drivers omit the vendor's name, new ones the product line's.
 _BRANDS = {"NVIDIA", "TESLA", "QUADRO", "GEFORCE", "AMD", "INSTINCT", "HGX"}
@@ -239,7 +245,7 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
                 if row[f"{precision}_tflops"] is not None
             },
         )
-        for _, row in _rows_of(_lines_of(text), _GPU)
+        for _, row in _rows_of(text, _GPU)
     )
 
 
@@ -258,37 +264,6 @@ def _parts(name: str) -> _Parts:
     return _Parts(frozenset(family), form, memory_gb)
 
 
-# The largest GPU instance of 2026 costs 143 USD an hour; a price in cents would be above the limit.
-_per_h = _number("0.001", 2000)
-_OFFER: Mapping[str, Reader] = {
-    "cloud": _required,
-    "instance": _required,
-    "region": _required,
-    "gpu_model": str,
-    "gpu_count": _number("0.01", 72),
-    "gpu_memory_gb": None,
-    "vcpu": _number(1, 2048),
-    "memory_gb": _number("0.5", 65536),
-    "currency": _currency,
-    "on_demand_per_h": _per_h,
-    "reserved_1y_per_h": _per_h,
-    "reserved_3y_per_h": _per_h,
-    "spot_per_h": _per_h,
-    "as_of": _month,
-    "doubt": str,
-    "source": _required,
-}
-OFFER_COLUMNS = tuple(_OFFER)
-_PURCHASE: Mapping[str, Reader] = {
-    "gpu_model": _required,
-    "gpu_count": _number(1, 72),
-    "condition": str,
-    "currency": _currency,
-    "purchase_price_low": _number(10, 10_000_000),
-    "purchase_price_high": _number(10, 10_000_000),
-    "as_of": _month,
-    "source": _required,
-}
 # A row for each region of the cloud that has no row of its own.
 ALL_REGIONS = "all"
 _VERSION = re.compile(r"# costprobe price catalogue, version (\d{4}-\d\d-\d\d)\s*")
@@ -320,21 +295,21 @@ class Offer:
         source: Where the row was read.
     """
 
-    cloud: str
-    instance: str
-    region: str
-    gpu_model: str
-    gpu_count: Decimal | None
-    vcpu: Decimal | None
-    memory_gb: Decimal | None
-    currency: str
-    on_demand_per_h: Decimal | None
-    reserved_1y_per_h: Decimal | None
-    reserved_3y_per_h: Decimal | None
-    spot_per_h: Decimal | None
-    as_of: str
-    doubt: str
-    source: str
+    cloud: _Required
+    instance: _Required
+    region: _Required
+    gpu_model: _Text
+    gpu_count: Annotated[Decimal | None, _number("0.01", 72)]
+    vcpu: Annotated[Decimal | None, _number(1, 2048)]
+    memory_gb: Annotated[Decimal | None, _number("0.5", 65536)]
+    currency: _Currency
+    on_demand_per_h: _PerHour
+    reserved_1y_per_h: _PerHour
+    reserved_3y_per_h: _PerHour
+    spot_per_h: _PerHour
+    as_of: _Month
+    doubt: _Text
+    source: _Required
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -367,34 +342,37 @@ class Purchase:
         source: Where it was read.
     """
 
-    gpu_model: str
-    gpu_count: Decimal
-    condition: str
-    currency: str
-    purchase_price_low: Decimal
-    purchase_price_high: Decimal
-    as_of: str
-    source: str
+    gpu_model: _Required
+    gpu_count: Annotated[Decimal, _number(1, 72)]
+    condition: _Text
+    currency: _Currency
+    purchase_price_low: _Purchase
+    purchase_price_high: _Purchase
+    as_of: _Month
+    source: _Required
 
 
-class PackedOffers:
+# The sixth column, which is not used.
+_UNUSED = "gpu_memory_gb"
+_OFFER: Mapping[str, Reader] = {
+    **dict(islice(_columns(Offer).items(), 5)),
+    _UNUSED: str,
+    **_columns(Offer),
+}
+OFFER_COLUMNS = tuple(_OFFER)
+
+
+@dataclass(frozen=True, slots=True)
+class OffersOf:
     """The offers of a checked table, parsed anew at each pass.
 
-    Parsed they take 2 MB, packed 0.03 MB, and a daemon reads them only for a device that it has not
-    yet seen.
-
-    Args:
-        table: The table.
+    Parsed they take 2 MB, and a daemon reads them only for a device that it has not yet seen.
     """
 
-    def __init__(self, table: str) -> None:
-        self._packed = gzip.compress(table.encode())
+    table: str
 
     def __iter__(self) -> Iterator[Offer]:
-        # By the line: the unpacked table would be the daemon's largest block of memory.
-        with gzip.open(io.BytesIO(self._packed), "rt", encoding="utf-8", newline="\n") as lines:
-            for line, row in _rows_of(lines, _OFFER):
-                yield _offer(line, row)
+        return (_offer(line, row) for line, row in _rows_of(self.table, _OFFER))
 
 
 def version_of(table: str) -> date:
@@ -424,7 +402,7 @@ def parse_offers(text: str) -> tuple[date, tuple[Offer, ...]]:
     """
     version = version_of(text)
     offers: dict[tuple[str, str, str], Offer] = {}
-    for line, row in _rows_of(_lines_of(text), _OFFER):
+    for line, row in _rows_of(text, _OFFER):
         offer = _offer(line, row)
         if offer.key in offers:
             raise _error(line, "instance", "occurs twice in this region; keep one row")
@@ -443,7 +421,7 @@ def parse_purchases(text: str) -> tuple[Purchase, ...]:
         ValueError: Another schema, or a value out of range; the message states the line.
     """
     found = []
-    for line, row in _rows_of(_lines_of(text), _PURCHASE):
+    for line, row in _rows_of(text, _columns(Purchase)):
         count, low, high = (row[name] for name in ("gpu_count", *_PURCHASE_PRICES))
         if low is None or high is None or count is None or low > high:
             raise _error(line, "gpu_count", "a row needs gpu_count, and a lower and a higher price")
@@ -474,6 +452,7 @@ def catalogue_prices(
 
 
 def _offer(line: int, row: dict[str, Any]) -> Offer:
+    del row[_UNUSED]
     offer = Offer(**row)
     on_demand, spot = offer.on_demand_per_h, offer.spot_per_h
     committed = [
@@ -523,7 +502,7 @@ class Catalogue:
 
     Attributes:
         version: Its date.
-        offers: Instances; packed, they are parsed at each pass.
+        offers: Instances, parsed at each pass.
         purchases: GPUs to buy.
         gpus: GPU models by the names of drivers.
     """
@@ -624,21 +603,6 @@ def _range(offers: Iterable[tuple[Offer, Decimal | None]]) -> PriceRange | None:
     )
 
 
-# The dearest model of 2026 costs 600 USD per million output tokens.
-_per_million = _number(0, 10_000)
-_HOSTED: Mapping[str, Reader] = {
-    "model": _required,
-    "per_million_tokens_in": _per_million,
-    "per_million_tokens_cached": _per_million,
-    "per_million_tokens_out": _per_million,
-    "currency": _currency,
-    "as_of": _month,
-    "doubt": str,
-    "source": _required,
-}
-HOSTED_COLUMNS = tuple(_HOSTED)
-
-
 @dataclass(frozen=True, slots=True)
 class HostedPrice:
     """List price of a hosted model.
@@ -655,14 +619,18 @@ class HostedPrice:
         source: Where it was read.
     """
 
-    model: str
-    per_million_tokens_in: Decimal
-    per_million_tokens_cached: Decimal | None
-    per_million_tokens_out: Decimal
-    currency: str
-    as_of: str = ""
-    doubt: str = ""
-    source: str = "configuration"
+    model: _Required
+    per_million_tokens_in: _PerMillion
+    per_million_tokens_cached: Annotated[Decimal | None, _number(0, 10_000)]
+    per_million_tokens_out: _PerMillion
+    currency: _Currency
+    as_of: _Month = ""
+    doubt: _Text = ""
+    source: _Required = "configuration"
+
+
+_HOSTED = _columns(HostedPrice)
+HOSTED_COLUMNS = tuple(_HOSTED)
 
 
 def parse_hosted(text: str) -> dict[str, HostedPrice]:
@@ -676,7 +644,7 @@ def parse_hosted(text: str) -> dict[str, HostedPrice]:
             line.
     """
     prices: dict[str, HostedPrice] = {}
-    for line, row in _rows_of(_lines_of(text), _HOSTED):
+    for line, row in _rows_of(text, _HOSTED):
         price = HostedPrice(**row)
         if price.model in prices:
             raise _error(line, "model", "occurs twice; keep one row")

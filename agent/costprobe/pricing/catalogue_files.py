@@ -16,7 +16,7 @@ from costprobe.pricing.catalogue import (
     Catalogue,
     GpuNames,
     HostedPrice,
-    PackedOffers,
+    OffersOf,
     parse_gpus,
     parse_hosted,
     parse_offers,
@@ -38,7 +38,7 @@ def packaged() -> Catalogue:
     """Return the catalogue of this version of costprobe."""
     table = _read(_PACKAGED / "prices.csv")
     purchases = parse_purchases(_read(_PACKAGED / "purchases.csv"))
-    return Catalogue(version_of(table), PackedOffers(table), purchases, gpu_names())
+    return Catalogue(version_of(table), OffersOf(table), purchases, gpu_names())
 
 
 @cache
@@ -67,7 +67,7 @@ def parsed(text: str) -> Catalogue:
     unknown = sorted({offer.gpu_model for offer in offers} - known)
     if unknown:
         raise ValueError(f"gpu_model {unknown[0]!r} is no name of a GPU that NVML reports")
-    return Catalogue(version, PackedOffers(text), base.purchases, base.gpus)
+    return Catalogue(version, OffersOf(text), base.purchases, base.gpus)
 
 
 class CatalogueFolder:

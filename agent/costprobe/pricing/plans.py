@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -65,37 +65,13 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 _API_KEYS = ("instance", "region", "skus", "key")
 
 
-class Quote(NamedTuple):
-    """The price of a plan at an instant for its own unit: a host, a device or a slice.
-
-    Attributes:
-        plan: Kind in force: a reserved plan after its term is on_demand.
-        parts: Components of the price, in currency per hour.
-        note: Origin of the price, for people.
-        is_stale: True if a spot price is older than it may be.
-        origins: Origin of each part, in the order of `parts`.
-        is_lapsed: True if a reserved term is over.
-    """
-
-    plan: str
-    parts: Parts
-    note: str = ""
-    is_stale: bool = False
-    origins: tuple[str, ...] = ()
-    is_lapsed: bool = False
-
-    @property
-    def per_hour(self) -> Decimal:
-        """Currency per hour, the sum of all parts."""
-        return sum((amount for _, amount in self.parts), Decimal(0))
-
-
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The price of holding one device while a plan is in force.
+    """The price of holding one device, or the unit of a plan, while the plan is in force.
 
     Attributes:
-        plan: Kind of the plan; "list" or "assumed" if none is configured.
+        plan: Kind in force: a reserved plan after its term is on_demand; "list" or "assumed" if none
+            is configured.
         currency: ISO 4217 code.
         per_hour: Currency per device-hour, exact.
         electricity_included: False if electricity is paid separately.
@@ -210,10 +186,10 @@ class Plan(Section, ABC):
         return f"{self.plan} plan" + (f" of {self.valid_from}" if self.valid_from > ALWAYS else "")
 
     @abstractmethod
-    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote | None:
-        """Return the price in force at an instant, for the unit of the plan.
+    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Rate | None:
+        """Return the price in force at an instant, for the unit of the plan, as of `priced`.
 
-        A pure function: the same arguments return the same quote. Amounts are exact decimals in
+        A pure function: the same arguments return the same rate. Amounts are exact decimals in
         `currency` per hour and not negative; each part has its origin.
 
         Args:
@@ -221,8 +197,23 @@ class Plan(Section, ABC):
             spots: Known spot prices by their names.
 
         Returns:
-            The quote; None if the price is unknown at that instant, so that an earlier plan applies.
+            The rate; None if the price is unknown at that instant, so that an earlier plan applies.
         """
+
+    def priced(
+        self, parts: Parts, origins: tuple[str, ...], note: str = "", *, is_stale: bool = False
+    ) -> Rate:
+        """Return a price for the unit of the plan.
+
+        Args:
+            parts: Components of the price, in currency per hour.
+            origins: Origin of each part, in the order of `parts`.
+            note: Origin of the price, for people.
+            is_stale: Whether it is older than it may be.
+        """
+        per_hour = sum((amount for _, amount in parts), Decimal(0))
+        included = self.electricity_included
+        return Rate(self.plan, self.currency, per_hour, included, note, parts, is_stale, origins)
 
     @model_validator(mode="after")
     def _device_and_unit_agree(self) -> Plan:
@@ -238,7 +229,7 @@ class Plan(Section, ABC):
         return self.per or ("host" if self.device is None else "device")
 
 
-def device_rate(plan: Plan, quote: Quote, sharing: int, slices: int = 1) -> Rate:
+def device_rate(plan: Plan, quote: Rate, sharing: int, slices: int = 1) -> Rate:
     """Return the price of one device-hour under a plan.
 
     Args:
@@ -247,29 +238,20 @@ def device_rate(plan: Plan, quote: Quote, sharing: int, slices: int = 1) -> Rate
         sharing: Number of devices that share a host's price equally; ignored for other units.
         slices: Slices of the device; ignored unless the price is per slice.
     """
-    factor, divisor = Decimal(1), Decimal(1)
+    factor, divisor = 1, 1
     unit = f"device {plan.device}" if plan.device else "each device"
     if plan.unit == "host":
-        divisor, unit = Decimal(sharing), f"1/{sharing} of the host"
+        divisor, unit = sharing, f"1/{sharing} of the host"
     elif plan.unit == "slice":
-        factor, unit = Decimal(slices), f"{slices} slices"
-    parts = tuple((name, amount * factor / divisor) for name, amount in quote.parts)
+        factor, unit = slices, f"{slices} slices"
+    rate = quote.scaled(factor, divisor)
+    parts = rate.parts
     origins = tuple(_scaled_origin(origin, factor, divisor) for origin in quote.origins)
     if plan.unit == "host":
         parts = _with_overhead(parts, plan.host_overhead)
         origins += (f"host_overhead = {plan.host_overhead} of each part",)
-    note = f", {quote.note}" if quote.note else ""
-    return Rate(
-        plan=quote.plan,
-        currency=plan.currency,
-        per_hour=quote.per_hour * factor / divisor,
-        electricity_included=plan.electricity_included,
-        source=f"{plan.source}, {unit}{note}",
-        parts=parts,
-        is_stale=quote.is_stale,
-        origins=origins,
-        is_lapsed=quote.is_lapsed,
-    )
+    note = f", {quote.source}" if quote.source else ""
+    return replace(rate, parts=parts, origins=origins, source=f"{plan.source}, {unit}{note}")
 
 
 def _decimal_hours(seconds: float) -> Decimal:
@@ -289,7 +271,7 @@ def _with_overhead(parts: Parts, share: Decimal) -> Parts:
     )
 
 
-def _scaled_origin(origin: str, factor: Decimal, divisor: Decimal) -> str:
+def _scaled_origin(origin: str, factor: int, divisor: int) -> str:
     if factor != 1:
         return f"{origin}, x {factor} slices"
     return f"{origin}, / {divisor} devices" if divisor != 1 else origin
@@ -331,7 +313,7 @@ class FeedPlan(Plan, PriceListConfig):
         if self.region is not None and self.region not in AWS_LOCATIONS:
             raise ValueError(f"{self.region} is no region of AWS, such as us-east-1")
 
-    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote | None:
+    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Rate | None:
         """Return the last known price; None before the first."""
         prices = spots.get(self.name)
         price = None if prices is None else prices.at(time_ns)
@@ -341,7 +323,7 @@ class FeedPlan(Plan, PriceListConfig):
         since = datetime.fromtimestamp(price.time_ns // NS_PER_S, tz=UTC)
         note = f"price of {since:%Y-%m-%d %H:%M} UTC{', stale' if is_stale else ''}"
         origin = f"{self.plan} price {self.name}"
-        return Quote(self.plan, (("rent", price.value),), note, is_stale, (origin,))
+        return self.priced((("rent", price.value),), (origin,), note, is_stale=is_stale)
 
 
 class ListPlan(FeedPlan):
@@ -363,9 +345,9 @@ class OnDemandPlan(Plan):
         description="Price per hour, by default of the whole host.", examples=[Decimal("2.176")]
     )
 
-    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote:  # noqa: ARG002 - of the contract
+    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Rate:  # noqa: ARG002 - of the contract
         """Return the price per hour."""
-        return Quote("on_demand", (("rent", self.per_hour),), origins=("per_hour",))
+        return self.priced((("rent", self.per_hour),), ("per_hour",))
 
 
 class OwnedPlan(Plan):
@@ -399,7 +381,7 @@ class OwnedPlan(Plan):
             raise ValueError("residual_value must not be above purchase_price")
         return self
 
-    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote:  # noqa: ARG002 - of the contract
+    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Rate:  # noqa: ARG002 - of the contract
         """Return straight-line depreciation, interest, and monthly costs over 730 h.
 
         Interest is on the mean capital employed: it falls evenly from the purchase price to the
@@ -417,7 +399,7 @@ class OwnedPlan(Plan):
         if self.monthly_costs:
             parts += (("monthly costs", self.monthly_costs / MONTH_H),)
             origins += (f"{self.monthly_costs} / {MONTH_H} h",)
-        return Quote("owned", parts, origins=origins)
+        return self.priced(parts, origins)
 
 
 class ReservedPlan(Plan):
@@ -461,13 +443,14 @@ class ReservedPlan(Plan):
         start = datetime.combine(self.valid_from, time(), UTC)
         return int((start + timedelta(seconds=self.term_s)).timestamp()) * NS_PER_S
 
-    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote:  # noqa: ARG002 - of the contract
+    def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Rate:  # noqa: ARG002 - of the contract
         """Return the reduced price plus the upfront payment per hour; after the term the list price."""
         last_day = utc_day(self.ends_ns)
         if time_ns >= self.ends_ns:
             note = f"the reserved term ended on {last_day}: the list price applies again"
             rent = (("rent", self.per_hour),)
-            return Quote("on_demand", rent, note, origins=("list price",), is_lapsed=True)
+            listed = self.priced(rent, ("list price",), note)
+            return replace(listed, plan="on_demand", is_lapsed=True)
         parts: Parts
         if self.effective_per_hour is not None:
             parts = (("rent", self.effective_per_hour),)
@@ -480,7 +463,7 @@ class ReservedPlan(Plan):
             hours = _decimal_hours(self.term_s)
             parts += (("upfront", self.upfront / hours),)
             origins += (f"{self.upfront} / {hours.normalize():f} h",)
-        return Quote("reserved", parts, f"until {last_day}", origins=origins)
+        return self.priced(parts, origins, f"until {last_day}")
 
 
 class SpotPlan(FeedPlan):

@@ -148,7 +148,6 @@ class TimedFeed:
         self._ledger = ledger
         self._clock = clock
         self._on_event = on_event
-        self._lock = Lock()
         self._error: str | None = None
         self._backoff = RetryBackoff(RETRY_S, self.source.every_s, Random())  # noqa: S311 - jitter
         self._retry_ns = 0
@@ -159,13 +158,12 @@ class TimedFeed:
 
     def current(self) -> TimedValues:
         """Return the known values."""
-        with self._lock:
-            return self._known
+        return self._known
 
     def refresh(self) -> None:
         """Read the source; if it fails the last known value stays in force."""
         now_ns = self._clock.time_ns()
-        known = self.current().without_future(now_ns)
+        known = self._known.without_future(now_ns)
         try:
             known = self.kind.updated(known, now_ns)
         except SourceError as error:
@@ -177,8 +175,7 @@ class TimedFeed:
                 self._error = None
                 title = f"{self.kind.title}: its source works again"
                 self._on_event(Event("fault", "info", title, now_ns))
-        with self._lock:
-            self._known = known
+        self._known = known
         self._notice_staleness()
 
     def retry(self) -> None:
@@ -189,7 +186,7 @@ class TimedFeed:
     def status(self) -> dict[str, Any]:
         """Return the feed's state; the value in force is None before the first."""
         now_ns = self._clock.time_ns()
-        values = self.current()
+        values = self._known
         value = values.at(now_ns)
         return {
             **self.kind.labels,
@@ -219,7 +216,7 @@ class TimedFeed:
 
     def _notice_staleness(self) -> None:
         """Report staleness once, and again only after a newer value."""
-        is_stale = self._is_stale(self.current())
+        is_stale = self._is_stale(self._known)
         if is_stale and not self._reported_stale:
             kind = self.kind
             self._report(

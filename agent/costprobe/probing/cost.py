@@ -142,35 +142,6 @@ def energy_per_inference(run: ProbeRun) -> ProbeEnergy | None:
     )
 
 
-def software_event(run: ProbeRun, before: Mapping[str, Any], now: Mapping[str, Any]) -> Event:
-    """Return the event of changed software, another board or another batch.
-
-    Args:
-        run: The first run after the change.
-        before: Names and versions of the previous run's software; its board's identity as BOARD, and
-            its batch as BATCH.
-        now: The same of this run.
-    """
-    changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-    changed_part = (
-        f"another {changed[0]}"
-        if changed in ([BOARD], [BATCH])
-        else f"other software: {', '.join(changed)}"
-    )
-    return Event(
-        kind="software",
-        severity="info",
-        title=f"{run.probe} on {run.device} runs on {changed_part}",
-        time_ns=run.time_ns,
-        detail="latency, energy and cost before and after are not comparable",
-        device=run.device,
-        subject={"probe": run.probe},
-        before=", ".join(f"{key} {before.get(key, 'none')}" for key in changed),
-        after=", ".join(f"{key} {now.get(key, 'none')}" for key in changed),
-        cause=", ".join(changed),
-    )
-
-
 def cost_sample(
     terms: Terms,
     reference: Terms,
@@ -379,7 +350,7 @@ def _platform(run: ProbeRun, before: Platform | None) -> Platform:
 
 
 def _platform_events(run: ProbeRun, before: Platform | None, now: Platform) -> list[Event]:
-    """Return an event if software, board or batch changed since the previous run."""
+    """Return the event of changed software, another board or another batch, if any changed."""
     if before is None:
         return []
     # A board or a batch that was unknown before has not changed.
@@ -389,4 +360,23 @@ def _platform_events(run: ProbeRun, before: Platform | None, now: Platform) -> l
     old, new = (
         {**each.software, BOARD: each.board, BATCH: str(each.batch)} for each in (before, now)
     )
-    return [software_event(run, old, new)]
+    changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+    changed_part = (
+        f"another {changed[0]}"
+        if changed in ([BOARD], [BATCH])
+        else f"other software: {', '.join(changed)}"
+    )
+    return [
+        Event(
+            kind="software",
+            severity="info",
+            title=f"{run.probe} on {run.device} runs on {changed_part}",
+            time_ns=run.time_ns,
+            detail="latency, energy and cost before and after are not comparable",
+            device=run.device,
+            subject={"probe": run.probe},
+            before=", ".join(f"{key} {old.get(key, 'none')}" for key in changed),
+            after=", ".join(f"{key} {new.get(key, 'none')}" for key in changed),
+            cause=", ".join(changed),
+        )
+    ]

@@ -201,6 +201,7 @@ def _status(probe: AnyProbe, device: str, share: float) -> dict[str, Any]:
         "probe": probe.name,
         "device": device,
         "every_s": probe.every_s,
+        "allowed_every_s": probe.every_s,
         "skipped_for_budget": 0,
         "skipped_for_neighbour": 0,
         "deferred": 0,
@@ -242,6 +243,8 @@ class ProbeJob:
         self._parts = parts
         known = restored(parts.ledger, self._state, _stored_job)
         self._known = known or _JobState()
+        self._ran_s: float | None = None
+        self._expect()
         self._skipped = 0
         self._skipped_busy = 0
         self._deferred = 0
@@ -261,12 +264,12 @@ class ProbeJob:
             for queue in self._queues:
                 locks.enter_context(queue.lock)
             energy = self._energy_planned()
-            if energy is None:
+            if energy is None or self._even_wait_s():
                 self._skipped += 1
                 return
             if not self._may_start():
                 return
-            started_s = self._now_s()
+            self._ran_s = started_s = self._now_s()
             outcome = self._parts.measurer.run(
                 self.probe,
                 self.target,
@@ -287,6 +290,7 @@ class ProbeJob:
         share = min(queue.share for queue in self._queues)
         return {
             **_status(self.probe, self.target.name, share),
+            "allowed_every_s": self.allowed_every_s,
             "skipped_for_budget": self._skipped,
             "skipped_for_neighbour": self._skipped_busy,
             "deferred": self._deferred,
@@ -304,7 +308,32 @@ class ProbeJob:
             for queue in self._queues
         ]
         known = [wait_s for wait_s in waits if wait_s is not None]
-        return max(known) if len(known) == len(waits) else None
+        return max(self._even_wait_s(), *known) if len(known) == len(waits) else None
+
+    @property
+    def allowed_every_s(self) -> float:
+        """The interval that the duty budget allows in s: `every`, or longer."""
+        return self.probe.every_s * max(queue.stretch for queue in self._queues)
+
+    def _even_wait_s(self) -> float:
+        """Return the seconds until the run nearest to the interval that the budget allows.
+
+        Runs in a burst would leave the rest of the hour without any, which looks like a failure.
+        """
+        if self._ran_s is None or self.allowed_every_s <= self.probe.every_s:
+            return 0.0
+        due_s = self._ran_s + self.allowed_every_s - self.probe.every_s / 2
+        return max(0.0, due_s - self._now_s())
+
+    def _expect(self) -> None:
+        """Tell the queues what share of the device's time the probe needs, if it runs each `every`.
+
+        Half of the budget is for runs with an energy window: so the mean of both durations is harmonic.
+        """
+        full_s, latency_only_s = self._durations_s()
+        mean_s = 2 * full_s * latency_only_s / (full_s + latency_only_s) if full_s else 0.0
+        for queue in self._queues:
+            queue.expected[self.probe.name] = mean_s / self.probe.every_s
 
     def _durations_s(self) -> tuple[float, float]:
         """Return the expected duration of a whole run, and of one that measures latency only."""
@@ -364,6 +393,7 @@ class ProbeJob:
             known.latency_only_s = max(busy_s - self.probe.window_s, 0.0)
         else:
             known.latency_only_s = busy_s
+        self._expect()
         run = self._parts.accounts.take_probe(measured)
         known.last, known.fault = report_document(run), None
         self._store_state()
@@ -433,6 +463,9 @@ class DeviceQueue:
         share: Largest share of the device's time that probing may take.
         ledger: Keeps the runs of the last hour for a restart or a reload.
         clock: The host's clocks.
+
+    Attributes:
+        expected: Share of the device's time that each probe needs at its interval.
     """
 
     def __init__(self, device: str, share: float, ledger: Ledger, clock: Clock) -> None:
@@ -442,6 +475,13 @@ class DeviceQueue:
         self._ledger = ledger
         self._clock = clock
         self.budget = DutyBudget(share, self._stored())
+        self.expected: dict[str, float] = {}
+
+    @property
+    def stretch(self) -> float:
+        """By what all intervals are longer, so that the expected runs fit the budget; at least 1."""
+        needed = sum(self.expected.values())
+        return 1.0 if self.share >= FULL_DUTY else max(1.0, needed / self.share)
 
     def record(self, probe: str, busy_s: float, *, energy: bool) -> None:
         """Record a run that ends now, and store it.
@@ -466,7 +506,7 @@ class DeviceQueue:
         offset_ns = utc_ns(self._clock, 0)
 
         def runs_of(document: Iterable[Iterable[Any]]) -> list[DutyRun]:
-            runs = (
+            return [
                 DutyRun(
                     str(probe),
                     min((int(time_ns) - offset_ns) / NS_PER_S, now_s),
@@ -474,8 +514,7 @@ class DeviceQueue:
                     bool(energy),
                 )
                 for probe, time_ns, busy_s, energy in document
-            )
-            return sorted(runs, key=lambda run: run.time_s)
+            ]
 
         return restored(self._ledger, self._state, runs_of) or []
 

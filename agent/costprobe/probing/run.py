@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.redaction import read_secret
@@ -87,12 +87,8 @@ class ColdStarts:
     not_cold: str = ""
 
 
-class Start(Protocol):
-    """Starts the model once."""
-
-    def __call__(self, *, list_files: bool) -> ModelStart | ProbeFault:
-        """Return the start, with the files that it read if they are asked for."""
-        ...
+# Starts the model once; with `list_files` it reports the files that it read.
+Start = Callable[..., ModelStart | ProbeFault]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +239,10 @@ class Measurer:
         if isinstance(outcome, ProbeFault):
             return outcome
         if isinstance(probe, ProbeConfig) and probe.batch == "auto" and outcome.curve:
-            self._ledger.put_state(_batch_name(probe, target.devices[0]), batch_document(outcome))
+            # Also one that was found beside other work: a series whose batch changed from run to run
+            # would have no level.
+            found = {"batch": outcome.batch, "fingerprint": outcome.fingerprint}
+            self._ledger.put_state(_batch_name(probe, target.devices[0]), found)
         return self._joined(probe, target, outcome)
 
     def start(
@@ -268,8 +267,10 @@ class Measurer:
             refusal = self._refusal(probe, device)
             if refusal is not None:
                 return refusal
+            request = model_request(probe, device, {}, energy=False)
+            document = {**request.document, "cold_start": True, "list_files": list_files}
             return self._runner(probe, ProbeTarget((device,))).start(
-                _start_request(probe, device, list_files=list_files), on_progress=on_progress
+                replace(request, document=document), on_progress=on_progress
             )
 
     def is_busy(self, device: Device) -> bool:
@@ -327,11 +328,13 @@ class Measurer:
     def _runner(self, probe: AnyProbe, target: ProbeTarget) -> ProbeRunner:
         key = (probe.name, target.name)
         if key not in self._runners:
+            command, keeps_child = LOAD_COMMAND, False
+            if isinstance(probe, ProbeConfig):
+                # A model may need another interpreter.
+                command = worker_command(str(probe.python or sys.executable))
+                keeps_child = probe.keep_alive
             self._runners[key] = ProbeRunner(
-                _child_command(probe),
-                deadline_s=probe.deadline_s,
-                stop=self._stop,
-                keep_alive=isinstance(probe, ProbeConfig) and probe.keep_alive,
+                command, probe.deadline_s, self._stop, keep_alive=keeps_child
             )
         return self._runners[key]
 
@@ -409,13 +412,6 @@ def _gpu_of(target: ProbeTarget) -> GpuModel | None:
     return gpu_names().named(target.devices[0].model, target.devices[0].memory_bytes)
 
 
-def _child_command(probe: AnyProbe) -> tuple[str, ...]:
-    """Return the command line of a probe's child: one that runs a model may need another interpreter."""
-    if isinstance(probe, ProbeConfig):
-        return worker_command(str(probe.python or sys.executable))
-    return LOAD_COMMAND
-
-
 def _batch_name(probe: ProbeConfig, device: Device) -> str:
     """Return the name under which a batch search's result is stored.
 
@@ -423,19 +419,6 @@ def _batch_name(probe: ProbeConfig, device: Device) -> str:
     """
     bound = "" if probe.latency_bound_s is None else f" within {probe.latency_bound_s:g} s"
     return f"batch {device.uuid} {probe.name} {probe.identity} {probe.measured_dtype}{bound}"
-
-
-def batch_document(result: ProbeResult) -> dict[str, Any]:
-    """Return the batch that a search found as JSON.
-
-    Also one that was found beside other work: a series whose batch changed from run to run would
-    have no level.
-    """
-    return {
-        "batch": result.batch,
-        "fingerprint": result.fingerprint,
-        "curve": [dict(point) for point in result.curve],
-    }
 
 
 def model_request(
@@ -481,19 +464,6 @@ def visible_gpu(device: Device) -> str:
     if device.uuid.startswith(("GPU-", "MIG-")):
         return device.uuid
     return device.name.removeprefix("gpu")
-
-
-def _start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> ProbeRequest:
-    """Return the request for a start of a model in a new process.
-
-    Args:
-        probe: The probe.
-        device: Its device.
-        list_files: Whether the files that the start reads are reported, which delays it.
-    """
-    request = model_request(probe, device, {}, energy=False)
-    run = {"cold_start": True, "list_files": list_files}
-    return replace(request, document={**request.document, **run})
 
 
 def served_request(
@@ -567,7 +537,7 @@ def measured_starts(
     The first start is not measured: it fills the page cache, and lists the files.
 
     Args:
-        start: Starts the model.
+        start: Starts the model, with the files that it read if `list_files`.
         evict: Evicts files from the page cache, and returns their size in bytes.
         runs: Number of starts with each state of the page cache.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from costprobe_probes.sources.kinds import SOURCES
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
@@ -362,6 +362,8 @@ def section_of(model: str, body: Path | None = None) -> dict[str, str] | None:
 class _ServedProbeConfig(WithHeaders, WithToken, CommonProbeConfig):
     """Requests to an inference server that runs on this host's devices."""
 
+    removed: ClassVar = {"python": "a probe of a server runs under costprobe's own interpreter"}
+
     url: Annotated[str, Field(max_length=500), IS_BARE_URL] = Field(
         description="Address of the server.", examples=["http://127.0.0.1:8000"]
     )
@@ -394,15 +396,6 @@ class _ServedProbeConfig(WithHeaders, WithToken, CommonProbeConfig):
         examples=[{"tokens_in": "uniform(64, 512)", "tokens_out": 128}],
     )
     ca_file: CaFile = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_no_interpreter(cls, section: Any) -> Any:  # noqa: ANN401 - not validated yet
-        if isinstance(section, dict) and "python" in section:
-            raise ValueError(
-                "remove python: a probe of a server runs under costprobe's own interpreter"
-            )
-        return section
 
     @property
     def load_curve(self) -> LoadConfig:
@@ -447,21 +440,16 @@ class TensorConfig(Section):
         description="Name of the tensor in the model.",
         examples=["INPUT0"],
     )
-    datatype: Literal[
-        "BOOL",
-        "UINT8",
-        "UINT16",
-        "UINT32",
-        "UINT64",
-        "INT8",
-        "INT16",
-        "INT32",
-        "INT64",
-        "FP16",
-        "FP32",
-        "FP64",
-        "BYTES",
-    ] = Field(description="Type of its elements, by the protocol's name.", examples=["FP32"])
+    datatype: Annotated[
+        str,
+        matching(
+            r"BOOL|U?INT(8|16|32|64)|FP(16|32|64)|BYTES",
+            "a type is BOOL, INT8 to INT64, UINT8 to UINT64, FP16 to FP64, or BYTES",
+        ),
+    ] = Field(
+        description="Type of its elements: BOOL, INT8 to INT64, UINT8 to UINT64, FP16 to FP64, or BYTES.",
+        examples=["FP32"],
+    )
     shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         max_length=8,
         description="Lengths of its dimensions, including the batch.",

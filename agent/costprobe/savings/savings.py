@@ -38,7 +38,7 @@ from costprobe.savings.supply import (
 from costprobe.savings.workload import WEEKS_WITH_HOLDOUT, HourLoad, Unit, WorkloadHistory
 
 # A week contains every hour of the weekly pattern.
-LEAST_DAYS = 7.0
+LEAST_HOURS = HOURS_A_WEEK
 # A smaller saving is within the noise of the measurements.
 LEAST_SHARE = Decimal("0.01")
 _CENT = Decimal("0.01")
@@ -190,8 +190,9 @@ def _missing(history: History, measured: MeasuredWorkload) -> tuple[str, list[st
     if len(rates) > 1:
         return "", [f"one price of {on}: they are priced differently"]
     currency = known[0].rate.currency
-    if workload.days < LEAST_DAYS:
-        return currency, [f"{LEAST_DAYS:g} days of utilization; there are {workload.days:.1f}"]
+    if len(workload.hours) < LEAST_HOURS:
+        hours = f"{len(workload.hours)} of {LEAST_HOURS} hours are known"
+        return currency, [f"a week of utilization; {hours}"]
     return currency, []
 
 

@@ -40,7 +40,7 @@ from costprobe.serving.tokens import MILLION, TokenWeighing
 TokenSplit = Literal["measured", "calibrated", "weights"]
 ModelSplit = Literal["alone", "time", "tokens", "executions", "assumed"]
 THOUSAND = 1000
-_KINDS: Final = ("tokens_in", "cached_tokens", "tokens_out", "requests")
+KINDS: Final = ("tokens_in", "cached_tokens", "tokens_out", "requests")
 # Counts that a row of `cost` repeats: databases divide sums of one measurement only.
 UNITS: Final = ("requests", "tokens_in", "tokens_out", "cached_tokens", "fresh_tokens")
 # Shares of all tenants that differ from 1 by less are all.
@@ -496,7 +496,7 @@ def tenant_split(total: ServedCost, counted: ServedWindow) -> TenantSplit:
     tenants = {name: counts for name, counts in counted.models.items() if name}
     weights = _weights(total, tenants)
     problems = counted.problems or counted.missing
-    counts = [getattr(each, kind) for each in tenants.values() for kind in _KINDS]
+    counts = [getattr(each, kind) for each in tenants.values() for kind in KINDS]
     if not problems and not weights and any(counts):
         problems = ("the service counts none of what its tenants' counters count",)
     if problems:
@@ -540,7 +540,7 @@ def _weights(total: ServedCost, tenants: Mapping[str, Counts]) -> dict[str, floa
     """Return the share of the cost that one token, or one request, of each kind bears."""
     known = {
         kind
-        for kind in ("fresh_tokens", *_KINDS)
+        for kind in ("fresh_tokens", *KINDS)
         if (getattr(total.counts, kind) or 0.0) > LEAST_COUNT
         and any(getattr(counts, kind) is not None for counts in tenants.values())
     }
@@ -565,7 +565,7 @@ def _weighed(counts: Counts, weights: Mapping[str, float]) -> float:
 def _remaining(counts: Counts, tenants: Mapping[str, Counts]) -> Counts:
     """Return the service's counts without those of the tenants, never below 0."""
     left: dict[str, float] = {}
-    for kind in _KINDS:
+    for kind in KINDS:
         whole = getattr(counts, kind)
         if whole is not None:
             attributed = sum(getattr(each, kind) or 0.0 for each in tenants.values())

@@ -37,27 +37,6 @@ COMM_CHARS = 15
 MAX_PIDS = 4096
 
 
-def busy_by_service(
-    busy_s: Mapping[int, float], pids: Mapping[str, frozenset[int]], own_pids: frozenset[int]
-) -> tuple[dict[str, float | None], float]:
-    """Return the busy time of each service, and of the remaining processes.
-
-    The time of a service without a running process is unknown (None), not 0: its processes may have
-    another name, and their cost would become part of the remainder.
-
-    Args:
-        busy_s: Seconds in which each process kept a device busy.
-        pids: The processes of each service.
-        own_pids: Processes of probes, whose time is accounted for separately.
-    """
-    services: dict[str, float | None] = {
-        name: sum(busy_s.get(pid, 0.0) for pid in sorted(members)) if members else None
-        for name, members in pids.items()
-    }
-    known_pids = own_pids.union(*pids.values())
-    return services, sum(seconds for pid, seconds in busy_s.items() if pid not in known_pids)
-
-
 @dataclass(frozen=True, slots=True)
 class Claimant:
     """A user of devices, which bears a part of their cost.
@@ -200,13 +179,31 @@ class ProcessOwners:
                 if len(self._owners) > MAX_PIDS:
                     del self._owners[next(iter(self._owners))]
 
-    def pids_of(self, services: Iterable[str], pids: Collection[int]) -> dict[str, frozenset[int]]:
-        """Return each service's processes among those that used a device."""
+    def busy_s(
+        self, services: Sequence[str], by_pid_s: Mapping[int, float], own_pids: Collection[int]
+    ) -> tuple[dict[str, float | None], float]:
+        """Return the busy time of each service in s, and of the remaining processes.
+
+        The time of a service without a running process is unknown (None), not 0: its processes may
+        have another name, and their cost would become part of the remainder.
+
+        Args:
+            services: Names of the services.
+            by_pid_s: Seconds in which each process kept a device busy.
+            own_pids: Processes of probes, whose time is accounted for separately.
+        """
         with self._lock:
-            return {
-                name: frozenset(pid for pid in pids if name in self._owners.get(pid, ()))
-                for name in services
-            }
+            owners = {pid: self._owners.get(pid, frozenset()) for pid in by_pid_s}
+        found: dict[str, float | None] = {}
+        for name in services:
+            pids = [pid for pid in sorted(by_pid_s) if name in owners[pid]]
+            found[name] = sum(by_pid_s[pid] for pid in pids) if pids else None
+        other_s = sum(
+            busy_s
+            for pid, busy_s in by_pid_s.items()
+            if pid not in own_pids and owners[pid].isdisjoint(services)
+        )
+        return found, other_s
 
 
 class DeviceCosts:
@@ -237,16 +234,18 @@ class DeviceCosts:
 
     def seen_ns(self) -> int:
         """Return the CLOCK_MONOTONIC ns until which all devices are charged."""
-        charged_ns = (self._charges.seen_ns(device.name) for device in self.devices)
+        charged_ns = (self._charges.kept.seen_ns(device.name) for device in self.devices)
         return min(charged_ns, default=END_OF_TIME_NS)
 
     def charged_ns(self) -> tuple[int, int] | None:
         """Return the CLOCK_MONOTONIC ns of the first and last known charge of any device."""
-        firsts = [self._charges.first_ns(device.name) for device in self.devices]
+        firsts = [self._charges.kept.first_ns(device.name) for device in self.devices]
         known_ns = [first_ns for first_ns in firsts if first_ns is not None]
         if not known_ns:
             return None
-        return min(known_ns), max(self._charges.seen_ns(device.name) for device in self.devices)
+        return min(known_ns), max(
+            self._charges.kept.seen_ns(device.name) for device in self.devices
+        )
 
     def is_probing_before(self, end_ns: int) -> bool:
         """Return whether a probe run from before an instant is still in progress."""
@@ -380,8 +379,8 @@ class DeviceCosts:
         if holders and all(service.processes for service in holders):
             by_pid_s = self._log.busy_by_pid_s(device, start_ns, end_ns)
             if by_pid_s is not None:
-                pids = self._owners.pids_of([service.name for service in holders], by_pid_s)
-                known, other_s = busy_by_service(by_pid_s, pids, own_pids)
+                names = [service.name for service in holders]
+                known, other_s = self._owners.busy_s(names, by_pid_s, own_pids)
         claims = tuple(
             Claim(service.name, known.get(service.name), service.shares.get(device))
             for service in holders

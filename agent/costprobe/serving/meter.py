@@ -76,7 +76,7 @@ MIN_PARSE_S = 0.05
 MAX_RESTARTS = 3
 _TOKENS: Final[tuple[Measure, ...]] = ("tokens_in", "tokens_out")
 _COUNTED: Final[tuple[Measure, ...]] = (*_TOKENS, "cached_tokens", "requests")
-JUDGED: Final[tuple[Measure, ...]] = (*_COUNTED, "inferences")
+_JUDGED: Final[tuple[Measure, ...]] = (*_COUNTED, "inferences")
 # LiteLLM writes a request without a team, user or key with this value of the label.
 _ABSENT: Final = frozenset({"", "None", UNATTRIBUTED})
 
@@ -106,16 +106,9 @@ class CounterHistory:
     Args:
         counts_begin_at_zero: Whether the engine creates a series with its first count.
         reset_together: Which of its series are only reset together.
-        fastest: The highest rates of counts by measure that are known of it, per s.
     """
 
-    def __init__(
-        self,
-        *,
-        counts_begin_at_zero: bool,
-        reset_together: ResetGroup = "none",
-        fastest: Mapping[Measure, float] | None = None,
-    ) -> None:
+    def __init__(self, *, counts_begin_at_zero: bool, reset_together: ResetGroup = "none") -> None:
         self._counts_begin_at_zero = counts_begin_at_zero
         self._reset_together = reset_together
         self._last: CounterReading | None = None
@@ -124,12 +117,10 @@ class CounterHistory:
         self._gone: dict[SeriesKey, SeriesValue] = {}
         self._doubtful_readings = 0
         self._doubt = _SHARED
-        self._known_fastest = dict(fastest or {})
-        self._fastest = dict(self._known_fastest)
+        # The highest rates of counts by measure, per s.
+        self._fastest: dict[Measure, float] = {}
         self._restarts: deque[bool] = deque(maxlen=_SHARED_READINGS)
-        # Earlier readings of the present process, and the last one before a fall.
-        self._earlier: deque[CounterReading] = deque(maxlen=2)
-        self._readings = 0
+        # The last reading before a fall.
         self._left: CounterReading | None = None
 
     def take(self, reading: CounterReading, utc_s: float) -> CounterStep:
@@ -151,7 +142,6 @@ class CounterHistory:
             self._begin_doubt(_SHARED)
         elif is_new_process:
             self._doubtful_readings = 0
-            self._earlier.clear()
             self._left = None
         elif self._doubtful_readings and falls.any:
             self._doubtful_readings, self._left = _SHARED_READINGS, last
@@ -170,8 +160,7 @@ class CounterHistory:
     def _begin_doubt(self, why: str) -> None:
         self._doubt, self._doubtful_readings = why, _SHARED_READINGS
         # A change of the process may have been read as a rate.
-        self._fastest = dict(self._known_fastest)
-        self._earlier.clear()
+        self._fastest.clear()
 
     def _judge(
         self,
@@ -192,23 +181,18 @@ class CounterHistory:
             rate > _FASTER * self._fastest.get(measure, 0.0) for measure, rate in rates.items()
         )
         fell = step.restarted and not is_explained
-        before = [*self._earlier] if fell else [self._left] if self._left and is_fast else []
+        left = self._left if is_fast and not fell else None
         if step.restarted:
             self._left = last if fell else None
-        if any(_continues(reading, one) for one in before):
+        if left is not None and _continues(reading, left):
             self._begin_doubt(_SHARED)
             return True
         if fell and is_fast:
             self._begin_doubt(_IMPLAUSIBLE)
             return True
-        if step.restarted:
-            self._earlier.clear()
-        elif length_s >= _RATE_S:
+        if not step.restarted and length_s >= _RATE_S:
             for measure, rate in rates.items():
                 self._fastest[measure] = max(rate, self._fastest.get(measure, 0.0))
-        if not self._earlier or self._readings % _SHARED_READINGS == 0:
-            self._earlier.append(reading if step.restarted else last)
-        self._readings += 1
         return fell or is_fast
 
     def _step(
@@ -389,7 +373,7 @@ def _rates(increases: Increases, length_s: float) -> dict[Measure, float]:
     """Return the counts per s of the measures that are judged."""
     rates: dict[Measure, float] = {}
     for (measure, _), grown in increases.items():
-        if measure in JUDGED:
+        if measure in _JUDGED:
             rates[measure] = rates.get(measure, 0.0) + grown / length_s
     return rates
 
@@ -569,7 +553,6 @@ class ServiceMeter:
         utc_ns: UTC ns, on the clock of the servers' creation times.
         names: Bounds the names of served models.
         engine: Its counters, if they are not those of the service's engine.
-        fastest: The highest rates of counts by measure that are known of it, per s.
     """
 
     def __init__(
@@ -580,8 +563,6 @@ class ServiceMeter:
         utc_ns: Callable[[], int],
         names: ModelNames | None = None,
         engine: Engine | None = None,
-        *,
-        fastest: Mapping[Measure, float] | None = None,
     ) -> None:
         self._service = service
         self._engine = engine or engine_of(service)
@@ -593,7 +574,6 @@ class ServiceMeter:
             url: CounterHistory(
                 counts_begin_at_zero=self._engine.counts_begin_at_zero,
                 reset_together=self._engine.reset_together,
-                fastest=fastest,
             )
             for url in service.url
         }
@@ -733,7 +713,7 @@ def tenants_engine(config: TenantsConfig) -> Engine:
     only = {} if config.models is None else {engine.model_label: config.models}
     return replace(
         engine,
-        counters={
+        written={
             measure: tuple(_of_models(counter, only) for counter in engine.counters[measure])
             for measure in _COUNTED
         },

@@ -12,7 +12,7 @@ from costprobe import __version__
 from costprobe.core.records import TOGETHER, FieldValue, Point
 from costprobe.core.schema import MEASURES, make_point
 from costprobe.serving.allocation import Line
-from costprobe.serving.cost import ServiceCost, TenantSplit
+from costprobe.serving.cost import KINDS, ServiceCost, TenantCost, TenantSplit
 
 MAX_DETAIL_CHARS = 500
 # The figures of a window that its JSON has.
@@ -45,11 +45,7 @@ def window_document(cost: ServiceCost) -> dict[str, Any]:
     return {
         "time_ns": cost.time_ns,
         "window_s": cost.length_s,
-        "requests": counts.requests,
-        "errors": counts.errors,
-        "tokens_in": counts.tokens_in,
-        "cached_tokens": counts.cached_tokens,
-        "tokens_out": counts.tokens_out,
+        **{kind: getattr(counts, kind) for kind in ("requests", "errors", *KINDS)},
         "restarts": window.restarts,
         "busy_share": cost.busy_share,
         "problems": list(cost.problems),
@@ -73,11 +69,7 @@ def tenants_document(split: TenantSplit) -> dict[str, Any]:
                 "tenant": part.tenant,
                 "cost": float(part.cost),
                 "cost_share": part.share,
-                "tokens_in": part.counts.tokens_in,
-                "cached_tokens": part.counts.cached_tokens,
-                "tokens_out": part.counts.tokens_out,
-                "requests": part.counts.requests,
-                "cost_cache_saved": part.cache_saved,
+                **_counted(part),
             }
             for part in split.tenants
         ],
@@ -159,17 +151,18 @@ def _tenant_points(cost: ServiceCost, tags: Mapping[str, str]) -> list[Point]:
             {**paid, "tenant": part.tenant},
             {
                 "cost": float(part.cost),
-                "cost_cache_saved": part.cache_saved,
-                "tokens_in": part.counts.tokens_in,
-                "cached_tokens": part.counts.cached_tokens,
-                "tokens_out": part.counts.tokens_out,
-                "requests": part.counts.requests,
+                **_counted(part),
                 "energy_j": None if drawn is None else drawn.energy_j * part.share,
             },
             cost.time_ns,
         )
         for part in (cost.tenants.tenants if cost.tenants else ())
     ]
+
+
+def _counted(part: TenantCost) -> dict[str, float | None]:
+    counts = {kind: getattr(part.counts, kind) for kind in KINDS}
+    return {**counts, "cost_cache_saved": part.cache_saved}
 
 
 def allocation_points(lines: Sequence[Line], tags: Mapping[str, str], time_ns: int) -> list[Point]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +20,9 @@ from costprobe.adapters.engines.scrape import MetricsFetcher, ModelNames
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.store.ledger import restored
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.clock import Clock, row_ns
+from costprobe.core.clock import row_ns
 from costprobe.core.columns import number
-from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event, Point, Reading
-from costprobe.core.schema import Measure
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.devices.settings import TelemetryConfig
 from costprobe.devices.use import DeviceLog, longest_gap_s
@@ -45,7 +42,6 @@ from costprobe.serving.device_costs import (
     grouped,
 )
 from costprobe.serving.meter import (
-    JUDGED,
     MAX_AT_ONCE,
     Scrape,
     ServedWindow,
@@ -87,59 +83,6 @@ MIN_SETTLE_S = 0.25
 SPARE_PATIENCE_S = 5.0
 
 
-class _StoredRows:
-    """Questions about stored rows of a service.
-
-    Args:
-        store_path: The store.
-        clock: The host's clocks.
-    """
-
-    def __init__(self, store_path: Path, clock: Clock) -> None:
-        self._store_path = store_path
-        self._clock = clock
-
-    def history(self, service: str, currency: str, since_ns: int) -> Sequence[Point]:
-        """Return rows of `cost`, from which the rolling windows are filled after a start."""
-        tags = {"service": service, "basis": "serving", "currency": currency}
-        with closing(StoreReader.open(self._store_path)) as reader:
-            rows = reader.points("cost", since_ns, END_OF_TIME_NS, tags)
-            return [row for row in rows if "served_model" not in row.tags]
-
-    def known(self, measurement: str, tag: str, service: str) -> Mapping[str, int]:
-        """Return the values of a tag, of models or tenants, and UTC in ns of their newest rows."""
-        with closing(StoreReader.open(self._store_path)) as reader:
-            rows = reader.last(measurement, self._clock.time_ns(), {"service": service})
-        return {row.tags.get(tag, ""): row.time_ns for row in rows}
-
-    def fastest(self, service: str) -> Mapping[Measure, float]:
-        """Return the highest rate of each count of a service in complete windows of the last day, per s."""
-        now_ns = self._clock.time_ns()
-        rates: dict[Measure, float] = {}
-        with closing(StoreReader.open(self._store_path)) as reader:
-            tags, since_ns = {"service": service}, now_ns - 24 * HOUR_NS
-            for row in reader.points("serving", since_ns, now_ns, tags, with_hours=False):
-                window_s = number(row, "window_s")
-                if "served_model" in row.tags or not window_s or not row.fields.get("complete"):
-                    continue
-                for measure in JUDGED:
-                    rate = (number(row, measure) or 0.0) / window_s
-                    rates[measure] = max(rate, rates.get(measure, 0.0))
-        return rates
-
-    def calibrated(self, service: str) -> tuple[StoredCalibration | None, str | None]:
-        """Return the newest calibration, and the newest fingerprint of its probe."""
-        now_ns = self._clock.time_ns()
-        with closing(StoreReader.open(self._store_path)) as reader:
-            row = _newest(reader.last("calibration", now_ns, {"service": service}))
-            found = None if row is None else stored_calibration(row)
-            if found is None:
-                return None, None
-            run = _newest(reader.last("probe", now_ns, {"probe": found.probe}))
-        fingerprint = None if run is None else run.fields.get("fingerprint")
-        return found, fingerprint if isinstance(fingerprint, str) else None
-
-
 def _newest(rows: Sequence[Point]) -> Point | None:
     return max(rows, key=lambda row: row.time_ns, default=None)
 
@@ -167,15 +110,14 @@ class ServedService:
         self.config = config
         self._clock = clock = around.clock
         self._on_event = around.on_event
-        self._stored = stored = _StoredRows(around.store_path, clock)
-        self._calibration = CalibrationInForce(config, stored.calibrated)
+        self._store_path = around.store_path
+        self._calibration = CalibrationInForce(config, self._calibrated)
         self._meter = ServiceMeter(
             config,
             MetricsFetcher(config),
             edge_ns,
             clock.time_ns,
-            ModelNames(clock.time_ns, stored.known("serving", "served_model", config.name)),
-            fastest=stored.fastest(config.name),
+            ModelNames(clock.time_ns, self._known("serving", "served_model")),
         )
         self._tenants: ServiceMeter | None = None
         if config.tenants is not None:
@@ -185,9 +127,7 @@ class ServedService:
                 MetricsFetcher(endpoint),
                 edge_ns,
                 clock.time_ns,
-                TenantNames(
-                    config.tenants, clock.time_ns, stored.known("tenant", "tenant", config.name)
-                ),
+                TenantNames(config.tenants, clock.time_ns, self._known("tenant", "tenant")),
                 tenants_engine(config.tenants),
             )
         self.lock = Lock()
@@ -284,12 +224,33 @@ class ServedService:
         """Return the rolling windows, filled from the stored rows."""
         rolling = RollingRatio()
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
-        rows = self._stored.history(self.name, currency, since_ns)
+        tags = {"service": self.name, "basis": "serving", "currency": currency}
+        with closing(StoreReader.open(self._store_path)) as reader:
+            points = reader.points("cost", since_ns, END_OF_TIME_NS, tags)
+            rows = [row for row in points if "served_model" not in row.tags]
         for row in sorted(rows, key=lambda row: row.time_ns):
             cost, length_s = number(row, "cost_total"), number(row, "window_s")
             if cost is not None and length_s is not None and row.time_ns < time_ns:
                 rolling.add(row.time_ns, length_s, cost, number(row, "inferences") or 0.0)
         return rolling
+
+    def _known(self, measurement: str, tag: str) -> Mapping[str, int]:
+        """Return the values of a tag, of models or tenants, and UTC in ns of their newest rows."""
+        with closing(StoreReader.open(self._store_path)) as reader:
+            rows = reader.last(measurement, self._clock.time_ns(), {"service": self.name})
+        return {row.tags.get(tag, ""): row.time_ns for row in rows}
+
+    def _calibrated(self, service: str) -> tuple[StoredCalibration | None, str | None]:
+        """Return the newest calibration of the service, and the newest fingerprint of its probe."""
+        now_ns = self._clock.time_ns()
+        with closing(StoreReader.open(self._store_path)) as reader:
+            row = _newest(reader.last("calibration", now_ns, {"service": service}))
+            found = None if row is None else stored_calibration(row)
+            if found is None:
+                return None, None
+            run = _newest(reader.last("probe", now_ns, {"probe": found.probe}))
+        fingerprint = None if run is None else run.fields.get("fingerprint")
+        return found, fingerprint if isinstance(fingerprint, str) else None
 
     def _take_scrape(self, scrape: Scrape) -> None:
         if self._is_stopped:
@@ -495,6 +456,7 @@ class Serving:
         telemetry: The section [telemetry].
         devices: The devices of the host.
         around: The inputs of their cost.
+        schedule: Runs their jobs.
         window_s: Length of the longest window in s.
     """
 
@@ -505,6 +467,7 @@ class Serving:
         telemetry: TelemetryConfig,
         devices: Sequence[Device],
         around: Surroundings,
+        schedule: Schedule,
         *,
         window_s: float,
     ) -> None:
@@ -516,16 +479,16 @@ class Serving:
         self._window_s = window_s
         self._log = DeviceLog(self._window_s, gap_s, telemetry.every_s)
         self._owners = ProcessOwners(services, around.proc)
-        self._settle_s = min(SETTLE_S, max(MIN_SETTLE_S, telemetry.aggregate_s / 2))
+        settle_s = min(SETTLE_S, max(MIN_SETTLE_S, telemetry.aggregate_s / 2))
         self._patience_s = 2 * telemetry.aggregate_s + SPARE_PATIENCE_S
         self._lock = Lock()
-        self._schedule: Schedule | None = None
+        self._schedule = schedule
         self._retired: list[ServingGroup] = []
         self._services: dict[str, ServedService] = {}
         self._group_of: dict[str, ServingGroup] = {}
         self._groups: dict[Grouping, ServingGroup] = {}
+        schedule.add("serving costs", settle_s, self._settle)
         self._form(grouped(self._configured, self._devices), 0)
-        self._pods_every_s = kubernetes.every_s if kubernetes else 0.0
         self._pods = (
             Pods(
                 kubernetes,
@@ -539,6 +502,8 @@ class Serving:
             if kubernetes
             else None
         )
+        if kubernetes and self._pods is not None:
+            schedule.add("pods", kubernetes.every_s, self._pods.refresh, at_once=True)
 
     def record_readings(self, readings: Iterable[tuple[Reading, Device]]) -> None:
         """Add readings of known devices to the log that bills are computed from."""
@@ -548,17 +513,6 @@ class Serving:
             self._log.record(reading)
             if reading.busy_by_pid_s:
                 self._owners.find_owners(reading.busy_by_pid_s)
-
-    def schedule_on(self, schedule: Schedule) -> None:
-        """Add the jobs of the services and their windows to a schedule, also those of later ones."""
-        self._schedule = schedule
-        schedule.add("serving costs", self._settle_s, self._settle)
-        for service in self._services.values():
-            self._schedule_scrape(service)
-        for group in self._groups.values():
-            schedule.add(f"window {group.name}", group.window_s, group.close_window)
-        if self._pods is not None:
-            schedule.add("pods", self._pods_every_s, self._pods.refresh, at_once=True)
 
     def begin(self) -> None:
         """Start the first windows now."""
@@ -584,7 +538,7 @@ class Serving:
                 for group in old:
                     group.close_at(now_ns)
                     group.retire()
-                    self._unschedule(f"window {group.name}")
+                    self._schedule.remove(f"window {group.name}")
                 self._retired += old
                 self._form([key for key in groupings if key not in self._groups], now_ns)
 
@@ -620,11 +574,10 @@ class Serving:
                 for claimant in key.claimants
                 if claimant.service is not None
             )
-            if self._schedule is not None:
-                self._schedule.add(f"window {group.name}", group.window_s, group.close_window)
+            self._schedule.add(f"window {group.name}", group.window_s, group.close_window)
         for name in set(self._services) - set(claimed):
             self._services.pop(name).stop()
-            self._unschedule(f"service {name}")
+            self._schedule.remove(f"service {name}")
 
     def _group(self, key: Grouping, since_ns: int) -> ServingGroup:
         around = self._around
@@ -646,18 +599,7 @@ class Serving:
             served = ServedService(config, self._around, lambda: self._group_of[name].edge_ns)
             if name in self._services:
                 self._services[name].stop()
-                self._unschedule(f"service {name}")
+                self._schedule.remove(f"service {name}")
             self._services[name] = served
-            if self._schedule is not None:
-                self._schedule_scrape(served)
+            self._schedule.add(f"service {name}", config.every_s, served.scrape, at_once=True)
         return served
-
-    def _schedule_scrape(self, service: ServedService) -> None:
-        if self._schedule is not None:
-            self._schedule.add(
-                f"service {service.name}", service.config.every_s, service.scrape, at_once=True
-            )
-
-    def _unschedule(self, job: str) -> None:
-        if self._schedule is not None:
-            self._schedule.remove(job)

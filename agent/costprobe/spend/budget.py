@@ -40,8 +40,8 @@ MAX_REPORTED = 8
 Condition = Literal["budget_exceeded", "budget_forecast"]
 # The forecast condition ends at this share of the budget.
 CLEAR_SHARE = 0.95
-# The forecast condition starts after this number of successive evaluations above the budget.
-LOOKS = 2
+# The forecast condition starts once the forecast has been above the budget for this time.
+ABOVE_NS = 600 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +145,6 @@ def budget_status(budget: BudgetConfig, book: SpendBook, time_ns: int) -> Budget
     )
 
 
-def spent(budget: BudgetConfig, book: SpendBook, time_ns: int) -> float:
-    """Return what was spent of a budget in its period up to a UTC ns; arguments as of `budget_status`."""
-    span = TimeSpan(period_at(budget.period, budget.timezone, time_ns).start_ns, time_ns)
-    payers = payers_of(budget, book.payers)
-    costs = (book.between(p, span).cost for p in payers if p.currency == budget.currency)
-    return math.fsum(costs)
-
-
 def payers_of(budget: BudgetConfig, payers: Sequence[Payer]) -> list[Payer]:
     """Return the payers that a budget covers, in any currency."""
     if budget.service is not None:
@@ -225,20 +217,20 @@ def _missing(
 class BudgetWatch(BaseModel):
     """The conditions of one budget over its periods, and its stored state.
 
-    The condition "exceeded" lasts until the period ends. A forecast must be above the budget in
-    two successive evaluations; its condition ends when it falls to 95 % of the budget, and does not
-    start again in the same period.
+    The condition "exceeded" lasts until the period ends. A forecast must be above the budget for
+    ABOVE_NS; its condition ends when it falls to 95 % of the budget, and does not start again in
+    the same period.
 
     Attributes:
         start_ns: Start of the period, UTC in ns.
         exceeded: Whether spend is above the planned amount.
-        above: Number of successive evaluations whose forecast was above it.
+        above_ns: UTC ns since which the forecast is above it; None while it is not.
         forecast: Whether the condition of the forecast is not there yet, there, or over.
     """
 
     start_ns: int = 0
     exceeded: bool = False
-    above: int = 0
+    above_ns: int | None = None
     forecast: Literal["no", "yes", "over"] = "no"
 
     @property
@@ -250,7 +242,7 @@ class BudgetWatch(BaseModel):
         """Evaluate a status; return events of the conditions that start."""
         if status.period.start_ns != self.start_ns:
             self.start_ns = status.period.start_ns
-            self.exceeded, self.above, self.forecast = False, 0, "no"
+            self.exceeded, self.above_ns, self.forecast = False, None, "no"
         events = []
         if not self.exceeded and status.spent > status.amount:
             self.exceeded = True
@@ -264,10 +256,16 @@ class BudgetWatch(BaseModel):
         expected = status.expected
         if expected is None:
             return False
-        self.above = self.above + 1 if expected > status.amount else 0
+        is_above = expected > status.amount
+        # A wall clock that was set back starts the time again.
+        self.above_ns = min(self.above_ns or status.time_ns, status.time_ns) if is_above else None
         if self.forecast == "yes" and expected <= CLEAR_SHARE * status.amount:
             self.forecast = "over"
-        elif self.forecast == "no" and self.above >= LOOKS:
+        elif (
+            self.forecast == "no"
+            and self.above_ns is not None
+            and status.time_ns - self.above_ns >= ABOVE_NS
+        ):
             self.forecast = "yes"
             return True
         return False

@@ -20,7 +20,6 @@ from costprobe.spend.budget import (
     budget_status,
     payers_of,
     restored_watches,
-    spent,
     watches_document,
 )
 from costprobe.spend.query import SpendBook
@@ -29,7 +28,7 @@ from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 logger = logging.getLogger(__name__)
 
 WATCHES_STATE = "budgets"
-EVERY_NS = 600 * NS_PER_S
+ROWS_EVERY_NS = 600 * NS_PER_S
 
 
 class SpendBooks:
@@ -93,45 +92,24 @@ class BudgetTracker:
         self._books = SpendBooks(budgets, usual_s)
         self._watches = restored_watches(budgets, ledger.state(WATCHES_STATE))
         self._documents: list[dict[str, Any]] = []
-        self._started_ns = clock.monotonic_ns()
         self._interval: int | None = None
-        self._lacks_costs = True
-
-    def refresh_if_due(self) -> None:
-        """Refresh once in each interval of EVERY_NS, aligned to the wall clock.
-
-        In the first one after the start each call does while a budget has no costs yet: they are
-        unknown, not 0. Each call does that finds a budget newly exceeded.
-        """
-        now_ns = self._clock.time_ns()
-        books = self._read(now_ns)
-        is_early = self._clock.monotonic_ns() - self._started_ns < EVERY_NS
-        is_due = now_ns // EVERY_NS != self._interval or (is_early and self._lacks_costs)
-        is_newly_exceeded = any(
-            not self._watches[budget.name].exceeded
-            and spent(budget, book, now_ns) > float(budget.amount)
-            for budget, book in zip(self._budgets, books, strict=True)
-        )
-        if is_due or is_newly_exceeded:
-            self._evaluate(books, now_ns)
-            self._interval = now_ns // EVERY_NS
 
     def refresh(self) -> None:
-        """Read the spend since the last evaluation, and report budgets that are exceeded."""
-        now_ns = self._clock.time_ns()
-        self._evaluate(self._read(now_ns), now_ns)
+        """Evaluate the budgets; store their rows once in ROWS_EVERY_NS of the wall clock, and with an event.
 
-    def _evaluate(self, books: Sequence[SpendBook], now_ns: int) -> None:
+        A budget without costs yet has no row: they are unknown, not 0.
+        """
+        now_ns = self._clock.time_ns()
+        before, self._interval = self._interval, now_ns // ROWS_EVERY_NS
+        with closing(StoreReader.open(self._store_path)) as reader:
+            found = budget_overviews(self._books, reader, self._budgets, now_ns)
         documents = []
-        self._lacks_costs = False
-        for budget, book in zip(self._budgets, books, strict=True):
-            status = budget_status(budget, book, now_ns)
-            watch = self._watches[budget.name]
+        for budget, overview in zip(self._budgets, found, strict=True):
+            status, watch = overview.status, self._watches[budget.name]
             events = watch.take(status)
-            if payers_of(budget, book.payers):
+            is_due = self._interval != before or bool(events)
+            if is_due and payers_of(budget, overview.book.payers):
                 self._ledger.append([budget_point(status, watch, self._tags)])
-            else:
-                self._lacks_costs = True
             for event in events:
                 logger.warning("%s", event.detail)
                 self._on_event(event)
@@ -143,11 +121,6 @@ class BudgetTracker:
     def status(self) -> list[dict[str, Any]]:
         """Return each budget's status at the last evaluation; empty before the first."""
         return self._documents
-
-    def _read(self, now_ns: int) -> list[SpendBook]:
-        """Return the spend until now of each budget."""
-        with closing(StoreReader.open(self._store_path)) as reader:
-            return self._books.read(reader, self._budgets, now_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,13 @@ from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import number
 from costprobe.core.periods import HOUR_NS, HOURS_A_DAY, TimeSpan
 from costprobe.core.records import NS_PER_S, is_slice_kind, natural
-from costprobe.core.units import HOUR_S
 from costprobe.spend.evaluate import BudgetOverview, SpendBooks, budget_overviews
 from costprobe.spend.query import (
     SpendBook,
+    cost_per_hour,
     coverage_of,
     seconds_of,
     served_sums,
-    span_spend,
     store_sums,
 )
 from costprobe.spend.settings import BudgetConfig
@@ -156,24 +155,26 @@ def spending(
     hour = TimeSpan(now_ns - HOUR_NS, now_ns)
     costs = reader.values("device", "cost", hour.start_ns - EDGE_NS, now_ns + 1)
     used = reader.values("device", "util_pct", hour.start_ns, now_ns + 1)
-    spent = span_spend(costs, hour, usual_s)
+    of_devices: dict[tuple[str, str], list[SeriesValues]] = defaultdict(list)
+    for series in costs:
+        tags = series.tags
+        of_devices[tags.get("currency", ""), tags.get("device", "")].append(series)
+    per_hour: dict[str, list[float]] = defaultdict(list)
+    for (currency, _), rows in of_devices.items():
+        if (rate := cost_per_hour(rows, usual_s, hour)) is not None:
+            per_hour[currency].append(rate)
     idle = _idle_shares(costs, used, hour)
     by_currency = {overview.status.budget.currency: overview for overview in months}
     found = [
         Spending(
             currency,
-            per_hour=math.fsum(
-                device.cost / device.covered_s * HOUR_S
-                for device in spent[currency].by_device.values()
-            )
-            if currency in spent
-            else None,
+            per_hour=math.fsum(per_hour[currency]) if currency in per_hour else None,
             idle_share=idle.get(currency),
             month=by_currency.get(currency),
             is_planned=currency in by_currency
             and by_currency[currency].status.budget in configured,
         )
-        for currency in {*spent, *by_currency}
+        for currency in {*per_hour, *by_currency}
     ]
     return sorted(found, key=lambda one: (-(one.per_hour or 0.0), one.currency))
 

@@ -18,7 +18,7 @@ from operator import add
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from costprobe.adapters.databases.question import Question
-from costprobe.core.columns import RowEnd, row_spans
+from costprobe.core.columns import RowEnd, RowSpan, row_spans
 from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import UNATTRIBUTED
@@ -166,43 +166,75 @@ class SpendBook:
         since_ns = max(self.final_ns, self.start_ns(self.hour_of(now_ns) - self.hours + 1))
         self.cut(since_ns)
         span = TimeSpan(since_ns, now_ns)
-        for payer in _payers(reader):
-            tags, measurement, length_s = {"device": payer.device}, "device", usual_s
-            if payer.service:
-                tags["service"], measurement, length_s = payer.service, "allocation", WINDOW_S
-            rows = rows_around(reader, measurement, ("cost",), span, tags)["cost"]
-            paid = (one for one in rows if one.tags.get("currency", "") == payer.currency)
-            self.add_rows(payer, paid, span, length_s)
+        for measurement, length_s in (("device", usual_s), ("allocation", WINDOW_S)):
+            rows: dict[Payer, list[SeriesValues]] = defaultdict(list)
+            for series in costs_around(reader, measurement, span):
+                rows[Payer(*(series.tags.get(tag, "") for tag in Payer._fields))].append(series)
+            for payer, paid in rows.items():
+                if payer.device and (payer.service or measurement == "device"):
+                    self.add_rows(payer, paid, span, length_s)
         self.final_ns = max(self.final_ns, self.start_ns(self.hour_of(now_ns - LATE_NS)))
 
 
-def _payers(reader: StoreReader) -> Iterable[Payer]:
-    """Return all payers in the store, each once."""
-    return dict.fromkeys(
-        Payer(
-            series.tags.get("service", ""), series.tags["device"], series.tags.get("currency", "")
-        )
-        for measurement in ("device", "allocation")
-        for series in reader.series(measurement)
-        if series.tags.get("device") and (measurement == "device" or series.tags.get("service"))
-    )
-
-
-def rows_around(
-    reader: StoreReader,
-    measurement: str,
-    fields: Sequence[str],
-    span: TimeSpan,
-    tags: Mapping[str, str] | None = None,
-) -> dict[str, list[SeriesValues]]:
-    """Return sums by the hour of a span, divided at its ends, and LATE_NS around it, by field.
+def costs_around(reader: StoreReader, measurement: str, span: TimeSpan) -> list[SeriesValues]:
+    """Return costs by the hour of a span, divided at its ends, and LATE_NS around it.
 
     Raises:
         StoreError: The store cannot be read.
     """
     edges_ns = span.start_ns, span.end_ns
     around_ns = span.start_ns - LATE_NS, span.end_ns + LATE_NS
-    return reader.hourly_sums(measurement, fields, *around_ns, tags, cuts_ns=edges_ns)
+    return reader.hourly_sums(measurement, ("cost",), *around_ns, cuts_ns=edges_ns)["cost"]
+
+
+class _Row(NamedTuple):
+    """The amount of a row, and whether the end of the row before is the start of its span."""
+
+    span: RowSpan
+    amount: float
+    has_start: bool
+
+
+def _rows(rows: Iterable[SeriesValues], usual_s: float) -> Iterator[_Row]:
+    """Yield the rows of series that are counted as one, in order; those that end together are summed."""
+    found: dict[int, tuple[RowEnd, float]] = {}
+    for series in rows:
+        for time_ns, amount, end in zip(series.times_ns, series.values, series.ends, strict=True):
+            other, before = found.get(time_ns, (end, 0.0))
+            both = RowEnd(max(other.end_ns, end.end_ns), max(other.rows, end.rows), end.step_ns)
+            found[time_ns] = both, before + amount
+    ordered = sorted(found.values())
+    before_ns = None
+    spans = row_spans([end for end, _ in ordered], usual_s)
+    for (_, amount), span in zip(ordered, spans, strict=True):
+        yield _Row(span, amount, span.start_ns == before_ns)
+        before_ns = span.end_ns
+
+
+def cost_per_hour(rows: Iterable[SeriesValues], usual_s: float, within: TimeSpan) -> float | None:
+    """Return the cost an hour of a device, over the part of a span that rows cover; None without any.
+
+    The first row after a start is shorter than others, by an unknown time: it counts only if there
+    is no other.
+
+    Args:
+        rows: Its rows.
+        usual_s: Length of a row in s if there are too few rows to derive it.
+        within: The span.
+    """
+    parts = [
+        (row.has_start, row.amount * share, row.span.covered_s * share)
+        for row in _rows(rows, usual_s)
+        if (share := _share_within(row.span, within)) > 0
+    ]
+    known = [part for part in parts if part[0]] or parts
+    _, cost, covered_s = map(math.fsum, zip(*known, strict=True)) if known else (0, 0.0, 0.0)
+    return cost / covered_s * HOUR_S if covered_s > 0 else None
+
+
+def _share_within(span: RowSpan, within: TimeSpan) -> float:
+    inside_ns = min(span.end_ns, within.end_ns) - max(span.start_ns, within.start_ns)
+    return inside_ns / (span.end_ns - span.start_ns)
 
 
 def spend_by_step(
@@ -221,15 +253,7 @@ def spend_by_step(
     Returns:
         The number of the step, the amount and seconds; a step may occur several times.
     """
-    found: dict[int, tuple[RowEnd, float]] = {}
-    for series in rows:
-        for time_ns, amount, end in zip(series.times_ns, series.values, series.ends, strict=True):
-            other, before = found.get(time_ns, (end, 0.0))
-            both = RowEnd(max(other.end_ns, end.end_ns), max(other.rows, end.rows), end.step_ns)
-            found[time_ns] = both, before + amount
-    ordered = sorted(found.values())
-    spans = row_spans([end for end, _ in ordered], usual_s)
-    for (_, amount), (start_ns, end_ns, covered_s) in zip(ordered, spans, strict=True):
+    for (start_ns, end_ns, covered_s), amount, _ in _rows(rows, usual_s):
         first, last = max(start_ns, within.start_ns), min(end_ns, within.end_ns)
         while first < last:
             step = (first - phase_ns) // step_ns
@@ -539,7 +563,7 @@ def allocation_by(
     Raises:
         StoreError: The store cannot be read.
     """
-    spent = span_spend(rows_around(reader, "device", ("cost",), span)["cost"], span, usual_s)
+    spent = span_spend(costs_around(reader, "device", span), span, usual_s)
     each = partial(store_sums, reader, span)
     cached = _cached(each, key)
     parts: dict[str, list[KeyCost]] = defaultdict(list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -129,6 +129,11 @@ def cache_words(share: float | None, saved: float | None, currency: str) -> str:
         return ""
     words = f"{percent(share)} of tokens in cached"
     return words if saved is None else f"{words}, saved {money(saved, currency)}"
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """Return labels as one text, in order: "device=gpu0 rule=hot"."""
+    return " ".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
 def figure(value: float | None, digits: int = 4) -> str:

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from costprobe.core.columns import RowColumns, number, numbers
 from costprobe.core.periods import DAY_NS, WEEK_NS, TimeSpan
@@ -173,13 +173,13 @@ def capacity_worth(price_per_s: float, ratio: float) -> float:
     """Return what a change of the cost per inference is worth in a month of a device that is fully used.
 
     The device costs the same before and after. Of its price the share 1 - 1/ratio pays for what the same
-    work did not take before; it is negative for an improvement: what the work would have taken more.
+    work did not take before; after an improvement the share 1 - ratio is free for other work, and negative.
 
     Args:
         price_per_s: Currency per device-second, with the electricity of a device that is fully used.
         ratio: Cost per inference at constant prices, later over earlier.
     """
-    return price_per_s * MONTH_S * (1 - 1 / ratio)
+    return price_per_s * MONTH_S * (1 - 1 / ratio if ratio > 1 else ratio - 1)
 
 
 def log_mean_parts(
@@ -310,16 +310,34 @@ class ProductionSums:
         return self.hardware + self.electricity
 
     @property
-    def idle_share(self) -> float | None:
-        """Share of the device-seconds in which the devices were idle."""
-        if self.busy_s is None or self.device_s <= 0:
-            return None
-        return min(1.0, max(0.0, 1 - self.busy_s / self.device_s))
-
-    @property
     def total(self) -> ModelSums:
         """Sum over the models."""
         return _added_models(list(self.models.values()))
+
+
+# The fields of `cost` that are added up: those that a row has, those that each row needs, those of a model.
+_SUMS: Final = {
+    "window_s": "window_s",
+    "hardware": "cost_total_hardware",
+    "electricity": "cost_total_energy",
+    "device_s": "device_s",
+}
+_KNOWN: Final = {
+    "idle_cost": "cost_idle",
+    "busy_s": "device_busy_s",
+    "energy_j": "energy_j",
+    "decode_request_s": "decode_request_s",
+}
+_OF_MODEL: Final = {
+    "tokens_in": "tokens_in",
+    "cached": "cached_tokens",
+    "tokens_out": "tokens_out",
+    "inferences": "inferences",
+    "requests": "requests",
+    "tokens_in_cost": "cost_tokens_in",
+    "tokens_out_cost": "cost_tokens_out",
+    "cost": "cost_total",
+}
 
 
 def production_sums(rows: Iterable[Point]) -> ProductionSums | None:
@@ -343,42 +361,30 @@ def production_sums(rows: Iterable[Point]) -> ProductionSums | None:
     if not models or counted < COUNTED_SHARE * (whole.tokens or whole.inferences):
         models = {"": whole}
     newest = max(own, key=lambda row: row.time_ns)
+    sums = {name: _sum(own, field) for name, field in _SUMS.items()}
+    known: dict[str, Any] = {
+        name: _total([number(row, field) for row in own]) for name, field in _KNOWN.items()
+    }
     return ProductionSums(
-        window_s=_sum(own, "window_s") or 0.0,
-        hardware=_sum(own, "cost_total_hardware") or 0.0,
-        electricity=_sum(own, "cost_total_energy") or 0.0,
-        idle_cost=_sum(own, "cost_idle", is_needed=True),
-        device_s=_sum(own, "device_s") or 0.0,
-        busy_s=_sum(own, "device_busy_s", is_needed=True),
-        energy_j=_sum(own, "energy_j", is_needed=True),
+        **sums,
+        **known,
         models=models,
         devices=tuple(newest.tags.get("device", "").split(TOGETHER)),
         currency=newest.tags.get("currency", ""),
         is_assumed=newest.tags.get("plan") == ASSUMED,
-        decode_request_s=_sum(own, "decode_request_s", is_needed=True),
     )
 
 
 def added_sums(periods: Sequence[ProductionSums]) -> ProductionSums:
     """Return the sums over several periods, at least one, oldest first."""
     names = dict.fromkeys(name for period in periods for name in period.models)
-    return ProductionSums(
-        window_s=math.fsum(period.window_s for period in periods),
-        hardware=math.fsum(period.hardware for period in periods),
-        electricity=math.fsum(period.electricity for period in periods),
-        idle_cost=_total([period.idle_cost for period in periods]),
-        device_s=math.fsum(period.device_s for period in periods),
-        busy_s=_total([period.busy_s for period in periods]),
-        energy_j=_total([period.energy_j for period in periods]),
-        models={
-            name: _added_models([p.models[name] for p in periods if name in p.models])
-            for name in names
-        },
-        devices=periods[-1].devices,
-        currency=periods[-1].currency,
-        is_assumed=periods[-1].is_assumed,
-        decode_request_s=_total([period.decode_request_s for period in periods]),
-    )
+    added: dict[str, Any] = {
+        name: _total([getattr(period, name) for period in periods]) for name in (*_SUMS, *_KNOWN)
+    }
+    models = {
+        name: _added_models([p.models[name] for p in periods if name in p.models]) for name in names
+    }
+    return replace(periods[-1], models=models, **added)
 
 
 def _added_models(models: Sequence[ModelSums]) -> ModelSums:
@@ -388,28 +394,15 @@ def _added_models(models: Sequence[ModelSums]) -> ModelSums:
 
 
 def _model_sums(rows: Sequence[Point]) -> ModelSums:
-    return ModelSums(
-        tokens_in=_sum(rows, "tokens_in") or 0.0,
-        cached=_sum(rows, "cached_tokens") or 0.0,
-        tokens_out=_sum(rows, "tokens_out") or 0.0,
-        inferences=_sum(rows, "inferences") or 0.0,
-        requests=_sum(rows, "requests") or 0.0,
-        tokens_in_cost=_sum(rows, "cost_tokens_in") or 0.0,
-        tokens_out_cost=_sum(rows, "cost_tokens_out") or 0.0,
-        cost=_sum(rows, "cost_total") or 0.0,
-    )
+    return ModelSums(**{name: _sum(rows, field) for name, field in _OF_MODEL.items()})
 
 
-def _sum(rows: Sequence[Point], field: str, *, is_needed: bool = False) -> float | None:
-    """Return the sum of a field; None where no row has it, or one lacks it that is needed."""
-    values = [number(row, field) for row in rows]
-    if is_needed:
-        return _total(values)
-    known = [value for value in values if value is not None]
-    return math.fsum(known) if known else None
+def _sum(rows: Sequence[Point], field: str) -> float:
+    return math.fsum(numbers(rows, field))
 
 
 def _total(values: Sequence[float | None]) -> float | None:
+    """Return a sum; None where a value is not known."""
     known = [value for value in values if value is not None]
     return math.fsum(known) if len(known) == len(values) else None
 
@@ -464,10 +457,7 @@ def kind_prices(sums: ProductionSums, *, is_by_token: bool) -> dict[tuple[str, K
 
 def as_one(sums: ProductionSums) -> ProductionSums:
     """Return the sums without a division among models."""
-    return ProductionSums(
-        **{name: getattr(sums, name) for name in ProductionSums.__slots__ if name != "models"},
-        models={"": sums.total},
-    )
+    return replace(sums, models={"": sums.total})
 
 
 @dataclass(frozen=True, slots=True)
@@ -654,34 +644,20 @@ def _bearings(
         speed = {"speed": speed_ratio}
         held_per_busy = sums.device_s / work / speed_ratio
     yield {"hardware price": price, "idle time": held_per_busy, **speed}
-    power_s = sums.energy_j or 1.0 if known.energy else 1.0
-    electricity_price = sums.electricity / power_s
-    if known.idle and sums.busy_s:
-        idle_s = max(0.0, sums.device_s - sums.busy_s)
-        # Of one sign, as both are of the same tariffs.
-        idle = (sums.idle_cost or 0.0) - price * idle_s
-        share = idle / sums.electricity if sums.electricity else 0.0
-        idle_j = power_s * min(1.0, max(0.0, share))
-        # Without idle time there is no idle electricity.
-        idle_j = idle_j if idle_s > 0 else 0.0
-        yield {
-            "electricity price": electricity_price,
-            "busy power": (power_s - idle_j) / sums.busy_s,
-            **speed,
-        }
-        yield {
-            "electricity price": electricity_price,
-            "idle time": idle_s / sums.busy_s,
-            "idle power": idle_j / idle_s if idle_s > 0 else 0.0,
-            **speed,
-        }
-    else:
-        yield {
-            "electricity price": electricity_price,
-            "idle time": held_per_busy,
-            "mean power": power_s / sums.device_s,
-            **speed,
-        }
+    energy_j = (known.energy and sums.energy_j) or 1.0
+    of_energy: dict[Part, float] = {"electricity price": sums.electricity / energy_j}
+    if not (known.idle and sums.busy_s):
+        mean: dict[Part, float] = {"mean power": energy_j / sums.device_s}
+        yield {**of_energy, "idle time": held_per_busy, **mean, **speed}
+        return
+    idle_s = max(0.0, sums.device_s - sums.busy_s)
+    # Of one sign, as both are of the same tariffs; without idle time there is no idle electricity.
+    idle = (sums.idle_cost or 0.0) - price * idle_s
+    share = idle / sums.electricity if sums.electricity and idle_s else 0.0
+    idle_j = energy_j * min(1.0, max(0.0, share))
+    yield {**of_energy, "busy power": (energy_j - idle_j) / sums.busy_s, **speed}
+    idle_w = idle_j / idle_s if idle_s else 0.0
+    yield {**of_energy, "idle time": idle_s / sums.busy_s, "idle power": idle_w, **speed}
 
 
 def _mixes(
@@ -769,22 +745,10 @@ def ratio_of_columns(parts: Iterable[RowColumns], field: str) -> float | None:
         if ratio.over not in part.columns:
             continue
         counted = part.where([value is not None for value in part.column(ratio.over)])
-        found = {name: counted.numbers(name) for name in ratio.fields}
-        if len(found[ratio.per]) < len(counted) and not ratio.part:
-            found[ratio.per] = [*found[ratio.per], *_missing_denominators(counted, field)]
-        for name, values in found.items():
-            if values:
+        for name in ratio.fields:
+            if values := counted.numbers(name):
                 sums.setdefault(name, []).extend(values)
     return ratio.of({name: math.fsum(values) for name, values in sums.items()})
-
-
-def _missing_denominators(part: RowColumns, field: str) -> list[float]:
-    """Return the denominator of each row that lacks it but has the ratio, from which it follows."""
-    ratio = SERVING_RATIOS[field]
-    lacking = part.where([value is None for value in part.column(ratio.per)])
-    lacking = lacking.where([bool(value) for value in lacking.column(field)])
-    pairs = zip(lacking.numbers(ratio.over), lacking.numbers(field), strict=True)
-    return [over * ratio.scale / value for over, value in pairs]
 
 
 def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> ServingChange | None:

@@ -241,9 +241,7 @@ def _probed(
         cost = _middle(same, "cost_per_inference") if is_mixed and same else _level(row)
         if cost is None:
             continue
-        day_ago, week_ago = (
-            _level(rows_then[key]) if key in rows_then else None for rows_then in before
-        )
+        day_ago, week_ago = (_level(old[key]) if key in old else None for old in before)
         trend = trends.get(key, [])
         at_limit, newest = number(row, "cost_roofline"), number(row, "cost_per_inference")
         shown = alike or ([] if run is None else [run])

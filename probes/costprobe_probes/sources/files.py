@@ -11,7 +11,6 @@ Optional packages of a model source, in the probe's interpreter, are imported he
 from __future__ import annotations
 
 import difflib
-import errno
 import hashlib
 import importlib
 import os
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,20 +34,6 @@ from costprobe_probes.sources.model_source import (
     repeat_rows,
 )
 from costprobe_probes.wire import ProbeConfigError, Spec, kind_of
-
-
-def open_regular(path: Path | str) -> IO[bytes]:
-    """Open a regular file for reading.
-
-    Raises:
-        OSError: It cannot be opened, or is a FIFO, a device or the like.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    file = os.fdopen(handle, "rb")
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return file
 
 
 def import_package(module: str, package: str) -> ModuleType:
@@ -90,15 +75,20 @@ def checked_file(text: str | None, purpose: str) -> Path:
     Raises:
         ProbeConfigError: It does not exist or is not readable.
     """
-    path = Path(text or "")
+    path, reason = Path(text or ""), None
     try:
-        with open_regular(path):
-            return path
+        # Without waiting for the writer of a FIFO.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        reason = None if stat.S_ISREG(os.fstat(handle).st_mode) else "not a regular file"
+        os.close(handle)
     except OSError as error:
+        reason = error.strerror
+    if reason is not None:
         raise ProbeConfigError(
-            f"{path}: the {purpose} cannot be read ({error.strerror}); check the path, and that the"
+            f"{path}: the {purpose} cannot be read ({reason}); check the path, and that the"
             " service's user may read it"
-        ) from error
+        )
+    return path
 
 
 def load_weights(module: nn.Module, text: str) -> None:

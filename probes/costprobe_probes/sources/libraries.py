@@ -191,15 +191,17 @@ def load_timm(spec: Spec) -> SourcedModel:
             f"timm has no model {name!r}{similar_names(name, timm.list_models())}"
         )
     module = timm.create_model(name, pretrained=False)
+    size = (getattr(module, "pretrained_cfg", None) or {}).get("input_size") or IMAGE_SIZE
+    return _image_model(module, spec, tuple(size))
+
+
+def _image_model(module: nn.Module, spec: Spec, size: tuple[int, ...]) -> SourcedModel:
+    """Return a model for images of a size, with the weights and the inputs of its spec."""
     if spec.weights:
         load_weights(module, spec.weights)
-    size = tuple((getattr(module, "pretrained_cfg", None) or {}).get("input_size") or IMAGE_SIZE)
     inputs = described(spec.inputs) if spec.inputs else image(*size)
     files = (spec.weights,) if spec.weights else ()
     return SourcedModel(module, inputs, "file" if files else "random", files)
-
-
-PIXELS = 224
 
 
 def load_torchvision(spec: Spec) -> SourcedModel:
@@ -218,9 +220,4 @@ def load_torchvision(spec: Spec) -> SourcedModel:
         ) from error
     # By default a model's backbone weights are downloaded.
     options = [key for key in inspect.signature(build).parameters if key == "weights_backbone"]
-    module = build(weights=None, **dict.fromkeys(options))
-    if spec.weights:
-        load_weights(module, spec.weights)
-    inputs = described(spec.inputs) if spec.inputs else image(3, PIXELS, PIXELS)
-    files = (spec.weights,) if spec.weights else ()
-    return SourcedModel(module, inputs, "file" if files else "random", files)
+    return _image_model(build(weights=None, **dict.fromkeys(options)), spec, IMAGE_SIZE)

@@ -1,6 +1,5 @@
 """The increase of counters: resets per series, restarts, and series that disappear and return."""
 
-import pytest
 from costprobe.adapters.engines.scrape import CounterReading, MeasureSeries, SeriesValue
 from costprobe.serving.meter import CounterHistory
 from hypothesis import given
@@ -53,11 +52,10 @@ def test_restarted_process_with_higher_counts_counts_from_zero():
     assert step.restarted
 
 
-@pytest.mark.parametrize("started_s", [50.01, 51.0])
-def test_start_time_by_another_wall_clock_is_not_a_restart(started_s):
-    _, step = steps(reading(started_s=50.0, a=10), reading(started_s=started_s, a=25))
-    assert (grown(step), step.problems) == ({"a": 15}, ())
-    assert not step.restarted
+def test_start_time_by_another_wall_clock_is_not_a_restart():
+    for started_s in (50.01, 51.0):
+        _, step = steps(reading(started_s=50.0, a=10), reading(started_s=started_s, a=25))
+        assert (grown(step), step.problems, step.restarted) == ({"a": 15}, (), False), started_s
 
 
 def test_process_that_restarted_at_once_after_a_reading():
@@ -111,20 +109,17 @@ def test_series_that_appears_with_its_first_count():
     assert grown(steps(*readings, counts_begin_at_zero=False)[1]) == {"a": 1}
 
 
-@pytest.mark.parametrize(
-    ("second", "expected"),
-    [
+def test_new_series_counts_from_zero_if_its_creation_is_known():
+    first = reading(started_s=50, a=10)
+    for second, expected in (
         # Every non-zero series decreased: the process restarted.
         (reading(a=3, b=4), {"a": 3, "b": 4}),
         # The process start time shows it.
         (reading(started_s=90, a=11, b=4), {"a": 11, "b": 4}),
         # The creation time of b is after the last reading, at 0 s.
         (reading(a=11, b=4, created={"b": 40.0}), {"a": 1, "b": 4}),
-    ],
-)
-def test_new_series_counts_from_zero_if_its_creation_is_known(second, expected):
-    first = reading(started_s=50, a=10)
-    assert grown(steps(first, second, counts_begin_at_zero=False)[1]) == expected
+    ):
+        assert grown(steps(first, second, counts_begin_at_zero=False)[1]) == expected
 
 
 def test_disappeared_series_is_reported_and_kept():
@@ -171,26 +166,17 @@ def test_several_processes_at_one_url_are_detected():
     assert (grown(later), later.restarted) == ({"a": 3}, True)
 
 
-def created(at_s, count):
-    return reading(a=count, created={"a": at_s})
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_forked_workers_are_detected_with_the_first_change():
+    for one, other in (
         # Workers that were forked at nearly the same time, before the first reading.
-        (lambda n: reading(started_s=-50.0, a=n), lambda n: reading(started_s=-49.96, a=n)),
-        (lambda n: reading(started_s=-50.0, a=n), lambda n: reading(started_s=-49.0, a=n)),
-        (lambda n: reading(started_s=-50.0, a=n), lambda n: reading(started_s=-47.0, a=n)),
+        *(({"started_s": -50.0}, {"started_s": at_s}) for at_s in (-49.96, -49.0, -47.0)),
         # Without a start time: by the creation times of their series.
-        (lambda n: created(-50.0, n), lambda n: created(-49.96, n)),
-    ],
-)
-def test_forked_workers_are_detected_with_the_first_change(one, other):
-    changes = steps(one(300), other(100), one(300), other(100))[1:]
-    for step in changes:
-        assert "let the server run with one worker" in step.problems[0]
-        assert grown(step) == {}
+        ({"created": {"a": -50.0}}, {"created": {"a": -49.96}}),
+    ):
+        both = [reading(a=300, **one), reading(a=100, **other)]
+        for step in steps(*both, *both)[1:]:
+            assert "let the server run with one worker" in step.problems[0], other
+            assert grown(step) == {}, other
 
 
 def test_processes_that_no_longer_alternate_are_read_again():

@@ -42,19 +42,12 @@ def test_name_not_seen_for_a_week_is_replaced():
     assert names.name("old-0") == "old-0"
 
 
-def test_names_with_series_are_kept_over_a_restart():
+def test_names_with_series_are_kept_over_a_restart_and_the_empty_one_does_not_count():
     known = {f"m{number}": START_NS - number for number in range(MAX_NAMES + 5)}
-    names = ModelNames(Time(), known)
-    assert names.name("stranger") == OTHER
-    assert names.name("m0") == "m0"
-    assert names.name(f"m{MAX_NAMES}") == OTHER
-
-
-def test_empty_name_does_not_count_against_the_limit():
-    names = ModelNames(Time(), {"": START_NS, OTHER: START_NS})
-    assert names.name("") == ""
-    assert names.name(OTHER) == OTHER
-    assert [names.name(f"m{number}") for number in range(MAX_NAMES)][-1] == f"m{MAX_NAMES - 1}"
+    names = ModelNames(Time(), {"": START_NS, OTHER: START_NS, **known})
+    asked = ("stranger", "m0", f"m{MAX_NAMES - 1}", f"m{MAX_NAMES}", "", OTHER)
+    expected = [OTHER, "m0", f"m{MAX_NAMES - 1}", OTHER, "", OTHER]
+    assert [names.name(name) for name in asked] == expected
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.floats(0, KEPT_S / 50)), max_size=500))

@@ -37,137 +37,78 @@ def by_model(reading):
 
 
 EXPECTED = {
-    "vllm": {
-        "Qwen/Qwen2.5-7B-Instruct": {
-            # 540 stopped and 60 reached their length; 7 were aborted and 1 failed.
-            "requests": 600,
-            "errors": 8,
-            "tokens_in": 184320,
-            "tokens_out": 92160,
-            "cached_tokens": 61440,
-            # The time of decode, not the sum of the requests' time per output token (9.12).
-            "decode_request_s": 1404.0,
-        }
-    },
-    "sglang": {
-        "meta-llama/Llama-3.1-8B-Instruct": {
-            "requests": 15301,
-            "errors": 12,
-            # Computed and cached, of one of the two ranks that both count them.
-            "tokens_in": 8.2e6,
-            # Decoded, and the first token of each request, which prefill generates.
-            "tokens_out": 7.6e6 + 15301,
-            "cached_tokens": 1.3e6,
-            "prefill_s": 310.5,
-            "decode_s": 2794.5,
-            "decode_request_s": 92000.0,
-        }
-    },
-    "tgi": {
-        "": {
-            "requests": 1000,
-            "errors": 26,
-            "tokens_in": 256000,
-            "tokens_out": 120000,
-            "prefill_s": 20.6,
-            "decode_s": 602.4,
-        }
-    },
+    # 540 stopped and 60 reached their length; 7 were aborted and 1 failed. The time of decode is not the
+    # sum of the requests' time per output token (9.12).
+    "vllm": {"Qwen/Qwen2.5-7B-Instruct": {
+        "requests": 600, "errors": 8, "tokens_in": 184320, "tokens_out": 92160, "cached_tokens": 61440,
+        "decode_request_s": 1404.0,
+    }},
+    # Computed and cached, of one of the two ranks that both count them; decoded, and the first token of each
+    # request, which prefill generates.
+    "sglang": {"meta-llama/Llama-3.1-8B-Instruct": {
+        "requests": 15301, "errors": 12, "tokens_in": 8.2e6, "tokens_out": 7.6e6 + 15301,
+        "cached_tokens": 1.3e6, "prefill_s": 310.5, "decode_s": 2794.5, "decode_request_s": 92000.0,
+    }},
+    "tgi": {"": {
+        "requests": 1000, "errors": 26, "tokens_in": 256000, "tokens_out": 120000, "prefill_s": 20.6,
+        "decode_s": 602.4,
+    }},
     "triton": {
         "detector": {
-            "requests": 4000,
-            "errors": 6,
-            "inferences": 16000,
-            "compute_request_s": 30,
-            "executions": 2000,
+            "requests": 4000, "errors": 6, "inferences": 16000, "compute_request_s": 30, "executions": 2000,
         },
         # Both versions.
         "ranker": {
-            "requests": 1000,
-            "errors": 0,
-            "inferences": 10000,
-            "compute_request_s": 10,
-            "executions": 340,
+            "requests": 1000, "errors": 0, "inferences": 10000, "compute_request_s": 10, "executions": 340,
         },
     },
     "torchserve": {"mnist": {"requests": 400, "compute_request_s": 25}, "": {"errors": 3}},
     "kserve": {"sklearn-iris": {"requests": 250, "compute_request_s": 4.25}},
     "mlserver": {"tiny": {"requests": 61, "errors": 7, "compute_request_s": 1.0392556340011652}},
-    "tensorrt_llm": {
-        "Qwen/Qwen3-0.6B": {
-            "requests": 155,
-            # 3 were cancelled, 4 refused.
-            "errors": 7,
-            "tokens_in": 31600,
-            "tokens_out": 15800,
-            "cached_tokens": 6400,
-            "decode_request_s": 41.5,
-        }
-    },
-    "dynamo": {
-        "qwen/qwen3-0.6b": {
-            "requests": 1,
-            "errors": 2,
-            "tokens_in": 33,
-            "tokens_out": 300,
-            "cached_tokens": 16,
-            "decode_request_s": 0.6126917290000005,
-        }
-    },
-    "llamacpp": {
-        # 1,021 computed and 1,212 cached.
-        "": {
-            "tokens_in": 2233,
-            "tokens_out": 248,
-            "cached_tokens": 1212,
-            "decode_request_s": 1.36836,
-        }
-    },
-    "lmdeploy": {
-        "internlm3-8b": {
-            "requests": 310,
-            "errors": 7,
-            "tokens_in": 93000,
-            "tokens_out": 46500,
-            "cached_tokens": 12000,
-            "decode_request_s": 812.5,
-        }
-    },
-    "nim": {
-        "meta/llama-3.1-8b-instruct": {
-            "requests": 5,
-            "errors": 0,
-            "tokens_in": 109,
-            "tokens_out": 174,
-            "decode_request_s": 1.856855869293213,
-        }
-    },
+    # 3 were cancelled, 4 refused.
+    "tensorrt_llm": {"Qwen/Qwen3-0.6B": {
+        "requests": 155, "errors": 7, "tokens_in": 31600, "tokens_out": 15800, "cached_tokens": 6400,
+        "decode_request_s": 41.5,
+    }},
+    "dynamo": {"qwen/qwen3-0.6b": {
+        "requests": 1, "errors": 2, "tokens_in": 33, "tokens_out": 300, "cached_tokens": 16,
+        "decode_request_s": 0.6126917290000005,
+    }},
+    # 1,021 computed and 1,212 cached.
+    "llamacpp": {"": {
+        "tokens_in": 2233, "tokens_out": 248, "cached_tokens": 1212, "decode_request_s": 1.36836,
+    }},
+    "lmdeploy": {"internlm3-8b": {
+        "requests": 310, "errors": 7, "tokens_in": 93000, "tokens_out": 46500, "cached_tokens": 12000,
+        "decode_request_s": 812.5,
+    }},
+    "nim": {"meta/llama-3.1-8b-instruct": {
+        "requests": 5, "errors": 0, "tokens_in": 109, "tokens_out": 174,
+        "decode_request_s": 1.856855869293213,
+    }},
     "litellm": {
         "mock-basic": {"requests": 10, "tokens_in": 100, "tokens_out": 200},
-        "mock-cache-read": {
-            "requests": 3,
-            "tokens_in": 6000,
-            "tokens_out": 60,
-            "cached_tokens": 4800,
-        },
+        "mock-cache-read": {"requests": 3, "tokens_in": 6000, "tokens_out": 60, "cached_tokens": 4800},
         "mock-fail": {"errors": 2},
     },
     # Two workers of one node; the gauges repeat the counters.
-    "ray_vllm": {
-        "qwen": {
-            "requests": 500,
-            "errors": 6,
-            "tokens_in": 100000,
-            "tokens_out": 50000,
-            "cached_tokens": 16000,
-            "decode_request_s": 512.5,
-        }
-    },
-}
+    "ray_vllm": {"qwen": {
+        "requests": 500, "errors": 6, "tokens_in": 100000, "tokens_out": 50000, "cached_tokens": 16000,
+        "decode_request_s": 512.5,
+    }},
+}  # fmt: skip
 
 
-def test_an_exposition_of_every_engine_is_read():
+def test_counters_of_each_engine_are_found():
     assert EXPECTED.keys() == ENGINES.keys()
+    wrong = {}
+    for engine, expected in EXPECTED.items():
+        reading = read(recorded(engine), engine)
+        found = by_model(reading)
+        exact = {model: pytest.approx(counts) for model, counts in expected.items()}
+        if reading.missing or found != exact:
+            wrong[engine] = reading.missing, found
+    assert wrong == {}
 
 
 def test_predictions_of_kserve_that_failed_are_no_answers():
@@ -192,16 +133,6 @@ def test_prompts_of_llamacpp_before_it_counted_the_cache():
     text = "llamacpp:prompt_tokens_total 12\nllamacpp:tokens_predicted_total 3\n"
     found = read(text, "llamacpp")
     assert (by_model(found), found.missing) == ({"": {"tokens_in": 12, "tokens_out": 3}}, ())
-
-
-@pytest.mark.parametrize("engine", EXPECTED)
-def test_counters_of_each_engine_are_found(engine):
-    reading = read(recorded(engine), engine)
-    assert reading.missing == ()
-    found = by_model(reading)
-    assert found.keys() == EXPECTED[engine].keys()
-    for model, counts in EXPECTED[engine].items():
-        assert found[model] == pytest.approx(counts)
 
 
 def test_pages_whose_names_were_rewritten_are_read_alike():
@@ -279,23 +210,16 @@ def test_saturation_and_estimated_work():
     assert (counts["estimated_flop"], counts["estimated_bytes"]) == (5e15, 5e12)
 
 
-@pytest.mark.parametrize(
-    ("engine", "name", "missing_name"),
-    [
+def test_missing_counter_is_named_and_the_rest_is_counted():
+    for engine, name, missing_name in (
         ("vllm", "vllm:prompt_tokens", "vllm:prompt_tokens_total (tokens_in)"),
         ("vllm", "vllm:request_success", "vllm:request_success_total (requests)"),
-        (
-            "tgi",
-            "tgi_request_generated_tokens",
-            "tgi_request_generated_tokens_sum (tokens_out)",
-        ),
+        ("tgi", "tgi_request_generated_tokens", "tgi_request_generated_tokens_sum (tokens_out)"),
         ("triton", "nv_inference_count", "nv_inference_count (inferences)"),
-    ],
-)
-def test_missing_counter_is_named_and_the_rest_is_counted(engine, name, missing_name):
-    reading = read(recorded(engine).replace(name, f"{name}_renamed"), engine)
-    assert reading.missing == (missing_name,)
-    assert reading.measures
+    ):
+        reading = read(recorded(engine).replace(name, f"{name}_renamed"), engine)
+        assert reading.missing == (missing_name,)
+        assert reading.measures
 
 
 def test_metrics_of_another_server_are_reported_as_missing():
@@ -304,25 +228,16 @@ def test_metrics_of_another_server_are_reported_as_missing():
     assert "vllm:request_success_total (requests); no metric begins with vllm:" in (reading.missing)
 
 
-@pytest.mark.parametrize(
-    ("engine", "text"),
-    [
+def test_counter_before_its_first_count_is_zero():
+    for engine, text in (
         ("tgi", "# TYPE tgi_queue_size gauge\ntgi_queue_size 0\n"),
         # Input is counted when a request comes, the others when it was answered.
-        (
-            "tgi",
-            (
-                "# TYPE tgi_request_input_length histogram\n"
-                "tgi_request_input_length_sum 20\ntgi_request_input_length_count 1\n"
-            ),
-        ),
+        ("tgi", "tgi_request_input_length_sum 20\ntgi_request_input_length_count 1\n"),
         ("kserve", "# TYPE request_predict_seconds histogram\n"),
-    ],
-)
-def test_counter_before_its_first_count_is_zero(engine, text):
-    reading = read(text, engine)
-    assert reading.missing == ()
-    assert reading.measures["requests"].series == {}
+    ):
+        reading = read(text, engine)
+        assert reading.missing == (), text
+        assert reading.measures["requests"].series == {}, text
 
 
 def test_gauge_is_rejected():

@@ -14,11 +14,9 @@ from costprobe.adapters.http import connections
 from costprobe.adapters.http.access import Destination, ExchangeLimits, environment_proxy
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, RetryLater, raise_for_status
-from fakes.floods import FLOODS, Flood
 from fakes.servers import TLS, Scripted, Talking, free_port
 
 CANARY = "c4nary-5ecret"
-TOTAL_S = 1.5
 
 
 def client(total_s=5.0, step_s=5.0, **more):
@@ -322,47 +320,11 @@ def test_incomplete_and_malformed_responses_are_retried():
     assert CANARY not in repr(found.values())
 
 
-def test_floods_end_within_time_and_size():
-    """Each part of a response may be endless; see `fakes.floods`."""
-
-    def flooded(name):
-        flood = FLOODS[name]()
-        with Talking(flood) as server:
-            try:
-                outcome = get(server.url, total_s=TOTAL_S)
-            except RetryLater as error:
-                outcome = error.reason
-        return flood, outcome
-
-    began_s = time.monotonic()
-    with ThreadPoolExecutor(len(FLOODS)) as pool:
-        found = dict(zip(FLOODS, pool.map(flooded, FLOODS), strict=True))
-    took_s = time.monotonic() - began_s
-    # A second of flooding would be gigabytes; the margin covers the kernel's buffers.
-    assert {n: f.sent for n, (f, _) in found.items() if not f.sent or max(f.sent) > 16 << 20} == {}
-    ends = {name for name, (_, outcome) in found.items() if "no response within" in str(outcome)}
-    assert {name for name in FLOODS if "drip" in name} <= ends
-    # A generous bound: without a deadline the request would take hours.
-    assert took_s < 60
-
-
-def test_header_flood_is_named():
-    with Talking(Flood(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"x" * 1000 + b"\r\n")) as server:
-        assert "header of more than 65536 bytes" in failure(server.url).reason
-
-
 def test_silent_servers_end_in_time_also_in_the_tls_handshake():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         for each in (url, url.replace("http", "https", 1)):
             assert "no response within 0.3 s" in failure(each, total_s=0.3).reason
-
-
-def test_request_to_a_server_that_does_not_read_ends_in_time():
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        to = Destination.parse(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
-        with pytest.raises(RetryLater, match="no response within"):
-            client(total_s=None, step_s=0.3).request("POST", to, body=b"x" * (64 << 20))
 
 
 def test_request_over_tls_to_a_server_that_does_not_read_ends_in_time():

@@ -11,7 +11,6 @@ from costprobe.adapters.http.server import (
     MAX_BODY_BYTES,
     HttpLimits,
     HttpServer,
-    host_is_local,
 )
 
 BIG = b"x" * 5_000_000
@@ -104,7 +103,11 @@ def wait_for(condition, timeout_s=30.0):
         time.sleep(0.01)
 
 
-def test_page_has_a_content_length(serve):
+def test_page_is_sent_whole_with_its_length_and_for_head_without_its_body(serve):
+    server = serve()
+    assert get(server, "/big")[2] == BIG
+    status, headers, body = get(server, "/good", "HEAD")
+    assert (status, headers["Content-Length"], body) == (200, "5", b"")
     server = serve()
     status, headers, body = get(server, "/good?x=1")
     assert (status, body) == (200, b"good\n")
@@ -113,16 +116,6 @@ def test_page_has_a_content_length(serve):
     assert headers["Connection"] == "close"
     assert headers["Server"].strip() == "costprobe"
     assert server.answers() == {("/good", 200): 1}
-
-
-def test_head_is_get_without_the_body(serve):
-    server = serve()
-    status, headers, body = get(server, "/good", "HEAD")
-    assert (status, headers["Content-Length"], body) == (200, "5", b"")
-
-
-def test_large_page_is_complete(serve):
-    assert get(serve(), "/big")[2] == BIG
 
 
 @pytest.mark.parametrize(
@@ -213,11 +206,12 @@ def test_two_host_headers_are_rejected(serve):
 def test_foreign_host_header_is_rejected(serve):
     assert get(serve(), "/good", host="rebound.example:9101")[0] == 421
     named = serve(allowed_hosts=["GPU-01.example"])
-    accepted = ["gpu-01.example:9101", "gpu-01.example.", "10.0.0.7:9101", "localhost"]
-    for host in accepted:
-        assert get(named, "/good", host=host)[0] == 200, host
-    for host in ("rebound.example:9101", "x.gpu-01.example", "gpu-01.example.evil.example"):
-        assert get(named, "/good", host=host)[0] == 421, host
+    accepted = ["gpu-01.example:9101", "gpu-01.example.", "10.0.0.7:9101", "[::1]:9101", ""]
+    accepted += ["localhost", "LOCALHOST:9101"]
+    refused = ["rebound.example:9101", "x.gpu-01.example", "gpu-01.example.evil.example"]
+    refused += ["localhost.evil.example:9101", "127.0.0.1.evil.example"]
+    found = {host: get(named, "/good", host=host)[0] for host in (*accepted, *refused)}
+    assert found == {**dict.fromkeys(accepted, 200), **dict.fromkeys(refused, 421)}
 
 
 def test_failing_page_returns_500_without_the_reason(serve, caplog):
@@ -251,14 +245,6 @@ def test_hanging_page_blocks_one_thread_and_no_other_page(serve, gate, begun):
         gate.set()
         assert read_all(first).endswith(b"at last\n")
     assert get(server, "/slow")[2] == b"at last\n"
-
-
-def test_client_that_never_ends_its_request_is_disconnected(serve):
-    server = serve(request_s=0.2)
-    with connect(server) as client:
-        client.sendall(b"GET /good HTTP/1.1\r\nHost:")
-        assert client.recv(100) == b""
-    assert server.broken == 1
 
 
 def test_client_that_sends_a_byte_at_a_time_is_disconnected(serve):
@@ -305,17 +291,6 @@ def has_room(server):
         return False
 
 
-def test_slow_clients_are_disconnected_in_time_for_others(serve):
-    server = serve(total=4, reserve=0, request_s=0.2)
-    slow = [connect(server) for _ in range(20)]
-    for client in slow:
-        client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n")
-    wait_for(lambda: has_room(server))
-    assert server.broken >= 4
-    for client in slow:
-        client.close()
-
-
 def test_half_open_connections_lock_nobody_out(serve):
     server = serve(request_s=FOR_EVER_S, reserved=["/count"])
     with ExitStack() as half_open:
@@ -360,21 +335,3 @@ def test_close_releases_the_address_despite_open_connections(serve, gate):
 def test_address_in_use_is_an_error(serve):
     with pytest.raises(OSError, match="in use"):
         HttpServer({}).start("127.0.0.1", serve().port)
-
-
-@pytest.mark.parametrize(
-    ("host", "is_local"),
-    [
-        ("localhost", True),
-        ("LOCALHOST:9101", True),
-        ("127.0.0.1", True),
-        ("10.0.0.7:9101", True),
-        ("[::1]:9101", True),
-        ("", True),
-        ("evil.example", False),
-        ("localhost.evil.example:9101", False),
-        ("127.0.0.1.evil.example", False),
-    ],
-)
-def test_only_addresses_and_localhost_are_local_names(host, is_local):
-    assert host_is_local(host) is is_local

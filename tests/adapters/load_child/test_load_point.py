@@ -6,7 +6,7 @@ from array import array
 from random import Random
 
 import pytest
-from costprobe.adapters.load_child.clients import Failed, Reply
+from costprobe.adapters.load_child.connection import Reply
 from costprobe.adapters.load_child.load import Outcomes, PoissonArrivals
 from costprobe.adapters.load_child.main import (
     cohort,
@@ -46,10 +46,8 @@ def scripted(begin, ttft, tpot, tokens, *, wait=0):
     """A request of a server with known times in ms; begun ns, sent `wait` ns later."""
     first = begin + wait + ttft * MS
     arrivals = array("q", (first + index * tpot * MS for index in range(tokens)))
-    return Reply(
-        begin + wait, arrivals[-1], first, arrivals[-1], tokens, 100, tokens,
-        arrivals_ns=arrivals, scheduled_ns=begin if wait else None,
-    )  # fmt: skip
+    scheduled_ns = begin if wait else None
+    return Reply(begin + wait, arrivals[-1], arrivals, 100, tokens, scheduled_ns=scheduled_ns)
 
 
 def tokens_of(reply):
@@ -74,7 +72,7 @@ def test_figures_of_a_closed_loop_are_those_of_the_server():
     assert {name: found[f"{name}_ms"]["p90"] for name in ("latency", "ttft", "tpot", "itl")} == {
         "latency": 360, "ttft": 40, "tpot": 10, "itl": 10,
     }  # fmt: skip
-    assert (members.errors, members.unfinished, found["goodput_per_s"]) == (0, 0, 0.0)
+    assert (members.ended.failed, members.unfinished, found["goodput_per_s"]) == ([], 0, 0.0)
     assert in_flight(outcomes, WINDOW) == pytest.approx(8)
     rate = tokens_within(outcomes.replies, WINDOW, tokens_of) / 10
     assert rate == pytest.approx(8 * 33 / 0.36, rel=0.02)
@@ -106,10 +104,14 @@ def test_open_loop_counts_from_the_scheduled_instant():
 
 def test_requests_without_an_answer_are_errors():
     replies = [scripted(begin, 10, 5, 3) for begin in range(10 * S, 20 * S, S)]
-    failed = [Failed(12 * S, 13 * S, "http_503", ""), Failed(1, 2, "http_503", "")]
+    failed = [Reply(12 * S, 13 * S, failure="http_503"), Reply(1, 2, failure="http_503")]
     members = cohort(Outcomes(replies, failed), WINDOW, 15)
     found = load_figures(members, WINDOW, {}, tokens_of)
-    assert (members.requests, members.errors, members.unfinished) == (15, 5, 4)
+    assert (len(members.ended.replies), members.ended.failed, members.unfinished) == (
+        10,
+        failed[:1],
+        4,
+    )
     assert found["goodput_per_s"] is None
     # Ten requests support neither percentile.
     assert found["ttft_ms"].keys() == {"p50", "mean", "cv"}
@@ -147,20 +149,17 @@ def test_poisson_arrivals_do_not_depend_on_answers():
     assert other.count(0, taken[-1]) == 1999
 
 
-@pytest.mark.parametrize(
-    ("spec", "low", "high", "mean"),
-    [
+def test_lengths_have_their_distribution():
+    for spec, low, high, mean in (
         ({"kind": "fixed", "value": 7}, 7, 7, 7),
         ({"kind": "uniform", "low": 10, "high": 30}, 10, 30, 20),
         ({"kind": "normal", "mean": 100, "sd": 10}, 1, 200, 100),
         ({"kind": "lognormal", "median": 100, "sigma": 0.5}, 1, 10_000, 113.3),
-    ],
-)
-def test_lengths_have_their_distribution(spec, low, high, mean):
-    rng = Random(5)
-    drawn = [draw_length(spec, rng) for _ in range(4000)]
-    assert low <= min(drawn) <= max(drawn) <= high
-    assert sum(drawn) / len(drawn) == pytest.approx(mean, rel=0.05)
+    ):
+        rng = Random(5)
+        drawn = [draw_length(spec, rng) for _ in range(4000)]
+        assert low <= min(drawn) <= max(drawn) <= high, spec
+        assert sum(drawn) / len(drawn) == pytest.approx(mean, rel=0.05), spec
 
 
 def prompts(**load):
@@ -213,7 +212,7 @@ def test_a_server_is_measured_under_load(more):
     with InferenceServer(generating(pause_s=0.005)) as server:
         measure(notes, request(server.url, energy=True, load=load), min_window_s=0.1)
         bodies = [call.body for call in server.posts()]
-    (result,) = notes.of("served_result")
+    (result,) = notes.of("result")
     assert all(body["ignore_eos"] and body["max_tokens"] == 4 for body in bodies)
     assert len({json.dumps(body["messages"]) for body in bodies}) == len(bodies)
     assert result["errors"] == {}
@@ -240,7 +239,7 @@ def test_a_server_without_tokens_has_a_load_curve_too():
             request(server.url, "kserve", load={**LOAD, "slo_ms": {"latency": 1e5}}),
             min_window_s=0.1,
         )
-    (result,) = notes.of("served_result")
+    (result,) = notes.of("result")
     assert (result["ttft_ms"], result["itl_ms"], result["window_tokens_out"]) == (None,) * 3
-    assert result["window_requests"] > 0
+    assert result["inferences"] > 0
     assert result["goodput_per_s"] > 0

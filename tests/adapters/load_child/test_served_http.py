@@ -3,21 +3,17 @@
 import pytest
 from costprobe.adapters.load_child.clients import items_at
 from costprobe.adapters.load_child.connection import Failure, ServerError
-from costprobe.adapters.load_child.main import measure
 from costprobe.adapters.probe_child.results import read_result
 from costprobe_probes.wire import ProbeConfigError
-from fakes.inference_server import InferenceServer, Notes, request
+from fakes.inference_server import InferenceServer, measured
 
 ANSWER = {"predictions": [[0.1], [0.9], [0.4]], "usage": {"items": 3}}
 
 
 def run(server, **more):
-    notes = Notes()
     own = {"method": "POST", "body_file": None, "content_type": "application/json"}
     own |= {"status": 200, "items": None, "model": server.url}
-    measure(notes, request(f"{server.url}/predict", "http", **{**own, **more}))
-    (result,) = notes.of("served_result")
-    return result
+    return measured(f"{server.url}/predict", "http", **{**own, **more})
 
 
 def answering(call):
@@ -43,7 +39,6 @@ def test_request_is_sent_as_configured_and_each_item_is_an_inference(tmp_path):
     assert len(sent) == 7
     assert sent[0].body == {"rows": 3}
     assert (sent[0].headers["X-Team"], sent[0].headers["X-Api-Key"]) == ("ml", "secret-key")
-    result = {**result, "window_requests": 6.0}
     found = read_result(result, probe="ranker", device="gpu0")
     assert (found.batch, found.inferences) == (3, 18)
 

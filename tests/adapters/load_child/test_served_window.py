@@ -4,14 +4,13 @@ import itertools
 import threading
 
 import pytest
-from costprobe.adapters.load_child.clients import Reply
-from costprobe.adapters.load_child.connection import ServerError
+from costprobe.adapters.load_child.connection import Reply, ServerError
 from costprobe.adapters.load_child.load import overlap, work_within
 from costprobe.adapters.load_child.main import (
     figures,
     is_cached,
     measure,
-    time_per_token_ms,
+    times,
     tokens_counter,
 )
 from fakes.inference_server import InferenceServer, Notes, answering_tensors, generating, request
@@ -27,21 +26,12 @@ def reply(start, end, tokens_in=None, tokens_out=None, **more):
     return Reply(start, end, tokens_in=tokens_in, tokens_out=tokens_out, **more)
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "share"),
-    [
-        (10, 20, 1.0),
-        (0, 10, 0.0),
-        (30, 40, 0.0),
-        (5, 15, 0.5),
-        (25, 35, 0.5),
-        (0, 40, 0.5),
-        (12, 12, 1.0),
-        (30, 30, 0.0),
-    ],
-)
-def test_request_counts_by_its_share_within_the_window(start, end, share):
-    assert overlap(start, end, 10, 30) == share
+def test_request_counts_by_its_share_within_the_window():
+    shares = {
+        (10, 20): 1.0, (0, 10): 0.0, (30, 40): 0.0, (5, 15): 0.5, (25, 35): 0.5, (0, 40): 0.5,
+        (12, 12): 1.0, (30, 30): 0.0,
+    }  # fmt: skip
+    assert {times: overlap(*times, 10, 30) for times in shares} == shares
 
 
 @given(instants, instants, st.lists(instants, min_size=1, max_size=8))
@@ -81,8 +71,8 @@ def test_tokens_are_unknown_if_one_request_has_no_count():
 
 
 def test_one_answer_without_usage_makes_all_count_by_chunks():
-    counted = reply(0, 9, 5, 8, chunks=4)
-    silent = reply(0, 9, chunks=3)
+    counted = reply(0, 9, 5, 8, arrivals_ns=[1, 2, 3, 4])
+    silent = reply(0, 9, arrivals_ns=[1, 2, 3])
     source, tokens_out = tokens_counter([counted, counted])
     assert (source, tokens_out(counted)) == ("usage", 8)
     source, tokens_out = tokens_counter([counted, silent])
@@ -104,7 +94,7 @@ def test_omitted_count_of_cached_tokens_is_zero_beside_others():
 
 
 def test_ttft_and_tpot_follow_arrival_times():
-    one = Reply(0, 100 * MS, 20 * MS, 80 * MS, 4, 7, 5)
+    one = Reply(0, 100 * MS, [20 * MS, 30 * MS, 50 * MS, 80 * MS], 7, 5)
     found = figures([one], lambda x: x.tokens_out)
     assert found["latency_ms"]["p50"] == 100
     assert found["ttft_ms"]["p50"] == 20
@@ -112,19 +102,18 @@ def test_ttft_and_tpot_follow_arrival_times():
     assert (found["tokens_in"], found["tokens_out"]) == (7, 5)
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "tokens_out"),
-    [(None, None, None), (20, 80, 1), (20, 80, None), (20, 20, 5), (20, 20, 1)],
-)
-def test_text_in_one_chunk_has_no_time_per_token(first, last, tokens_out):
-    one = Reply(0, 100, first, last, 1, 7, tokens_out)
-    assert time_per_token_ms(one, tokens_out) is None
+def test_text_in_one_chunk_has_no_time_per_token():
+    for arrivals_ns, tokens_out in (
+        (None, None), ([20, 80], 1), ([20, 80], None), ([20, 20], 5), ([20], 1),
+    ):  # fmt: skip
+        one = Reply(0, 100, arrivals_ns, 7, tokens_out)
+        assert times(one, tokens_out)["tpot"] is None, (arrivals_ns, tokens_out)
 
 
 def run(server, notes, kind="openai", min_window_s=0.3, **more):
     wanted = request(server.url, kind, energy=True, window_s=0.1, **more)
     measure(notes, wanted, min_window_s)
-    (result,) = notes.of("served_result")
+    (result,) = notes.of("result")
     return result
 
 
@@ -145,9 +134,9 @@ def test_energy_window_lies_within_continuous_load():
     assert result["samples"] >= 10
     # By Little's law: as many requests at a time, each as long as they are.
     window_ms = (result["window_end_ns"] - result["window_start_ns"]) / MS
-    assert 0 < result["window_requests"] <= 3 * window_ms / (3 * 10) * 1.01
-    assert result["window_tokens_out"] == pytest.approx(4 * result["window_requests"])
-    assert result["window_tokens_in"] == pytest.approx(7 * result["window_requests"])
+    assert 0 < result["inferences"] <= 3 * window_ms / (3 * 10) * 1.01
+    assert result["window_tokens_out"] == pytest.approx(4 * result["inferences"])
+    assert result["window_tokens_in"] == pytest.approx(7 * result["inferences"])
     phases = [line["phase"] for line in notes.of("progress")]
     assert list(dict.fromkeys(phases)) == ["warmup", "latency", "energy"]
 
@@ -157,7 +146,7 @@ def test_requests_longer_than_the_window_count_by_their_shares():
         result = run(server, Notes(), "kserve", concurrency=4, requests=1, warmup_requests=0)
     window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
     # Between them the four have gaps of a millisecond or so, more where the machine is busy.
-    assert 0.5 * 4 * window_s / 0.6 <= result["window_requests"] <= 4 * window_s / 0.6
+    assert 0.5 * 4 * window_s / 0.6 <= result["inferences"] <= 4 * window_s / 0.6
     assert result["window_tokens_out"] is None
     # Those that were sent before the window ended, which are timed under the same load.
     assert 4 <= result["samples"] <= 12
@@ -175,7 +164,7 @@ def test_failures_within_the_window_give_no_result():
 
     with InferenceServer(answer) as server, pytest.raises(ServerError, match="http_503"):
         run(server, notes, "kserve")
-    assert notes.of("served_result") == []
+    assert notes.of("result") == []
 
 
 def test_failures_before_the_window_prevent_it():

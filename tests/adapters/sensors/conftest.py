@@ -3,10 +3,10 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.sensors.messages import settings_message
 from fakes.nvml import FakeNvml
 from fakes.sensing import sensor_settings
 
@@ -30,7 +30,8 @@ class ChildSession:
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         quarantined_s = settings.pop("quarantined_s", {})
-        self.send(settings_message(sensor_settings(**settings), quarantined_s))
+        wanted = asdict(sensor_settings(**settings))
+        self.send({"settings": wanted, "quarantined_s": quarantined_s})
 
     def _read(self):
         for line in self.process.stdout:
@@ -61,6 +62,11 @@ class ChildSession:
                 raise TimeoutError(f"no {kind} {values} among {self.messages}")
             return found()
 
+    def known(self):
+        """The devices, and what is known of the drivers, once the child has written its handshake."""
+        handshake = self.wait_for("handshake")
+        return handshake | {"devices": [message["device"] for message in self.taken("device")]}
+
     def taken(self, kind):
         """The messages of a type so far."""
         with self._arrived:
@@ -89,6 +95,14 @@ def start_child():
     for session in sessions:
         session.close()
     assert [session.stderr for session in sessions] == [""] * len(sessions)
+
+
+@pytest.fixture
+def simulated(fake_nvml):
+    """Two GPUs of a fake driver in this process, in simulated time."""
+    fake = fake_nvml(gpus=2, simulated_utc_ns=1_780_000_000 * 10**9)
+    with fake.in_this_process():
+        yield fake
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ def test_child_follows_the_mig_devices_of_its_board_without_a_fault(start_child,
     gpu.set(util_pct=64)
     gpu.split((3, 1, 2), 4)
     child = start_child(fake.env())
-    handshake = child.wait_for("handshake")
+    handshake = child.known()
     assert names_of(handshake["devices"]) == ["gpu0", "gpu0.mig0", "gpu0.mig1", "gpu0.mig2"]
     child.wait_for("reading", device="gpu0.mig2")
     gpu.split(2, 5)

@@ -8,7 +8,7 @@ import random
 
 import pytest
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.core.records import Device
 from costprobe.devices.use import with_sampling_error
 from fakes.nvml import FakeNvml
@@ -70,9 +70,8 @@ class Board:
             self.fake.fail("field:186", NOT_SUPPORTED)
 
     def open(self):
-        library = Library()
-        library.open()
-        sensor = NvidiaSensor(0, library, self.clock, lambda *_: None)
+        open_driver()
+        sensor = NvidiaSensor(0, self.clock, lambda *_: None)
         self.bench = WorkerBench(self.fake, sensor)
         self.until = self.bench.until
 
@@ -179,9 +178,8 @@ def test_counter_read_at_20_hz_loses_energy(tmp_path):
     # The reason for the limit of the read rate: the same board and load, read at 20 Hz.
     board = Board(tmp_path, "counter that lies when read fast", 1.0)
     with board.fake.in_this_process():
-        library = Library()
-        library.open()
-        sensor = NvidiaSensor(0, library, board.clock, lambda *_: None)
+        open_driver()
+        sensor = NvidiaSensor(0, board.clock, lambda *_: None)
         sensor.discover()
         start_ns = board.clock.monotonic_ns()
         board.gpu.set_power(400.0)

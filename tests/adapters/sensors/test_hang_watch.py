@@ -23,7 +23,7 @@ def looks(clock, watch, worker, seconds):
 def in_a_call(clock, deadline_s=DEADLINE_S):
     now_ns = clock.monotonic_ns()
     sensor = SimpleNamespace(name="gpu0", call="nvmlDeviceGetName")
-    return SimpleNamespace(visit=DriverVisit(now_ns, now_ns + deadline_s * NS_PER_S), sensor=sensor)
+    return SimpleNamespace(visit=DriverVisit(now_ns, deadline_s * NS_PER_S), sensor=sensor)
 
 
 def test_call_beyond_its_deadline_hangs():
@@ -40,7 +40,7 @@ def test_stop_of_the_process_is_no_hang_of_its_calls():
     assert looks(clock, watch, worker, 2.5) == []
     clock.move(3600)
     assert looks(clock, watch, worker, 2.5) == []
-    # The same call hangs, if it does not return in the time that it has left.
+    # The same call hangs, if it does not return within its time from then on.
     assert looks(clock, watch, worker, 5) != []
     later = in_a_call(clock)
     assert looks(clock, watch, later, DEADLINE_S) == []

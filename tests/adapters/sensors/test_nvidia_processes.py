@@ -12,25 +12,18 @@ S = 10**9
 NOON_NS = 1_780_000_000 * S
 
 
-@pytest.fixture
-def fake(fake_nvml):
-    made = fake_nvml(simulated_utc_ns=NOON_NS)
-    with made.in_this_process():
-        yield made
-
-
 def opened(fake):
-    (sensor,) = nvidia_sensors(context_of(fake))
+    sensor, _ = nvidia_sensors(context_of(fake))
     sensor.discover()
     return sensor
 
 
 @pytest.mark.parametrize("record_bytes", RECORD_BYTES)
-def test_processes_are_read_whatever_the_size_of_the_drivers_records(fake, record_bytes):
-    fake.set_process_record(record_bytes)
-    sensor = opened(fake)
+def test_processes_are_read_whatever_the_size_of_the_drivers_records(simulated, record_bytes):
+    simulated.set_process_record(record_bytes)
+    sensor = opened(simulated)
     for count in (0, 1, 2, 7, 31):
-        fake.gpus[0].set_processes(range(100, 100 + count), mps_pids=[5])
+        simulated.gpus[0].set_processes(range(100, 100 + count), mps_pids=[5])
         assert sensor.sample().pids == (5, *range(100, 100 + count))
 
 
@@ -45,43 +38,43 @@ def test_size_of_the_records_follows_from_the_bytes_that_were_written(pids, size
     assert pids_of(memory, len(pids)) == set(pids)
 
 
-def test_rows_of_utilization_that_the_driver_never_filled_are_discarded(fake):
-    gpu = fake.gpus[0]
+def test_rows_of_utilization_that_the_driver_never_filled_are_discarded(simulated):
+    gpu = simulated.gpus[0]
     gpu.keep_busy({10: 90, 11: 7})
     gpu.set(unfilled_count=96)
-    assert opened(fake).util_by_pid_pct(0) == {10: 90.0, 11: 7.0}
+    assert opened(simulated).util_by_pid_pct(0) == {10: 90.0, 11: 7.0}
     gpu.keep_busy({10: 90})
-    assert opened(fake).util_by_pid_pct(0) == {10: 90.0}
+    assert opened(simulated).util_by_pid_pct(0) == {10: 90.0}
 
 
-def test_unfilled_rows_do_not_mark_a_probe_as_contended(fake):
-    gpu = fake.gpus[0]
+def test_unfilled_rows_do_not_mark_a_probe_as_contended(simulated):
+    gpu = simulated.gpus[0]
     gpu.set_processes([10])
     gpu.set(unfilled_count=8)
-    sensor, log = opened(fake), []
+    sensor, log = opened(simulated), []
     for _ in range(3):
         log.append(sensor.sample())
-        fake.clock.move(1)
-    start_ns, end_ns = fake.clock.monotonic_ns() - 3 * S, fake.clock.monotonic_ns()
+        simulated.clock.move(1)
+    start_ns, end_ns = simulated.clock.monotonic_ns() - 3 * S, simulated.clock.monotonic_ns()
     busy = sensor.util_by_pid_pct(start_ns)
     assert activity_between(log, start_ns, end_ns, [10], busy).contended is False
     assert activity_between(log, start_ns, end_ns, [9, 10], {**busy, 11: 5.0}).contended is True
 
 
-def test_ended_process_and_graphics_process_are_identified(fake):
-    gpu, sensor = fake.gpus[0], opened(fake)
+def test_ended_process_and_graphics_process_are_identified(simulated):
+    gpu, sensor = simulated.gpus[0], opened(simulated)
     gpu.set_processes([10, 11])
     sensor.sample()
     gpu.set_processes([10], busy_pids=[10, 11, 12])
     gpu.set_graphics([12])
-    fake.clock.move(5)
+    simulated.clock.move(5)
     assert sensor.util_by_pid_pct(0) == {10: 50.0, 11: 50.0, 12: 50.0}
-    fake.clock.move(601)
+    simulated.clock.move(601)
     sensor.sample()
     assert sensor.util_by_pid_pct(0) == {10: 50.0, 12: 50.0}
 
 
-def test_utilization_is_kept_where_the_driver_lists_no_process(fake):
+def test_utilization_is_kept_where_the_driver_lists_no_process(simulated):
     # In a container with process ids of its own.
-    fake.gpus[0].set_processes([], busy_pids=[10])
-    assert opened(fake).util_by_pid_pct(0) == {10: 50.0}
+    simulated.gpus[0].set_processes([], busy_pids=[10])
+    assert opened(simulated).util_by_pid_pct(0) == {10: 50.0}

@@ -2,9 +2,8 @@
 
 import pytest
 from costprobe.adapters.sensors.child.nvidia import MigSensor, nvidia_sensors
-from costprobe.adapters.sensors.child.nvml import Library
-from fakes.nvml import FakeNvml
-from fakes.worker import WorkerBench, context_of
+from costprobe.adapters.sensors.child.nvml import open_driver
+from fakes.worker import WorkerBench, context_of, worker_of
 
 NOON_NS = 1_780_000_000 * 10**9
 GPU_W, MORE_W = 300.0, 150.0
@@ -21,20 +20,17 @@ BOARDS = {
 
 
 @pytest.fixture
-def fake(fake_nvml):
-    made = fake_nvml(simulated_utc_ns=NOON_NS)
-    with made.in_this_process():
-        made.gpus[0].set_power(GPU_W)
-        made.clock.move(20)
-        yield made
+def fake(simulated):
+    simulated.gpus[0].set_power(GPU_W)
+    simulated.clock.move(20)
+    return simulated
 
 
 @pytest.mark.parametrize("board", BOARDS)
 def test_power_and_energy_of_a_board_have_one_scope(fake, board):
     values, scope = BOARDS[board]
     fake.gpus[0].set(**values)
-    (sensor,) = nvidia_sensors(context_of(fake))
-    bench = WorkerBench(fake, sensor)
+    bench = worker_of(fake)
     bench.run(40)
     # Whatever was assumed first, no result of the self-test calls the board suspect.
     assert [message["suspect"] for message in bench.of("selftest")] == [False]
@@ -49,23 +45,9 @@ def test_power_and_energy_of_a_board_have_one_scope(fake, board):
     assert energy["energy_j"] == pytest.approx(watts * 6, rel=0.02)
 
 
-def test_scope_that_could_not_be_found_at_first_is_corrected(fake):
-    fake.gpus[0].set(**MODULE)
-    (sensor,) = nvidia_sensors(context_of(fake))
-    failure = fake.fail("nvmlDeviceGetFieldValues", 999)
-    bench = WorkerBench(fake, sensor)
-    bench.run(1)
-    failure.clear()
-    bench.run(40)
-    assert [message["suspect"] for message in bench.of("selftest")] == [False]
-    fields = bench.of("reading")[-1]["fields"]
-    assert (fields["energy_scope"], fields["power_w"]) == ("module", GPU_W + MORE_W)
-
-
 def test_energy_of_every_instant_is_counted_once_while_the_scope_is_corrected(fake):
     fake.gpus[0].set(module_extra_w=MORE_W)
-    (sensor,) = nvidia_sensors(context_of(fake))
-    bench = WorkerBench(fake, sensor)
+    bench = worker_of(fake)
     bench.run(60)
     readings = bench.of("reading")
     # One sample interval passes between the two scopes.
@@ -78,8 +60,7 @@ def test_power_without_a_counter_is_that_of_the_module(fake):
     fake.gpus[0].set(**MODULE)
     fake.fail("nvmlDeviceGetTotalEnergyConsumption", 3)
     fake.gpus[0].buffer_samples()
-    (sensor,) = nvidia_sensors(context_of(fake))
-    bench = WorkerBench(fake, sensor)
+    bench = worker_of(fake)
     bench.run(30)
     energy = bench.energy_of_a_window(6)
     assert (energy["method"], energy["scope"]) == ("samples", "module")
@@ -89,9 +70,8 @@ def test_power_without_a_counter_is_that_of_the_module(fake):
 def test_energy_around_a_mig_device_of_a_module_is_its_boards(fake):
     fake.gpus[0].set(**MODULE)
     fake.gpus[0].split(3, 4)
-    library = Library()
-    library.open()
-    bench = WorkerBench(fake, MigSensor(0, library, fake.clock, lambda *_: None, 1))
+    open_driver()
+    bench = WorkerBench(fake, MigSensor(0, fake.clock, lambda *_: None, 1))
     bench.run(30)
     energy = bench.energy_of_a_window(6)
     assert energy["scope"] == "parent"
@@ -99,16 +79,20 @@ def test_energy_around_a_mig_device_of_a_module_is_its_boards(fake):
     assert "energy_scope" not in bench.of("reading")[-1]["fields"]
 
 
-def test_missing_values_of_the_driver_are_no_measurements(tmp_path):
-    fake = FakeNvml(tmp_path, simulated_utc_ns=NOON_NS)
-    missing = {"util_pct": 2**32 - 1, "mem_util_pct": 101, "temp_c": -1, "sm_clock_mhz": 2**32 - 1}
-    fake.gpus[0].set(**missing, mem_clock_mhz=2**32 - 1, ecc_uncorrected=2**64 - 1)
-    fake.gpus[0].set(power_limit_mw=2**32 - 1)
-    fake.gpus[0].set(mem_used_bytes=2**64 - 1)
-    with fake.in_this_process():
-        (sensor,) = nvidia_sensors(context_of(fake))
-        sensor.discover()
-        sample = sensor.sample()
+def test_missing_values_of_the_driver_are_no_measurements(simulated):
+    gpu = simulated.gpus[0]
+    missing = {
+        "util_pct": 2**32 - 1,
+        "mem_util_pct": 2**32 - 1,
+        "temp_c": -1,
+        "sm_clock_mhz": 2**32 - 1,
+    }
+    gpu.set(**missing, mem_clock_mhz=2**32 - 1, ecc_uncorrected=2**64 - 1)
+    gpu.set(power_limit_mw=2**32 - 1)
+    gpu.set(mem_used_bytes=2**64 - 1)
+    sensor, _ = nvidia_sensors(context_of(simulated))
+    sensor.discover()
+    sample = sensor.sample()
     names = (*missing, "mem_clock_mhz", "power_limit_w", "ecc_uncorrected", "mem_used_bytes")
     assert {name: getattr(sample, name) for name in names} == dict.fromkeys(names)
     assert sample.power_w == 60.0

@@ -1,5 +1,7 @@
 """Seconds by process, from the driver's shares to the reading on the wire."""
 
+from dataclasses import asdict
+
 import pytest
 from costprobe.adapters.sensors.child.device_thread import (
     MAX_PROCESSES,
@@ -7,13 +9,12 @@ from costprobe.adapters.sensors.child.device_thread import (
     busy_by_pid_s,
 )
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.adapters.sensors.messages import (
     Shares,
     decode,
     encode,
     parse_reading,
-    reading_message,
 )
 from costprobe.core.records import NS_PER_S, Reading
 from fakes.nvml import FakeNvml, require_gcc
@@ -36,7 +37,8 @@ def test_shares_of_time_are_summed_to_seconds():
 @pytest.mark.parametrize("busy", [None, {}, {7: 1.5, 4_000_000: 0.25}])
 def test_busy_time_round_trips(busy):
     reading = Reading("gpu0", 1, 2, {"util_pct": 5.0}, busy)
-    assert parse_reading(decode(encode(reading_message(reading)))) == reading
+    message = {"type": "reading", **asdict(reading)}
+    assert parse_reading(decode(encode(message))) == reading
 
 
 @pytest.mark.parametrize("is_configured", [True, False])
@@ -45,9 +47,8 @@ def test_worker_reads_process_time_only_if_configured(tmp_path, is_configured):
     fake = FakeNvml(tmp_path, simulated_utc_ns=START_NS)
     messages = []
     with fake.in_this_process():
-        library = Library()
-        library.open()
-        sensor = NvidiaSensor(0, library, fake.clock, lambda *_: None)
+        open_driver()
+        sensor = NvidiaSensor(0, fake.clock, lambda *_: None)
         settings = sensor_settings(aggregate_s=5.0, selftest_s=0.0, processes=is_configured)
         now_ns = fake.clock.monotonic_ns()
         worker = DeviceWorker(sensor, settings, fake.clock, messages.append, now_ns)

@@ -1,6 +1,5 @@
 import pytest
 from costprobe.adapters.sensors.messages import UNKNOWN, Activity, Sample, activity_between
-from costprobe.core.schema import SCHEMA, make_point
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,11 +56,6 @@ def test_quick_samples_count_for_utilization_only():
     assert activity_between(log, 8 * S, 8 * S, []).contended is None
 
 
-def test_process_outside_the_window_is_not_contention():
-    log = log_of(at(1, (99,)), at(2, (10,)), at(3, (99,)))
-    assert activity_between(log, 2 * S, 2 * S, [10]).contended is False
-
-
 def test_device_is_open_if_another_process_has_it_at_the_end_though_idle():
     log = log_of(at(1, (99,)), at(2, (10,)), at(3, (10, 99)))
     assert activity_between(log, S, 2 * S, [10]).is_open is False
@@ -69,29 +63,18 @@ def test_device_is_open_if_another_process_has_it_at_the_end_though_idle():
 
 
 def test_throttled_share_is_that_of_power_and_temperature():
-    log = log_of(at(0, (), 0, 0), at(1, (), 5, 0), at(3, (), 5.1, 0.2), at(9, (), 9, 9))
-    activity = activity_between(log, S, 4 * S, [])
-    assert activity.throttled_pct == pytest.approx(15)
-    assert activity.throttled_power_pct == pytest.approx(5)
-    assert activity.throttled_thermal_pct == pytest.approx(10)
-
-
-def test_throttled_time_is_at_most_all_of_it():
-    log = log_of(at(1, (), 0, 0), at(2, (), 1, 1))
-    assert activity_between(log, 0, 9 * S, []).throttled_pct == 100
-    assert activity_between(log, 0, 9 * S, []).throttled_power_pct == 100
-
-
-def test_each_limiter_is_reported_independently():
-    log = log_of(at(1, (), None, 0.0), at(2, (), None, 0.25))
-    activity = activity_between(log, 0, 9 * S, [])
-    assert (activity.throttled_power_pct, activity.throttled_thermal_pct) == (None, 25)
-    assert activity.throttled_pct is None
-
-
-def test_throttle_counter_that_decreased_is_unknown():
-    log = log_of(at(1, (), 50, 0), at(2, (), 0, 0))
-    assert activity_between(log, 0, 9 * S, []).throttled_pct is None
+    # Totals at 0, 1, 3 and 9 s, and the shares from 1 s to 4 s: of both, power, temperature.
+    for power_s, thermal_s, expected in (
+        ((0, 5, 5.1, 9), (0, 0, 0.2, 9), (15, 5, 10)),
+        ((0, 0, 2, 2), (0, 0, 2, 2), (100, 100, 100)),
+        ((None,) * 4, (0, 0, 0.5, 9), (None, None, 25)),
+        ((0, 50, 0, 0), (0, 0, 0, 0), (None, None, 0)),
+    ):
+        times_s = (0, 1, 3, 9)
+        log = [at(t, (), *totals) for t, *totals in zip(times_s, power_s, thermal_s, strict=True)]
+        activity = activity_between(log, S, 4 * S, [])
+        shares = activity.throttled_power_pct, activity.throttled_thermal_pct
+        assert (activity.throttled_pct, *shares) == pytest.approx(expected)
 
 
 def test_unknown_conditions_are_none():
@@ -180,10 +163,3 @@ def test_mean_clock_is_within_the_range_of_the_samples(points, start_s, length_s
     if mean_mhz is not None:
         clocks = [clock_mhz for _, clock_mhz in points]
         assert min(clocks) * (1 - 1e-9) <= mean_mhz <= max(clocks) * (1 + 1e-9)
-
-
-def test_conditions_are_fields_of_the_probe_series():
-    fields = Activity(False, 1.0, 1.0, 0.0, 1980.0, 2619.0, 700.0, 55.0, 12.5, 0).fields()
-    assert fields.keys() <= SCHEMA["probe"].fields.keys()
-    point = make_point("probe", {"device": "gpu0"}, fields, 1)
-    assert point.fields == fields

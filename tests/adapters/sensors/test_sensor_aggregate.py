@@ -38,106 +38,46 @@ def polled(energy_j):
 
 
 def test_fields_are_aggregated_as_the_series_defines_them():
+    # Of each field its values in two samples, and what the row has; None: another field.
+    table = {
+        "power_w": (100.0, 200.0, 150.0),
+        "power_instant_w": (110.0, 310.0, None),
+        "util_pct": (0.0, 100.0, 50.0),
+        "mem_util_pct": (10.0, 10.0, 10.0),
+        "mem_used_bytes": (1, 7, 7),
+        "mem_total_bytes": (800, 800, 800),
+        "temp_c": (60.0, 40.0, 60.0),
+        "sm_clock_mhz": (1000.0, 2000.0, 1500.0),
+        "mem_clock_mhz": (2600.0, 2600.0, 2600.0),
+        "power_limit_w": (700.0, 500.0, 500.0),
+        "throttle_power_s": (5.0, 5.25, 0.25),
+        "throttle_thermal_s": (1.0, 1.0, 0.0),
+        "ecc_uncorrected": (0, 2, 2),
+        "pids": ((), (4, 5), None),
+    }
     aggregator = Aggregator("gpu0")
     aggregator.restart(EnergyReading(0, 1000.0))
-    common = {"mem_total_bytes": 800, "mem_util_pct": 10.0, "mem_clock_mhz": 2600.0}
-    aggregator.add(
-        at(
-            0,
-            power_w=100.0,
-            power_instant_w=110.0,
-            util_pct=0.0,
-            temp_c=40.0,
-            sm_clock_mhz=1000.0,
-            mem_used_bytes=1,
-            throttle_power_s=5.0,
-            throttle_thermal_s=1.0,
-            ecc_uncorrected=0,
-            pids=(),
-            power_limit_w=700.0,
-            **common,
-        )
-    )
-    aggregator.add(
-        at(
-            1,
-            power_w=200.0,
-            power_instant_w=310.0,
-            util_pct=100.0,
-            temp_c=60.0,
-            sm_clock_mhz=2000.0,
-            mem_used_bytes=7,
-            throttle_power_s=5.25,
-            throttle_thermal_s=1.0,
-            ecc_uncorrected=2,
-            pids=(4, 5),
-            power_limit_w=500.0,
-            **common,
-        )
-    )
+    for t_s in (0, 1):
+        aggregator.add(at(t_s, **{name: values[t_s] for name, values in table.items()}))
     reading = aggregator.close(EnergyReading(S, 1160.0))
+    expected = {name: row for name, (_, _, row) in table.items() if row is not None}
+    counted = {"energy_j": 160.0, "energy_method": "counter"}
+    assert reading.fields == {**expected, **counted, "power_max_w": 310.0, "processes": 2}
     assert (reading.device, reading.start_ns, reading.end_ns) == ("gpu0", 0, S)
-    assert reading.fields == {
-        "power_w": 150.0,
-        "power_max_w": 310.0,
-        "energy_j": 160.0,
-        "energy_method": "counter",
-        "util_pct": 50.0,
-        "mem_util_pct": 10.0,
-        "mem_used_bytes": 7,
-        "mem_total_bytes": 800,
-        "temp_c": 60.0,
-        "sm_clock_mhz": 1500.0,
-        "mem_clock_mhz": 2600.0,
-        "power_limit_w": 500.0,
-        "throttle_power_s": 0.25,
-        "throttle_thermal_s": 0.0,
-        "ecc_uncorrected": 2,
-        "processes": 2,
-    }
     assert reading.fields.keys() <= SCHEMA["device"].fields.keys()
+    assert aggregator.close() is None
 
 
-def test_missing_metric_is_absent_and_never_zero():
-    aggregator = Aggregator("gpu0")
-    aggregator.add(at(0, temp_c=40.0))
-    aggregator.add(at(1, temp_c=41.0))
-    assert aggregator.close().fields == {"temp_c": 41.0}
-
-
-def test_power_of_zero_gives_no_energy():
+def test_what_is_not_known_is_absent_and_never_zero():
     aggregator = Aggregator("cpu")
-    aggregator.restart(EnergyReading(0, 5.0))
-    aggregator.add(at(0, power_w=0.0, temp_c=1.0))
-    aggregator.add(at(1, power_w=0.0, temp_c=1.0))
-    assert "energy_j" not in aggregator.close(EnergyReading(S, 5.0, "rapl")).fields
-
-
-def test_interval_without_a_sample_has_no_reading():
-    aggregator = Aggregator("gpu0")
-    assert aggregator.close() is None
-    aggregator.add(at(0, power_w=1.0))
-    assert aggregator.close() is not None
-    assert aggregator.close() is None
-
-
-def test_without_a_counter_the_power_is_integrated():
-    aggregator = Aggregator("gpu0")
-    for t_s, watts in [(0, 100.0), (1, 200.0), (2, 200.0)]:
-        aggregator.add(at(t_s, power_w=watts))
-    fields = aggregator.close().fields
-    assert (fields["energy_j"], fields["energy_method"]) == (350.0, "poll")
-
-
-def test_intervals_follow_each_other_without_a_gap():
-    aggregator = Aggregator("gpu0")
-    aggregator.add(at(0, power_w=100.0))
-    aggregator.add(at(1, power_w=100.0))
-    first = aggregator.close()
-    aggregator.add(at(2, power_w=100.0))
-    second = aggregator.close()
-    assert first.end_ns == second.start_ns == S
-    assert second.fields["energy_j"] == 100.0
+    aggregator.restart(EnergyReading(0, 5.0, "rapl"))
+    aggregator.add(at(0, temp_c=40.0), at(1, temp_c=41.0, power_w=0.0))
+    fields = aggregator.close(EnergyReading(S, 5.0, "rapl")).fields
+    assert fields == {"temp_c": 41.0, "power_w": 0.0, "power_max_w": 0.0}
+    # Polled power of a modelled counter is modelled.
+    aggregator.restart(EnergyReading(0, 0.0, "modelled"))
+    aggregator.add(at(0, power_w=2.0), at(1, power_w=2.0))
+    assert aggregator.close().fields["energy_method"] == "modelled"
 
 
 def test_reset_counter_is_replaced_by_polls_for_that_interval_only():
@@ -152,18 +92,6 @@ def test_reset_counter_is_replaced_by_polls_for_that_interval_only():
     assert seen == [(1000.0, "poll"), (1000.0, "counter")]
 
 
-def test_unreadable_counter_does_not_count_an_interval_twice():
-    aggregator = Aggregator("gpu0")
-    aggregator.restart(EnergyReading(0, 0.0))
-    total_j = 0.0
-    aggregator.add(at(0, power_w=100.0))
-    for t_s, counter_j in [(10, 1000.0), (20, None), (30, 3000.0), (40, 4000.0)]:
-        aggregator.add(at(t_s, power_w=100.0))
-        counter = None if counter_j is None else EnergyReading(t_s * S, counter_j)
-        total_j += aggregator.close(counter).fields["energy_j"]
-    assert total_j == pytest.approx(4000.0)
-
-
 def test_nothing_is_counted_across_a_pause():
     aggregator = Aggregator("gpu0")
     aggregator.add(at(0, power_w=100.0, throttle_power_s=0.0, throttle_thermal_s=0.0))
@@ -175,14 +103,6 @@ def test_nothing_is_counted_across_a_pause():
     assert reading.start_ns == 1000 * S
     assert reading.fields["energy_j"] == 100.0
     assert reading.fields["throttle_power_s"] == 0.5
-
-
-def test_polled_energy_of_a_modelled_counter_is_modelled():
-    aggregator = Aggregator("cpu")
-    aggregator.restart(EnergyReading(0, 0.0, "modelled"))
-    aggregator.add(at(0, power_w=2.0))
-    aggregator.add(at(1, power_w=2.0))
-    assert aggregator.close().fields["energy_method"] == "modelled"
 
 
 @given(

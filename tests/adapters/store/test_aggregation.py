@@ -1,6 +1,8 @@
 """Aggregation of the rows of an hour, field by field."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 from costprobe.adapters.store.hours import (
@@ -14,124 +16,21 @@ from costprobe.adapters.store.hours import (
     values_of,
 )
 from costprobe.core.line_protocol import field_set, parse_field_set
-from costprobe.core.schema import SCHEMA, SERVING_SUMS
+from costprobe.core.schema import SCHEMA
 from hypothesis import given
 from hypothesis import strategies as st
 
-GAUGES = {"busy_share", "kv_cache_share", "requests_waiting"}
-NO_TOTALS = (*GAUGES, "problem", "missing", "complete")
 EXAMPLES = {float: 1.5, int: 1, str: "a", bool: True}
 
 
-def fields_of_kind(kind):
-    return {
-        f"{name}.{field}"
-        for name in SCHEMA
-        if name not in NEVER_AGGREGATED
-        for field, of_type in SCHEMA[name].fields.items()
-        if kind_of(name, field, EXAMPLES[of_type]) == kind
-    }
-
-
-def test_totals_of_intervals_are_summed():
-    assert fields_of_kind("sum") == {
-        "software.probe_runs",
-        "device.energy_j",
-        "device.dram_energy_j",
-        "device.cost",
-        "device.carbon_g",
-        "device.carbon_energy_j",
-        "device.throttle_power_s",
-        "device.throttle_thermal_s",
-        "probe.samples",
-        "probe.samples_delayed",
-        "probe.outliers",
-        "probe.requests",
-        "probe.errors",
-        *(f"cost.{name}" for name in (*SERVING_SUMS, "window_s")),
-        *(f"serving.{name}" for name in SCHEMA["serving"].fields if name not in NO_TOTALS),
-        *(f"allocation.{name}" for name in ("cost", "cost_hardware", "cost_energy")),
-        *(f"tenant.{name}" for name in SCHEMA["tenant"].fields),
-    }
-
-
-def test_counters_settings_and_texts_keep_their_newest_value():
-    windows = {
-        f"cost.rolling_{w}{x}" for w in ("1h", "24h", "7d") for x in ("", "_iqr", "_coverage")
-    }
-    assert fields_of_kind("last") == windows | {
-        "device.power_limit_w",
-        "probe.power_limit_w",
-        "device.ecc_uncorrected",
-        "device.mem_total_bytes",
-        "device.energy_method",
-        "device.energy_scope",
-        "device.carbon_method",
-        "probe.ecc_uncorrected",
-        "probe.threads",
-        "probe.latency_spread",
-        "probe.stop_reason",
-        "probe.energy_method",
-        "probe.energy_scope",
-        "probe.fingerprint",
-        "probe.token_source",
-        "agent.instance",
-        *(
-            f"cost.{name}"
-            for name in (
-                "energy_method",
-                "energy_scope",
-                "carbon_method",
-                "token_split",
-                "model_split",
-            )
-        ),
-        *(f"serving.{name}" for name in ("problem", "missing")),
-        "agent.cpu_s",
-        "agent.sent_points",
-        "agent.dropped_points",
-        "agent.late_jobs",
-        "agent.child_restarts",
-        *(f"budget.{name}" for name in SCHEMA["budget"].fields if "exceeded" not in name),
-    }
-
-
-def test_other_fields_are_means_medians_maxima_or_flags():
-    assert fields_of_kind("mean") == {
-        *(f"device.{name}_pct" for name in ("util", "mem_util")),
-        *(f"device.{name}_clock_mhz" for name in ("sm", "mem")),
-        "device.power_w",
-        "device.temp_c",
-        "device.mem_used_bytes",
-        "device.price_rate_per_h",
-        "agent.rss_bytes",
-        "agent.outbox_points",
-        "agent.outbox_lag_s",
-        *(f"serving.{name}" for name in GAUGES),
-        "watcher.every_s",
-    }
-    assert fields_of_kind("max") == {
-        "device.power_max_w",
-        "device.processes",
-        "probe.temp_max_c",
-    }
-    assert fields_of_kind("any") == {
-        "device.energy_suspect",
-        "device.price_stale",
-        "cost.energy_suspect",
-        "cost.price_stale",
-        "budget.exceeded",
-        "budget.forecast_exceeded",
-        "probe.cached",
-        "cost.contended",
-        "probe.contended",
-        "probe.unsteady",
-        "probe.energy_suspect",
-    }
-    assert fields_of_kind("all") == {"serving.complete"}
-    medians = fields_of_kind("median")
-    assert {"probe.latency_p50_ms", "cost.cost_per_inference"} <= medians
-    assert {name.partition(".")[0] for name in medians} == {"probe", "cost"}
+def test_each_field_is_aggregated_as_recorded():
+    """The kinds of aggregation, each with its fields: of the table in `hours`, and by their types."""
+    found = {}
+    for name in SCHEMA.keys() - NEVER_AGGREGATED:
+        for field, of_type in SCHEMA[name].fields.items():
+            found.setdefault(kind_of(name, field, EXAMPLES[of_type]), []).append(f"{name}.{field}")
+    found = {kind: sorted(fields) for kind, fields in found.items()}
+    assert found == json.loads(Path(__file__).with_name("aggregation.json").read_text())
 
 
 def one(measurement, rows):

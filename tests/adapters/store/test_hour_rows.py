@@ -10,7 +10,7 @@ from costprobe.core.records import Point
 from costprobe.core.schema import RUN_FIELDS
 from costprobe.savings.gather import history_of
 from costprobe.ui.cli.support.command_prices import savings_sections, stored_prices
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.place import Settings
 from costprobe.ui.report.document import document
 from costprobe.ui.report.gather import Period, ReportSources, report_of
 from fakes import long_host
@@ -25,7 +25,7 @@ DETAIL = Detail(device_s=60, probe_s=900, raw_days=2, sampled_days=2)
 
 def figures(file, now_ns):
     """Return the report and the load of devices, probes and services."""
-    settings = LoadedConfig(str(file))
+    settings = Settings(str(file))
     period = Period(now_ns - 36 * HOUR_NS + 1234 * S, now_ns - 1000 * S)
     with closing(StoreReader.open(file.parent / "costprobe.db")) as reader:
         runs = reader.columns("probe", period.since_ns, now_ns, fields=RUN_FIELDS)

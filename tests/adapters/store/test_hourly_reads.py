@@ -6,7 +6,6 @@ import pytest
 from costprobe.adapters.store import read
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import RowEnd
-from costprobe.core.line_protocol import field_set, fields_reader, parse_field_set
 from costprobe.core.records import Point
 from fakes import long_host
 from fakes.long_host import COARSE, DAY_NS, HOUR_NS
@@ -80,32 +79,6 @@ def test_series_with_more_rows_is_read_by_the_hour(store, path):
     hours = reader.points("device", *ALWAYS, {"device": "gpu0"}, most=1000)
     assert [getattr(one, "rows", 1) for one in hours][:4] == [360, 360, 360, 1]
     reader.close()
-
-
-def test_wanted_fields_equal_those_of_the_whole_row():
-    wanted = frozenset({"a", "cost", "note", "flag", "count"})
-    rows = [
-        {"a": 1.5, "cost": -2.5e-07, "count": 12, "flag": True, "note": "plain"},
-        {"a": 2.5, "cost": 3.0, "count": 13, "flag": False, "note": "other", "z": 1.0},
-        {"a": 2.5, "cost": 3.0, "count": 13, "flag": False, "note": "", "z": 2.0},
-        {
-            "a": 0.0,
-            "cost": 1.0,
-            "count": 1,
-            "flag": True,
-            "note": 'with "quotes", cost=9,a=8',
-            "z": 3.0,
-        },
-        {"b": "x,cost=7,y", "cost": 1.0},
-        {"b": "x", "cost": 2.0},
-        {"note": "back\\slash", "cost": 1.0},
-        {"z": 1.0},
-    ]
-    read = fields_reader(wanted)
-    for fields in [*rows, *reversed(rows)]:
-        text = field_set(fields)
-        whole = parse_field_set(text)
-        assert read(text) == {name: whole[name] for name in wanted & whole.keys()}, text
 
 
 def test_many_series_share_the_rows_that_one_answer_reads(long_reader, monkeypatch):

@@ -1,26 +1,9 @@
 """Incidents, their rows and notices commit together; queues are bounded and ordered."""
 
-import sqlite3
-
 import pytest
 from costprobe.adapters.store.cursors import QUEUED_MAX_PER_NOTIFIER, REASON_CHARS_MAX
-from costprobe.adapters.store.database import MIGRATIONS, migrate
 from costprobe.adapters.store.read import StoreReader
-from costprobe.adapters.store.write import Store
 from costprobe.core.schema import make_point
-from fakes.clock import FakeClock
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    opened = Store.open(tmp_path / "costprobe.db", clock)
-    yield opened
-    opened.close()
 
 
 def row(clock, state="firing"):
@@ -99,16 +82,3 @@ def test_deleted_notifier_leaves_no_rows(store):
     store.forget_notifier("ops")
     assert [status.notifier for status in store.notifiers()] == ["mail"]
     assert store.notices("ops", 10) == []
-
-
-def test_migration_adds_queues_to_an_older_store(tmp_path, clock):
-    path = tmp_path / "old.db"
-    connection = sqlite3.connect(path, isolation_level=None)
-    migrate(connection, path, 1, MIGRATIONS[:1])
-    connection.execute("INSERT INTO states VALUES ('kept', '7', 1)")
-    connection.close()
-    store = Store.open(path, clock)
-    assert store.state("kept") == 7
-    store.commit_alerts([], {}, [("ops", {"n": 1})])
-    assert len(store.notices("ops", 10)) == 1
-    store.close()

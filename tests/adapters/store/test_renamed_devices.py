@@ -1,5 +1,7 @@
 """Rows follow their devices to other names; sinks receive them under the name of their time."""
 
+from contextlib import closing
+
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.retention import KeepSince
@@ -53,3 +55,18 @@ def test_rows_of_an_unknown_device_with_the_new_name_are_kept(store, path):
     ledger.append([point(0, "gpu1", power_w=11.0), point(1, "gpu0", power_w=10.0)])
     ledger.rename_devices(rename({"gpu1": "gpu0"}), {"boards": []})
     assert (watts(path, "gpu0"), watts(path, "gpu1")) == ([11, 10], [])
+
+
+def test_rows_of_the_same_time_and_hours_of_both_devices_are_kept(store, path):
+    devices = {"gpu0": 10.0, "gpu1": 11.0}
+    for second in (0, 10, 3600):
+        store.append([point(second, name, energy_j=j) for name, j in devices.items()])
+    store.retain(KeepSince(T0_NS + 3600 * S, 0, 0, 0))
+    StoreLedger(store).rename_devices(rename({"gpu1": "gpu0"}), {"boards": []})
+    with closing(StoreReader.open(path)) as reader:
+        hour, *rows = reader.points("device", 0, T0_NS * 2, {"device": "gpu0"})
+    assert (hour.rows, hour.fields, hour.newest_ns) == (4, {"energy_j": 42.0}, T0_NS + 10 * S)
+    assert {(row.time_ns - T0_NS, row.fields["energy_j"]) for row in rows} == {
+        (3600 * S, 11.0),
+        (3600 * S + 1, 10.0),
+    }

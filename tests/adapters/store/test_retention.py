@@ -61,12 +61,7 @@ def host(tmp_path):
     host.store.close()
 
 
-def test_rows_are_deleted_as_time_passes(host):
-    host.look(6 * 5)
-    assert host.events == 240 - 5
-
-
-def test_damaged_time_of_retention_is_discarded(host):
+def test_rows_are_deleted_as_time_passes_also_after_a_damaged_time(host):
     host.store.put_state(STATE, ["damaged"])
     host.look(6 * 5)
     assert host.events == 240 - 5

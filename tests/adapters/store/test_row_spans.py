@@ -15,7 +15,7 @@ from costprobe.savings.gather import history_of
 from costprobe.savings.workload import measured_load
 from costprobe.spend.query import SpendBook
 from costprobe.ui.cli.support.command_prices import savings_sections, stored_prices
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.place import Settings
 from fakes.clock import FakeClock
 
 S = 10**9
@@ -45,7 +45,7 @@ def figures(folder, config, last_ns):
     book = SpendBook()
     with closing(StoreReader.open(folder / "costprobe.db")) as reader:
         book.read(reader, last_ns + S, 10.0)
-        settings = LoadedConfig(str(config))
+        settings = Settings(str(config))
         sections, prices = savings_sections(settings.config), stored_prices(settings)
         past = history_of(sections, prices, reader, span.start_ns, ()).devices["gpu0"]
     paid = {payer: book.between(payer, span) for payer in book.payers}

@@ -117,33 +117,28 @@ def test_file_that_is_not_a_database_is_reported_and_unchanged(path, opener):
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("read", [lines_of, lambda store: store.append([point(1, "new")])])
-def test_damaged_page_is_reported_when_read(path, read):
-    store = open_store(path)
-    store.append([point(second, title="x" * 500) for second in range(200)])
-    store.close()
+def damage_pages(path):
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
-    with pytest.raises(StoreError) as caught:
-        read(open_store(path))
-    assert caught.value.fault == "corrupt"
 
 
-def read_all(path):
-    reader = StoreReader.open(path)
-    return list(reader.lines(0, 2**62))
-
-
-@pytest.mark.parametrize("read", [lambda path: lines_of(open_store(path)), read_all])
-def test_truncated_file_is_reported(path, read):
+@pytest.mark.parametrize("damage", [damage_pages, lambda path: os.truncate(path, 8192)])
+def test_damaged_and_truncated_files_are_reported_when_they_are_used(path, damage):
     store = open_store(path)
     store.append([point(second, title="x" * 500) for second in range(200)])
     store.close()
-    os.truncate(path, 8192)
-    with pytest.raises(StoreError) as caught:
-        read(path)
-    assert caught.value.fault == "corrupt"
+    damage(path)
+    uses = {
+        "outbox": lambda: lines_of(open_store(path)),
+        "lines": lambda: list(StoreReader.open(path).lines(0, 2**62)),
+    }
+    if damage is damage_pages:
+        uses["append"] = lambda: open_store(path).append([point(1, "new")])
+    for use in uses.values():
+        with pytest.raises(StoreError) as caught:
+            use()
+        assert caught.value.fault == "corrupt"
 
 
 @OPENERS
@@ -160,31 +155,27 @@ def test_newer_store_is_refused_and_unchanged(store, path, opener):
     assert path.read_bytes() == content
 
 
-@OPENERS
 @pytest.mark.parametrize(
     "sql", ["CREATE TABLE theirs (x)", "PRAGMA application_id = 7", "CREATE TABLE migrations (x)"]
 )
-def test_foreign_database_is_refused_and_unchanged(path, opener, sql):
+def test_foreign_database_is_refused_and_unchanged(path, sql):
     path.parent.mkdir()
     query(path, sql)
     content = path.read_bytes()
-    with pytest.raises(StoreError, match="another program's database") as caught:
-        opener(path)
-    assert caught.value.fault == "foreign"
+    for opener in (open_store, StoreReader.open):
+        with pytest.raises(StoreError, match="another program's database") as caught:
+            opener(path)
+        assert caught.value.fault == "foreign"
     assert path.read_bytes() == content
 
 
 @OPENERS
-def test_invalid_path_is_an_error_that_names_it(tmp_path, opener):
+def test_invalid_paths_and_folders_are_errors_that_name_them(tmp_path, opener):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StoreError, match=r"file/costprobe\.db"):
-        opener(tmp_path / "file" / "costprobe.db")
-
-
-def test_folder_in_place_of_the_file_is_reported(path):
-    path.mkdir(parents=True)
-    with pytest.raises(StoreError, match="cannot open"):
-        open_store(path)
+    (tmp_path / "folder" / "costprobe.db").mkdir(parents=True)
+    for folder in ("file", "folder"):
+        with pytest.raises(StoreError, match=rf"{folder}/costprobe\.db"):
+            opener(tmp_path / folder / "costprobe.db")
 
 
 def test_file_names_may_contain_special_characters(tmp_path):

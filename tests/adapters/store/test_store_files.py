@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.host.files import open_own
 from costprobe.adapters.probe_child.runner import device_lock
-from costprobe.adapters.store.database import StoreError, StoreLock, prepare
+from costprobe.adapters.store.database import StoreError, StoreLock
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import compact
@@ -39,15 +39,6 @@ def test_folder_keeps_its_mode_and_files_lose_the_rights_of_others(tmp_path):
     with pytest.raises(StoreError, match="everyone may write in") as refused:
         made(store)
     assert (refused.value.fault, mode_of(store.parent)) == ("unsafe", 0o777)
-
-
-def test_folder_of_all_users_is_refused_and_kept():
-    folder = Path("/tmp")  # noqa: S108 - refused
-    before = mode_of(folder)
-    with pytest.raises(StoreError, match="everyone may write in /tmp") as refused:
-        prepare(folder / "costprobe.db")
-    assert refused.value.fault == "unsafe"
-    assert mode_of(folder) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is about folders of root")

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import (
     back_up,
+    compact,
     examine,
     is_damaged,
     quarantine,
@@ -59,14 +61,47 @@ def test_intact_store_is_reported_with_its_content(path):
     assert not is_damaged(path)
 
 
-def test_text_that_is_not_utf8_is_found_and_stops_no_sink(path):
+def changed(path, *statements):
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE points SET fields = CAST(x'ff7b7d' AS TEXT) WHERE seq = 2")
-    assert examine(path).problems == ("table points: fields of 1 row is not UTF-8 text",)
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_text_that_is_not_utf8_is_found(path):
+    changed(path, "UPDATE series SET tags = CAST(x'ff7b7d' AS TEXT) WHERE id = 2")
+    assert examine(path).problems == ("table series: tags of 1 row is not UTF-8 text",)
+
+
+def test_rows_that_cannot_be_decoded_are_named_stop_no_sink_and_are_set_aside(path, tmp_path):
+    with closing(Store.open(path, FakeClock())) as store:
+        store.settle(5 * 3600 * S, 99)
+    changed(
+        path,
+        "UPDATE points SET fields = CAST(x'ff7b7d' AS TEXT) WHERE seq = 2",
+        "UPDATE points SET fields = 7 WHERE seq = 5",
+        "UPDATE hours SET fields = 'x' WHERE series_id = 3 AND time_ns = 0",
+    )
+    health = examine(path)
+    assert (health.points, health.problems) == (
+        4000,
+        (
+            "the fields of 3 rows cannot be parsed",
+            f"table points: device,device=gpu1 at {S} ns",
+            f"table points: device,device=gpu0 at {4 * S} ns",
+            "table hours: device,device=gpu2 at 0 ns",
+        ),
+    )
+    output = costprobe(tmp_path, "check", code=1)
+    assert "damaged: table points: device,device=gpu1" in output
+    assert "costprobe store compact" in output
     with closing(Store.open(path, FakeClock())) as store:
         store.register_sink("influxdb")
         outbox = store.outbox_of("influxdb")
         assert len(outbox.rows(outbox.live_batch(10))) == 10
+    compact(path, KeepSince(0, 0, 0, 0), FakeClock())
+    assert (examine(path).problems, examine(path).points) == ((), 3998)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM set_aside").fetchone() == (3,)
 
 
 def test_damaged_row_of_a_device_is_a_check_of_doctor(path):
@@ -90,28 +125,10 @@ def test_view_in_the_place_of_a_table_is_refused(path):
             use(path)
 
 
-def found_wrong(path):
-    """The result of a check, also for an unreadable file."""
-    try:
-        return examine(path).problems
-    except StoreError as error:
-        return (error.fault,)
-
-
-def test_damaged_page_is_detected(path):
-    assert found_wrong(path) == ()
+def test_damaged_page_is_detected_within_the_time_of_the_check(path):
     damaged(path, path.stat().st_size // 2 // 4096 * 4096)
     assert is_damaged(path)
-    assert found_wrong(path)
-
-
-@pytest.mark.parametrize(
-    "content", [b"no database at all" * 1000, b"\0" * 8192, b"SQLite format 3"]
-)
-def test_invalid_store_file_is_damaged(tmp_path, content):
-    path = tmp_path / "costprobe.db"
-    path.write_bytes(content)
-    assert is_damaged(path)
+    assert not is_damaged(path, within_s=-1.0)
 
 
 def test_foreign_file_is_not_quarantined(tmp_path):
@@ -123,7 +140,7 @@ def test_foreign_file_is_not_quarantined(tmp_path):
     assert config.read_text().startswith("[store]")
 
 
-def test_truncated_store_is_damaged_and_a_missing_or_new_one_is_not(tmp_path):
+def test_truncated_and_invalid_stores_are_damaged_and_a_missing_or_new_one_is_not(tmp_path):
     path = tmp_path / "costprobe.db"
     assert not is_damaged(path)
     Store.open(path, FakeClock()).close()
@@ -131,6 +148,9 @@ def test_truncated_store_is_damaged_and_a_missing_or_new_one_is_not(tmp_path):
     for size in (100, 4096, 0):
         os.truncate(path, size)
         assert is_damaged(path), size
+    for content in (b"no database at all" * 1000, b"\0" * 8192, b"SQLite format 3"):
+        path.write_bytes(content)
+        assert is_damaged(path), content[:20]
 
 
 def test_quarantined_stores_are_found_and_never_replaced(path):
@@ -141,11 +161,6 @@ def test_quarantined_stores_are_found_and_never_replaced(path):
     names = ["costprobe.db.damaged-20260528T202640Z", "costprobe.db.damaged-20260528T202640Z-again"]
     assert [file.name for file in quarantined(path)] == names
     assert quarantined(path / "missing" / "costprobe.db") == []
-
-
-def test_check_stops_at_its_time_limit(path):
-    damaged(path, path.stat().st_size - 4096)
-    assert not is_damaged(path, within_s=-1.0)
 
 
 def test_quarantine_keeps_the_file_and_its_log(path):
@@ -197,16 +212,6 @@ def test_backup_during_writes_is_one_snapshot(path, tmp_path):
     reader.close()
 
 
-def test_backup_replaces_no_file_by_default(path, tmp_path):
-    target = tmp_path / "copy.db"
-    target.write_text("mine")
-    with pytest.raises(FileExistsError):
-        back_up(path, target)
-    assert target.read_text() == "mine"
-    back_up(path, target, replace=True)
-    assert examine(target).points == 4000
-
-
 def test_failed_backup_leaves_no_file(path, tmp_path):
     with pytest.raises(StoreError) as caught:
         back_up(path, tmp_path / "nowhere" / "copy.db")
@@ -228,7 +233,10 @@ def test_store_commands_report_their_results(path, tmp_path):
     assert "\nwhole" in output
     copy = tmp_path / "copy.db"
     assert "MiB" in costprobe(tmp_path, "backup", str(copy))
+    copy.write_text("mine")
     assert "--force" in costprobe(tmp_path, "backup", str(copy), code=2)
+    assert copy.read_text() == "mine"
+    costprobe(tmp_path, "backup", "--force", str(copy))
     assert "the store itself" in costprobe(tmp_path, "backup", str(path), code=2)
     with sqlite3.connect(copy) as connection:
         assert connection.execute("SELECT count(*) FROM points").fetchone() == (4000,)

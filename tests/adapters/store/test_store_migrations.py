@@ -68,17 +68,6 @@ def test_failed_migration_is_rolled_back(path, connection):
     assert not connection.in_transaction
 
 
-def test_migration_preserves_data(path):
-    store = Store.open(path, FakeClock())
-    store.append([point(1)])
-    store.close()
-    connection = sqlite3.connect(path, isolation_level=None)
-    migrate(connection, path, 1, [*MIGRATIONS, COLOUR])
-    connection.close()
-    assert query(path, "SELECT key, colour FROM series") == [("device,device=gpu0,host=h", None)]
-    assert query(path, "SELECT count(*) FROM points") == [(1,)]
-
-
 def test_rows_of_minutes_and_hours_become_hour_rows(path, connection, caplog):
     """Three minutes and the hour of an older version, by hand; one of the minutes is damaged."""
     migrate(connection, path, 1, MIGRATIONS[:6])

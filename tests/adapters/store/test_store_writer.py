@@ -73,13 +73,6 @@ def test_points_of_concurrent_threads_are_stored(appender, store):
     assert len(query(store.path, "SELECT * FROM series")) == 8
 
 
-def test_file_mode_allows_owner_and_group_and_directory_mode_the_owner(store, path):
-    store.append([point()])
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    for file in path.parent.iterdir():
-        assert file.stat().st_mode & 0o777 == 0o640
-
-
 def test_commits_are_durable(store, path):
     assert query(path, "PRAGMA journal_mode") == [("wal",)]
     with store._database.reading("look at") as connection:  # noqa: SLF001 - the connection's own setting
@@ -117,14 +110,6 @@ def test_truncated_file_is_detected_before_a_write(store, path):
         store.append([point(2)])
     assert caught.value.fault == "corrupt"
     path.write_bytes(content)
-
-
-def test_states_are_stored_with_their_time(store, path, clock):
-    assert store.state("batch gpu0") is None
-    store.put_state("batch gpu0", {"batch": 8})
-    store.put_state("batch gpu0", {"batch": 16, "why": "é\ud800", "null": None})
-    assert store.state("batch gpu0") == {"batch": 16, "why": "é\ud800", "null": None}
-    assert query(path, "SELECT name, time_ns FROM states") == [("batch gpu0", clock.time_ns())]
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,21 @@
-"""Append batches and advance a cursor until killed; report each step after its commit."""
+"""Append batches, advance a cursor and aggregate until killed; report each step after its commit.
+
+Arguments: the store, the number of its rows, and "aggregate" to aggregate the older ones.
+"""
 
 import sys
 from pathlib import Path
 
 from costprobe.adapters.store.cursors import RejectedLine
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from fakes.store_access import advance, cursor, rows_after
-from store_samples import point
+from store_samples import T0_NS, S, point
 
 BATCH_POINTS = 20
-SENT_POINTS = 7
+SENT_POINTS = 27
+EVERY_S = 60
 
 
 def report(*words):
@@ -24,7 +29,7 @@ number = int(sys.argv[2])
 report("ready", number)
 while True:
     batch = range(number, number + BATCH_POINTS)
-    store.append([point(each, f"gpu{each % 5}", n=each) for each in batch])
+    store.append([point(n * EVERY_S, f"gpu{n % 5}", n=float(n), energy_j=1.0) for n in batch])
     number += BATCH_POINTS
     report("appended", number)
     rows = rows_after(store, cursor(store, "s"), SENT_POINTS)
@@ -33,3 +38,10 @@ while True:
     report("acked", rows[-1].seq)
     store.put_state("progress", {"number": number})
     report("state", number)
+    if sys.argv[3:]:
+        now_ns = T0_NS + number * EVERY_S * S
+        store.settle(now_ns, 2)
+        keep = KeepSince(now_ns - 10_800 * S, now_ns - 10_800 * S, -(2**63), -(2**63))
+        for _ in range(3):
+            report("aggregated", store.retain(keep, 16).aggregated)
+        store.release_pages(keep=False)

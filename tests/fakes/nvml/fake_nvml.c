@@ -105,7 +105,6 @@ struct control {
     char driver_version[NAME_LENGTH];
     char nvml_version[NAME_LENGTH];
     int64_t process_record_bytes;
-    int64_t uninitialized_at_ns;
     int64_t upgraded_at_ns;
     int64_t rule_count;
     struct rule rules[MAX_RULES];
@@ -117,7 +116,6 @@ struct count { char function[NAME_LENGTH]; uint64_t calls[MAX_GPUS + 1]; };
 static const volatile struct control *control;
 static struct count *counts;
 static int64_t loaded_ns;
-static volatile int64_t initialized_ns;
 static int64_t counter_read_ns[MAX_GPUS];
 static double counter_lost_j[MAX_GPUS];
 
@@ -148,7 +146,6 @@ void fake_nvml_use(const char *control_path, const char *counts_path) {
     if (control != NULL) munmap((void *)control, sizeof(struct control));
     if (counts != NULL) munmap(counts, sizeof(struct count) * MAX_COUNTS);
     loaded_ns = host_ns();
-    initialized_ns = 0;
     memset(counter_read_ns, 0, sizeof counter_read_ns);
     memset(counter_lost_j, 0, sizeof counter_lost_j);
     control = map_file(control_path, sizeof(struct control), O_RDONLY, PROT_READ);
@@ -193,7 +190,6 @@ static int enter(const char *function, int64_t gpu) {
     count_call(function, gpu);
     if (control == NULL) return UNINITIALIZED;
     if (loaded_ns < control->upgraded_at_ns) return LIB_RM_VERSION_MISMATCH;
-    if (initialized_ns <= control->uninitialized_at_ns) return UNINITIALIZED;
     return scripted(function, gpu);
 }
 
@@ -270,7 +266,6 @@ int nvmlInitWithFlags(unsigned int flags) {
     if (control == NULL) return DRIVER_NOT_LOADED;
     if (loaded_ns < control->upgraded_at_ns) return LIB_RM_VERSION_MISMATCH;
     int code = scripted("nvmlInitWithFlags", -1);
-    if (code == SUCCESS) initialized_ns = host_ns();
     return code;
 }
 

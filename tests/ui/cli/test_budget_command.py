@@ -5,13 +5,10 @@ import re
 import time
 
 import pytest
-from click.testing import CliRunner
-from costprobe.adapters.store.write import Store
 from costprobe.core.schema import make_point
-from costprobe.ui.cli.main import main
 from costprobe.ui.cli.views.status_lines import budget_lines
 from fakes.cases import check_all
-from fakes.clock import FakeClock
+from fakes.cli import Cli
 from fakes.page_examples import DOCS, missing_lines
 
 S = 1_000_000_000
@@ -40,25 +37,15 @@ devices = ["gpu0"]
 """
 
 
+class Budgets(Cli):
+    def __call__(self, *words, amount="48", budgets=BUDGETS, code=0):
+        self.write('[host]\nname = "h"\n' + budgets.format(amount=amount))
+        return super().__call__(*words, code=code)
+
+
 @pytest.fixture
 def costprobe(tmp_path):
-    config = tmp_path / "costprobe.toml"
-
-    def call(*arguments, amount="48", budgets=BUDGETS, code=0):
-        head = f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n'
-        config.write_text(head + budgets.format(amount=amount))
-        result = CliRunner().invoke(main, ["--config", str(config), *arguments])
-        assert result.exit_code == code, result.output
-        return result.output
-
-    return call
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = Store.open(tmp_path / "costprobe.db", FakeClock(time.time_ns()))
-    yield made
-    made.close()
+    return Budgets(tmp_path)
 
 
 def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service=""):
@@ -73,8 +60,8 @@ def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service="")
     ]
 
 
-def test_constant_cost_is_forecast_to_the_end_of_the_day(costprobe, store):
-    store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
+def test_constant_cost_is_forecast_to_the_end_of_the_day(costprobe):
+    costprobe.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
     team, gpu1, chat = json.loads(costprobe("budget", "--json"))
     length_h = (team["period_end_ns"] - team["period_start_ns"]) / S / HOUR_S
     assert length_h == 24
@@ -88,8 +75,8 @@ def test_constant_cost_is_forecast_to_the_end_of_the_day(costprobe, store):
     assert gpu1["forecast"] > gpu1["spent"]
 
 
-def test_table_notes_and_plot(costprobe, store):
-    store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
+def test_table_notes_and_plot(costprobe):
+    costprobe.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
     output = costprobe("budget", "team", "chat")
     head, team, chat, *remarks = output.splitlines()
     assert head.split()[:5] == ["budget", "scope", "period", "planned", "spent"]
@@ -104,26 +91,27 @@ def test_table_notes_and_plot(costprobe, store):
     assert "┤" not in costprobe("budget", "--no-plot")
 
 
-def test_page_shows_the_output_for_its_budgets(costprobe, store):
+def test_page_shows_the_output_for_its_budgets(costprobe):
     budgets, *_ = re.findall(
         r"^```toml\n(.*?)```", (DOCS / "budgets.md").read_text(), re.MULTILINE | re.DOTALL
     )
     service = BUDGETS[BUDGETS.index("[[service]]") :]
     silent = rows(60, 6.0, "gpu1")[: -10 * 6]
-    store.append([*rows(60, 7.0), *silent, *rows(60, 6.0, service="chat")])
+    costprobe.append([*rows(60, 7.0), *silent, *rows(60, 6.0, service="chat")])
     output = costprobe("budget", "--no-plot", budgets=budgets + service)
     # At the end of a month it is.
     assert missing_lines("budgets.md", output.replace(": EXCEEDED", ": WILL BE EXCEEDED")) == []
 
 
-def test_gaps_and_other_currencies_are_reported(costprobe, store):
-    store.append([*rows(9, 1.0), *rows(9, 3.0, "gpu1", currency="EUR")])
+def test_gaps_and_other_currencies_are_reported(costprobe):
+    costprobe.append([*rows(9, 1.0), *rows(9, 3.0, "gpu1", currency="EUR")])
     output = costprobe("budget", "--no-plot", "gpu1-month")
     assert "gpu1-month: a forecast needs 6 h of cost data; there are 0" in output
     assert re.search(r"gpu1-month: not included: €[\d.]+ is not added to USD", output)
 
 
-def test_without_rows_nothing_is_extrapolated(costprobe, store):
+def test_without_rows_nothing_is_extrapolated(costprobe):
+    costprobe.append()
     (found,) = json.loads(costprobe("budget", "--json", "team"))
     assert (found["spent"], found["forecast"], found["coverage"]) == (0, None, 0)
     assert found["missing"] == ["no cost data for host in this period"]
@@ -137,7 +125,7 @@ def test_without_rows_nothing_is_extrapolated(costprobe, store):
     )
 
 
-def test_unknown_name_and_missing_budget_errors_state_the_fix(costprobe, store):
+def test_unknown_name_and_missing_budget_errors_state_the_fix(costprobe):
     assert "unknown budget 'tim'; write one of chat, gpu1-month, team" in costprobe(
         "budget", "tim", code=2
     )

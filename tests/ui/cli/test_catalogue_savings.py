@@ -6,12 +6,10 @@ from functools import partial
 
 import pytest
 from costprobe.adapters.clouds.instance import InstanceDetector
-from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from costprobe.core.units import percent
 from costprobe.pricing.prices import host_detector
-from fakes.clock import FakeClock
-from fakes.command import called
+from fakes.cli import Cli
 from fakes.documents import checked
 from fakes.inference_server import InferenceServer
 
@@ -33,13 +31,8 @@ def host(tmp_path, monkeypatch):
     """Runs `savings` on a host with a GPU, below DMI and metadata of a cloud."""
 
     def make(model, dmi=(), bodies=(), config=""):
-        file = tmp_path / "costprobe.toml"
-        file.write_text(
-            f'[store]\npath = "{tmp_path}/costprobe.db"\n[telemetry]\nevery = "30s"\n{config}'
-        )
-        store = Store.open(tmp_path / "costprobe.db", FakeClock())
-        store.append(list(telemetry(model)))
-        store.close()
+        cli = Cli(tmp_path, f'[telemetry]\nevery = "30s"\n{config}')
+        cli.append(telemetry(model))
         folder = tmp_path / "sys/class/dmi/id"
         folder.mkdir(parents=True)
         for name, text in dict(dmi).items():
@@ -55,7 +48,7 @@ def host(tmp_path, monkeypatch):
             with InferenceServer(answer) as server:
                 detector = partial(InstanceDetector, tmp_path, server.url, 5.0)
                 monkeypatch.setattr("costprobe.pricing.prices.InstanceDetector", detector)
-                return called(file, "savings", "--since", "9d", *arguments, code=code).output
+                return cli("savings", "--since", "9d", *arguments, code=code)
 
         return run
 

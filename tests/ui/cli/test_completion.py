@@ -32,7 +32,7 @@ _costprobe_completion costprobe "${COMP_WORDS[COMP_CWORD]}" ""
 printf '%s\\n' "${COMPREPLY[@]-}"
 """
 HEAVY = {
-    "torch", "pydantic", "sqlite3", "plotext", "rich", "influxdb_client", "apscheduler",
+    "torch", "pydantic", "sqlite3", "plotext", "influxdb_client", "apscheduler",
     "costprobe.configuration", "costprobe.ui.cli.status", "costprobe.ui.cli.trend",
 }  # fmt: skip
 

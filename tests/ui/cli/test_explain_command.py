@@ -4,13 +4,12 @@ import json
 import math
 
 import pytest
-from click.testing import CliRunner
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.core.schema import event_point, make_point
-from costprobe.ui.cli.main import main
 from fakes.cases import check_all
 from fakes.clock import FakeClock
+from fakes.command import called
 from fakes.documents import checked
 from fakes.page_examples import missing_lines
 
@@ -97,12 +96,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture
 def explain(config):
-    def call(*words, code=0):
-        result = CliRunner().invoke(main, ["--config", str(config), "explain", *words])
-        assert result.exit_code == code, result.output
-        return result.output
-
-    return call
+    return lambda *words, code=0: called(config, "explain", *words, code=code).output
 
 
 def change_of(text, **tags):

@@ -10,13 +10,9 @@ from collections import defaultdict
 from decimal import Decimal
 
 import pytest
-from click.testing import CliRunner
-from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
-from costprobe.ui.cli.main import main
 from fakes import day
-from fakes.clock import FakeClock
 from fakes.made_once import made_once
 
 # 2026-05-29 00:00 UTC, of which `day` has the day before.
@@ -68,18 +64,12 @@ CRITERIA = (
 
 
 @pytest.fixture
-def exported(tmp_path):
+def exported(costprobe):
     """Store rows, and return what the command prints for them."""
 
     def export(rows, *arguments):
-        store = Store.open(tmp_path / "costprobe.db", FakeClock())
-        store.append(rows)
-        store.close()
-        (tmp_path / "c.toml").write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
-        config = ["--config", str(tmp_path / "c.toml")]
-        done = CliRunner().invoke(main, [*config, "export", "--format", "focus", *arguments])
-        assert done.exit_code == 0, done.output
-        return done.output
+        costprobe.append(rows, time_ns=END_NS)
+        return costprobe("export", "--format", "focus", *arguments)
 
     return export
 
@@ -207,14 +197,12 @@ def test_tenants_of_a_service_have_rows_of_their_own(exported):
     }
 
 
-def test_options_of_other_formats_are_refused():
+def test_options_of_other_formats_are_refused(costprobe):
     for arguments, problem in {
         ("--format", "focus", "--measurement", "probe"): "--measurement",
         ("--period", "hour"): "--format focus",
     }.items():
-        done = CliRunner().invoke(main, ["export", *arguments])
-        assert done.exit_code == 2
-        assert problem in done.output
+        assert problem in costprobe("export", *arguments, code=2)
 
 
 def install(folder):

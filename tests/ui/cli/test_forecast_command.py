@@ -9,7 +9,6 @@ from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
-from fakes.command import called
 from fakes.documents import checked
 from fakes.page_examples import missing_lines
 
@@ -17,8 +16,6 @@ HOUR_NS = 3600 * 10**9
 DAYS = 60
 MONTH_H = 730
 CONFIG = """
-[store]
-path = "{folder}/costprobe.db"
 [[price]]
 plan = "on_demand"
 per_hour = 3.6
@@ -58,15 +55,11 @@ def rows(now_ns, days=DAYS, *, util=True):
 
 
 @pytest.fixture
-def forecast(tmp_path):
-    config = tmp_path / "costprobe.toml"
-
+def forecast(costprobe):
     def run(points, *arguments, code=0, head=CONFIG):
-        config.write_text(head.format(folder=tmp_path))
-        store = Store.open(tmp_path / "costprobe.db", FakeClock())
-        store.append(points)
-        store.close()
-        return called(config, "forecast", *arguments, code=code).output
+        costprobe.write(head)
+        costprobe.append(points)
+        return costprobe("forecast", *arguments, code=code)
 
     return run
 
@@ -113,12 +106,11 @@ def test_page_shows_the_output(forecast):
 
 def test_text_output_has_the_same_figures(forecast):
     lines = forecast(rows(time.time_ns(), days=30), "chat", "--horizon", "30d").splitlines()
-    assert lines[0].split("  ")[0] == "workload"
-    assert "capacity ends: not within 30 days; earliest" in "\n".join(lines)
-    assert "not within 30 days" in lines[1]
-    assert any(
-        line.startswith("  1,000 more requests: 108,000 J, electricity $0.009;") for line in lines
-    )
+    (head,) = [number for number, line in enumerate(lines) if line.startswith("workload ")]
+    assert "not within 30 days" in lines[head + 1]
+    text = "\n".join(lines)
+    assert "capacity ends: not within 30 days; earliest" in text
+    assert "  1,000 more requests: 108,000 J, electricity $0.009;" in text
 
 
 def test_rolled_up_windows_count_in_full(forecast, tmp_path):

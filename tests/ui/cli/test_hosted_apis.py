@@ -1,11 +1,9 @@
 """Self-host or API: services beside hosted models, with values computed by hand."""
 
-import json
 import re
 import time
 
 import pytest
-from costprobe.adapters.store.write import Store
 from costprobe.configuration import validated
 from costprobe.core.columns import columns_of
 from costprobe.core.config.load import ConfigError
@@ -15,8 +13,6 @@ from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.savings.hosted_apis import hosting_choices
 from costprobe.savings.settings import ApiConfig
 from costprobe.ui import hosted_apis
-from fakes.clock import FakeClock
-from fakes.command import called
 
 HOUR_NS = 3600 * 10**9
 TAGS = {"device": "gpu0", "service": "chat", "basis": "serving", "plan": "owned", "currency": "USD"}
@@ -183,20 +179,10 @@ def test_packaged_list_is_dated_and_has_a_source():
             parse_hosted(f"{head}\n{row}\n")
 
 
-@pytest.fixture
-def config(tmp_path):
-    path = tmp_path / "costprobe.toml"
-    path.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n{CONFIG}')
-    now_ns = time.time_ns()
-    with_time = [hour((now_ns // HOUR_NS) - back) for back in range(6)]
-    store = Store.open(tmp_path / "costprobe.db", FakeClock())
-    store.append(with_time)
-    store.close()
-    return path
-
-
-def test_compare_report_and_list_show_the_same_figures(config):
-    (choice,) = json.loads(called(config, "compare", "--json").stdout)["apis"]
+def test_compare_report_and_list_show_the_same_figures(costprobe):
+    costprobe.write(CONFIG)
+    costprobe.append(hour((time.time_ns() // HOUR_NS) - back) for back in range(6))
+    (choice,) = costprobe.json("compare")["apis"]
     found = {api["model"]: api for api in choice["hosted_models"]}
     assert list(found) == ["openai/gpt-5-mini", "acme/large"]
     assert found["acme/large"]["saving_per_month"] == pytest.approx(2409)
@@ -204,23 +190,23 @@ def test_compare_report_and_list_show_the_same_figures(config):
     assert choice["other_currencies"] == ["acme/euro"]
     listed = found["openai/gpt-5-mini"]
     assert listed["as_of"] == "2026-11"
-    whole = json.loads(called(config, "price", "list", "--apis", "--json").stdout)
+    whole = costprobe.json("price", "list", "--apis")
     (shown,) = [p for p in whole["hosted_models"] if p["model"] == "openai/gpt-5-mini"]
     assert shown.items() <= listed.items()
-    text = called(config, "compare").stdout
+    text = costprobe("compare")
     assert f"chat: $3,650 a month at 25 % utilization {PRICES}" in text
     tokens = PRICES.strip("()").removesuffix(" per million tokens")
     assert f"chat: per million tokens {tokens}; 20 % of tokens in cached, saved $" in text
     assert re.search(r"acme/large +\$5 +\$0\.5 +\$25 +\$6,059 +\$2,409 +14 % +configured", text)
     assert "not in USD, so not compared: acme/euro" in text
     assert "yours to evaluate" in text
-    report = json.loads(called(config, "report", "--since", "2d", "--json").stdout)
+    report = costprobe.json("report", "--since", "2d")
     assert report["apis"][0]["hosted_models"] == choice["hosted_models"]
     for kind in ("md", "html"):
-        shown = called(config, "report", "--since", "2d", "--format", kind).stdout
+        shown = costprobe("report", "--since", "2d", "--format", kind)
         assert "Self-host or API" in shown
         assert "$2,409" in shown
         assert "yours to evaluate" in shown
-    names = called(config, "price", "list", "--apis").stdout
+    names = costprobe("price", "list", "--apis")
     assert "openai/gpt-5-mini" in names
-    called(config, "price", "list", "--apis", "--gpu", "H100", code=2)
+    costprobe("price", "list", "--apis", "--gpu", "H100", code=2)

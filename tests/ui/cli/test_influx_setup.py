@@ -308,8 +308,10 @@ def test_invalid_duration_and_missing_sink_are_errors(costprobe, organization):
 
 def test_tasks_are_written_to_files(costprobe, organization, tmp_path):
     server, _ = organization
-    costprobe(v2(server), "tasks", str(tmp_path / "flux"))
+    costprobe(v2(server), "setup", "--tasks", str(tmp_path / "flux"))
     assert (tmp_path / "flux" / "deadman.flux").read_text() == deadman_task("costprobe")
     text = (tmp_path / "flux" / "hourly.flux").read_text()
     assert text == rollup_task("costprobe", "costprobe_hourly")
-    assert 'api = "v2"' in costprobe(v1(server, "d"), "tasks", str(tmp_path / "f"), code=2)
+    assert 'api = "v2"' in costprobe(
+        v1(server, "d"), "setup", "--tasks", str(tmp_path / "f"), code=2
+    )

@@ -1,34 +1,29 @@
 """`costprobe probe NAME --load`: consent, what is shown and stored."""
 
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from costprobe.adapters.store.write import Store
 from costprobe.configuration import Config
-from costprobe.core.clock import SystemClock
 from costprobe.daemon.control import measured_rows
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
 from costprobe.ui.cli.load import in_maintenance, rows_of
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
-from fakes.command import called
+from costprobe.ui.cli.support.place import Settings
+from fakes.cli import Cli
 from fakes.documents import checked
 
 TIME_NS = 1_780_000_000 * 10**9
 
 
 @pytest.fixture
-def config(tmp_path):
-    path = tmp_path / "costprobe.toml"
-    path.write_text(
-        f'[store]\npath = "{tmp_path}/costprobe.db"\n'
+def costprobe(tmp_path):
+    return Cli(
+        tmp_path,
         '[[price]]\nplan = "on_demand"\nper_hour = 3.6\n'
         '[[probe]]\nname = "ranker"\nkind = "cnn"\n'
         '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
         'timeout = "10s"\nslo = { latency_p50 = "3s" }\n'
-        "[probe.load]\nconcurrencies = [1, 2]\nrates = []\n"
+        "[probe.load]\nconcurrencies = [1, 2]\nrates = []\n",
     )
-    return path
 
 
 def curve():
@@ -47,14 +42,14 @@ def curve():
 
 
 @pytest.mark.processes
-def test_load_needs_consent_and_says_what_it_takes(config):
-    refused = called(config, "probe", "chat", "--load", code=2).stderr
+def test_load_needs_consent_and_says_what_it_takes(costprobe):
+    refused = costprobe("probe", "chat", "--load", code=2)
     assert "load curve of chat on cpu: up to 2 points, about 62 s, at most 3 min" in refused
     assert "$0.062 at the present price, at most $0.202" in refused
     assert "add --yes, or run it within a [[maintenance]] window" in refused
 
 
-def test_options_that_do_not_fit_are_refused(config):
+def test_options_that_do_not_fit_are_refused(costprobe):
     cases = {
         ("ranker", "--load"): "only a server has a load curve; use --sweep",
         ("chat", "--sweep"): "a server chooses its own batches; use --load",
@@ -62,23 +57,25 @@ def test_options_that_do_not_fit_are_refused(config):
         ("chat", "--stored"): "--stored needs --sweep or --load",
         ("chat", "--load", "--naive"): "--load and --naive are different measurements: keep one",
     }
-    found = {case: called(config, "probe", *case, code=2).stderr for case in cases}
+    found = {case: costprobe("probe", *case, code=2) for case in cases}
     assert {case: text for case, text in found.items() if cases[case] not in text} == {}
 
 
 @pytest.mark.processes
-def test_file_of_prompts_that_cannot_be_read_is_bad_input(config, tmp_path):
-    config.write_text(f'{config.read_text()}when_busy = "run"\nprompts = "{tmp_path}/none.jsonl"\n')
-    refused = called(config, "probe", "chat", "--load", "--yes", code=2).stderr
-    assert f"load.prompts {tmp_path}/none.jsonl: cannot be read (No such file" in refused
+def test_file_of_prompts_that_cannot_be_read_is_bad_input(costprobe):
+    path = costprobe.folder / "none.jsonl"
+    with costprobe.config.open("a") as file:
+        file.write(f'when_busy = "run"\nprompts = "{path}"\n')
+    refused = costprobe("probe", "chat", "--load", "--yes", code=2)
+    assert f"load.prompts {path}: cannot be read (No such file" in refused
 
 
-def test_stored_curve_is_shown(config, tmp_path):
-    with closing(Store.open(tmp_path / "costprobe.db", SystemClock())) as store:
-        missing = called(config, "probe", "chat", "--load", "--stored", code=1).stderr
-        assert "no load curve of chat is stored" in missing
-        store.append(curve_rows(curve()))
-    text = called(config, "probe", "chat", "--load", "--stored").output
+def test_stored_curve_is_shown(costprobe):
+    costprobe.append()
+    missing = costprobe("probe", "chat", "--load", "--stored", code=1)
+    assert "no load curve of chat is stored" in missing
+    costprobe.append(curve_rows(curve()))
+    text = costprobe("probe", "chat", "--load", "--stored")
     assert "1 in flight costs least within latency_p50 3000 ms: $9 per million" in text
     assert "since" not in text
     slower = replace(curve(), time_ns=TIME_NS + 10**9)
@@ -86,7 +83,7 @@ def test_stored_curve_is_shown(config, tmp_path):
         replace(point, figures={**point.figures, "tokens_out_per_s": point.work_per_s / 2})
         for point in slower.points
     ]
-    settings = LoadedConfig(str(config))
+    settings = Settings(str(costprobe.config))
     rows = rows_of(settings, [curve(), replace(slower, points=tuple(points))])
     assert [row.measurement for row in rows] == ["sweep", "sweep", "event"]
     # As the daemon checks them, and in the store.
@@ -103,11 +100,10 @@ def test_stored_curve_is_shown(config, tmp_path):
     other = {**documents[2], "tags": {**documents[2]["tags"], "metric": "cost"}}
     with pytest.raises(ValueError, match="written by the daemon only"):
         measured_rows({"rows": [other]})
-    with closing(Store.open(tmp_path / "costprobe.db", SystemClock())) as store:
-        store.append(rows)
-    text = called(config, "probe", "chat", "--load", "--stored").output
+    costprobe.append(rows)
+    text = costprobe("probe", "chat", "--load", "--stored")
     assert "throughput -50.0 % ±0.0 % at 2 common points" in text
-    text = called(config, "probe", "chat", "--load", "--stored", "--json").stdout
+    text = costprobe("probe", "chat", "--load", "--stored", "--json")
     document = checked("probe", text)
     assert [point["cheapest"] for point in document["points"]] == [True, False]
     assert (document["slo_ms"], document["loop_ends"]) == (

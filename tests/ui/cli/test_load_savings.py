@@ -1,14 +1,11 @@
 """`costprobe savings` and `costprobe report` on a store with a load curve and a service's production."""
 
-import json
 import time
 
 import pytest
-from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
-from fakes.clock import FakeClock
-from fakes.command import called
+from fakes.cli import Cli
 from fakes.documents import checked
 from fakes.page_examples import missing_lines
 
@@ -71,24 +68,20 @@ def rows(now_ns, days=10):
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("load")
-    store = Store.open(folder / "costprobe.db", FakeClock())
-    store.append(list(rows(time.time_ns() // HOUR_NS * HOUR_NS)))
-    store.close()
-    path = folder / "costprobe.toml"
-    path.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{CONFIG}')
-    return path
+def costprobe(tmp_path_factory):
+    cli = Cli(tmp_path_factory.mktemp("load"), CONFIG)
+    cli.append(rows(time.time_ns() // HOUR_NS * HOUR_NS))
+    return cli
 
 
-def test_savings_state_the_cost_of_the_load_and_the_replicas_that_carry_it(config):
-    text = called(config, "savings").output
+def test_savings_state_the_cost_of_the_load_and_the_replicas_that_carry_it(costprobe):
+    text = costprobe("savings")
     assert (
         "at 12 % of saturation (120 of 1,000 generated tokens/s of a replica) it pays 5 times the"
     ) in " ".join(text.split())
     assert "merge 2 replicas into 1: saves $2,628 a month" in text
     assert missing_lines("savings.md", text) == []
-    (answer,) = checked("savings", called(config, "savings", "--json").stdout)
+    (answer,) = checked("savings", costprobe("savings", "--json"))
     load = answer["load_curve"]
     assert (load["software"], load["problem"]) == ("unchanged", None)
     assert load["tokens_in_change_share"] == pytest.approx(0.05)
@@ -98,8 +91,8 @@ def test_savings_state_the_cost_of_the_load_and_the_replicas_that_carry_it(confi
     assert "1 of gpu0 and gpu1" not in text
 
 
-def test_report_lists_it(config):
-    text = called(config, "report", "--format", "md").output
+def test_report_lists_it(costprobe):
+    text = costprobe("report", "--format", "md")
     assert "merge 2 replicas into 1" in text
-    document = json.loads(called(config, "report", "--json").stdout)
+    document = costprobe.json("report")
     assert document["savings"][0]["load_curve"]["cost"]["merge"]["replicas"] == 1

@@ -4,13 +4,10 @@ import json
 import subprocess
 
 import pytest
-from click.testing import CliRunner
-from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
-from costprobe.ui.cli.main import main
 from engines.environment import environment
-from fakes.clock import FakeClock
+from fakes.command import called
 
 # 2026-05-29 00:00 UTC.
 END_NS = 1_780_012_800 * NS_PER_S
@@ -55,16 +52,13 @@ def windows(service="chat", currency="USD", cached=None, **tags):
 
 
 @pytest.fixture
-def export(tmp_path):
+def export(costprobe):
     """Store rows, and return the command's result."""
 
-    def call(rows, *arguments, config=""):
-        store = Store.open(tmp_path / "costprobe.db", FakeClock())
-        store.append(list(rows))
-        store.close()
-        path = tmp_path / "c.toml"
-        path.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n{config}')
-        return CliRunner().invoke(main, ["-c", str(path), "price", "export", *SPAN, *arguments])
+    def call(rows, *arguments, config="", code=0):
+        costprobe.write(config)
+        costprobe.append(rows)
+        return called(costprobe.config, "price", "export", *SPAN, *arguments, code=code)
 
     return call
 
@@ -81,7 +75,6 @@ model = "llama"
 
 def test_litellm_file_has_costs_per_token_with_their_origin(export):
     done = export(windows(), "--for", "litellm", config=SERVICE)
-    assert done.exit_code == 0, done.output
     (name, price), *more = json.loads(done.stdout).items()
     assert (name, more) == ("openai/llama", [])
     assert price.pop("metadata") == {
@@ -179,11 +172,10 @@ def test_models_of_a_service_and_other_currencies(export):
 
 
 def test_unusable_prices_are_refused(export):
-    assert "no tokens with a cost" in export((), "--for", "openlit").output
-    assert "--usd 1.08" in export(windows(currency="EUR"), "--for", "litellm").output
+    assert "no tokens with a cost" in export((), "--for", "openlit", code=2).output
+    assert "--usd 1.08" in export(windows(currency="EUR"), "--for", "litellm", code=2).output
     twice = [*windows(served_model="m"), *windows("other", served_model="m")]
-    done = export(twice, "--for", "litellm", "--usd", "1")
-    assert done.exit_code == 2
+    done = export(twice, "--for", "litellm", "--usd", "1", code=2)
     assert "several services or currencies" in done.output
 
 

@@ -108,11 +108,6 @@ def test_probe_from_the_shell_needs_no_daemon(tmp_path):
     assert document["energy"]["energy_per_inference_j"] > 0
 
 
-def test_ci_runs_make_test():
-    assert "\nmake test\n" in (ROOT / ".ci" / "run").read_text()
-    assert "\ntest:\n" in (ROOT / "Makefile").read_text()
-
-
 def test_five_minutes_to_influxdb(tmp_path):
     init, check, doctor, run = commands_of("Five minutes to InfluxDB")
     shell = Shell(tmp_path)

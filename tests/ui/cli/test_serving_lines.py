@@ -1,15 +1,10 @@
 """Services in `costprobe status`, and the selection of their series."""
 
-import json
 import time
 
-import pytest
-from click.testing import CliRunner
-from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
-from costprobe.ui.cli.main import main
 from costprobe.ui.cli.views.status_lines import probe_line, service_lines
-from fakes.clock import FakeClock
+from fakes.cli import same
 
 LAST = {
     "time_ns": 1_780_000_000 * 10**9,
@@ -58,37 +53,18 @@ LAST = {
 }
 
 
-def shown_with(tenants):
-    last = {**LAST, "tenants": tenants}
-    return "\n".join(
-        service_lines(
-            {
-                "service": "chat",
-                "engine": "vllm",
-                "devices": ["gpu0"],
-                "last": last,
-                "missing": [],
-                "fault": None,
-            }
-        )
-    )
+def service(**changes):
+    document = {"service": "chat", "engine": "vllm", "devices": ["gpu0", "gpu1"]}
+    return {**document, "missing": [], "fault": None, "last": LAST, **changes}
 
 
-def test_tenants_with_the_largest_cost_are_shown_with_what_is_wrong():
-    costs = {**{f"team{number}": 0.1 - number / 100 for number in range(7)}, "unattributed": 0.02}
-    parts = [{"tenant": name, "cost": cost, "cost_share": cost} for name, cost in costs.items()]
-    text = shown_with({"counted_share": 0.9, "problems": [], "parts": parts})
-    assert "tenants: team0 $0.1 (10 %), team1 $0.09 (9 %)" in text
-    assert "team4" in text
-    assert "team5" not in text
-    assert "and 3 more" in text
-    assert "reduced" not in text
-    more = shown_with({"counted_share": 1.6, "problems": ["no answer"], "parts": parts})
-    assert "cost unattributed: no answer" in more
-    assert "tenants count 160 % of the service's tokens" in more
+def with_tenants(parts, counted_share=0.9, problems=()):
+    tenants = {"counted_share": counted_share, "problems": list(problems), "parts": parts}
+    return service(last={**LAST, "tenants": tenants})
 
 
-def test_cached_tokens_are_shown_with_their_price_and_what_they_saved():
+def with_cache(tenant, **changed):
+    """A service whose cache answered, with a tenant whose counters may not have it."""
     prices = {
         "cost_per_million_tokens_fresh": 2.0,
         "cost_per_million_tokens_cached": 0.25,
@@ -96,156 +72,75 @@ def test_cached_tokens_are_shown_with_their_price_and_what_they_saved():
         "cached_share": 0.8,
         "cost_cache_saved": 0.7,
     }
-    search = {"tenant": "search", "cost": 0.3, "cost_share": 0.6, "tokens_in": 4e5}
-    search |= {"cached_tokens": 3.6e5, "cost_cache_saved": 0.63}
     rest = {"tenant": "unattributed", "cost": 0.2, "cost_share": 0.4, "cached_tokens": 4e4}
-    one_price = "tenants' counters have no cached tokens: all their tokens in have one price"
-
-    def shown(tenant, **changed):
-        cost = {**LAST["cost"], **prices, **changed}
-        tenants = {"counted_share": 1.0, "problems": [], "parts": [tenant, rest]}
-        last = {**LAST, "cached_tokens": 4e5, "cost": cost, "tenants": tenants}
-        return "\n".join(service_lines(service(last=last)))
-
-    text = shown(search)
-    assert (
-        "$2 per million fresh tokens in, $0.25 per million cached tokens in, $9 per million tokens out,"
-        " tokens split by token weights, 80 % of tokens in cached, saved $0.7, 60 % of it idle"
-    ) in text
-    assert "tenants: search $0.3 (60 %; 90 % of tokens in cached, saved $0.63)" in text
-    assert one_price not in text
-    uncounted = {**search, "cached_tokens": None, "cost_cache_saved": None}
-    free = shown(uncounted, cost_per_million_tokens_cached=0.0)
-    assert "$0 per million cached tokens in (no weight measured)" in free
-    assert one_price in free
+    search = {"tenant": "search", "cost": 0.3, "cost_share": 0.6, "tokens_in": 4e5}
+    document = with_tenants([search | tenant, rest], 1.0)
+    cost = {**LAST["cost"], **prices, **changed}
+    return document | {"last": {**document["last"], "cached_tokens": 4e5, "cost": cost}}
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
+def test_services_are_shown_with_costs_tenants_and_faults():
+    costs = {**{f"team{number}": 0.1 - number / 100 for number in range(7)}, "unattributed": 0.02}
+    parts = [{"tenant": name, "cost": cost, "cost_share": cost} for name, cost in costs.items()]
+    cached = {"cached_tokens": 3.6e5, "cost_cache_saved": 0.63}
+    failing = {"cost": None, "energy": None, "problems": ["http://x: away"], "restarts": 2}
+    shown = {
+        "a window": service(),
+        "none yet": service(last=None),
+        "faults": service(last={**LAST, **failing}, missing=["vllm:a"]),
+        "many tenants": with_tenants(parts),
+        "tenants that count too much": with_tenants(parts, 1.6, ["no answer"]),
+        "cached tokens": with_cache(cached),
+        "cached tokens, which no tenant counts and no calibration weighs": with_cache(
+            dict.fromkeys(cached), cost_per_million_tokens_cached=0.0
+        ),
+    }
+    texts = ["\n".join([f"# {name}", *service_lines(one), ""]) for name, one in shown.items()]
+    same("services", "\n".join(texts))
+
+
+def test_price_by_chunks_of_a_stream_is_marked():
+    cost = {"currency": "USD", "cost_per_inference": 0.1, "cost_per_million_tokens_out": 5.0}
+    document = {
+        "device": "gpu0",
+        "probe": "chat",
+        "batch": 1,
+        "tags": {"concurrency": "1"},
+        "latency_p50_ms": 1.0,
+        "throughput_per_s": 1.0,
+        "cost": cost,
+        **dict.fromkeys(("energy", "energy_absent", "price")),
+    }
+    for source, words in (
         ("usage", "per million tokens out"),
         ("chunks", "per million tokens out (chunks of the stream counted as tokens)"),
-    ],
-)
-def test_price_by_chunks_of_a_stream_is_marked(source, words):
-    line = probe_line(
-        {
-            "device": "gpu0",
-            "probe": "chat",
-            "batch": 1,
-            "tags": {"concurrency": "1"},
-            "fields": {"token_source": source},
-            "latency_p50_ms": 1.0,
-            "throughput_per_s": 1.0,
-            "energy": None,
-            "energy_absent": None,
-            "price": None,
-            "cost": {
-                "currency": "USD",
-                "cost_per_inference": 0.1,
-                "cost_per_million_tokens_out": 5.0,
-            },
-        }
-    )
-    assert line.endswith(words)
+    ):
+        assert probe_line({**document, "fields": {"token_source": source}}).endswith(words)
 
 
-def service(**changes):
-    document = {"service": "chat", "engine": "vllm", "devices": ["gpu0", "gpu1"]}
-    return {**document, "missing": [], "fault": None, "last": LAST, **changes}
-
-
-def test_window_is_shown_with_its_cost_per_request_and_token():
-    text = "\n".join(service_lines(service()))
-    assert text.startswith("service  chat (vllm on gpu0, gpu1): ")
-    assert "1,234 requests, 2 failed, 500,000 tokens in" in text
-    assert (
-        "cost $0.5, $0.4 per 1,000 requests, $1 per million tokens in, tokens split by token weights, 60 % of it idle"
-        in text
-    )
-    assert (
-        "energy 90,000 J, 72.93 J per request, 180,000 J per million tokens in (counter ±5 %)"
-    ) in text
-    assert "tokens out" not in text
-    assert "rolling 1h: $0.4 per 1,000\n" in text
-    assert "rolling 24h: $0.5 per 1,000; 25 % covered" in text
-    assert "7d" not in text
-
-
-def test_service_faults_are_shown():
-    last = {
-        **LAST,
-        "cost": None,
-        "energy": None,
-        "problems": ["http://x: away"],
-        "restarts": 2,
-    }
-    lines = service_lines(service(last=last, missing=["vllm:a"]))
-    text = "\n".join(lines)
-    assert "counters reset 2 times" in text
-    assert "no cost: http://x: away" in text
-    assert "rolling 1h: $0.4 per 1,000" in text
-    assert "missing counter: vllm:a" in text
-    assert "no window is complete yet" in service_lines(service(last=None))[0]
-
-
-@pytest.fixture
-def costprobe(tmp_path):
-    config = tmp_path / "costprobe.toml"
-    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
-    now_ns = time.time_ns()
+def test_trend_and_export_have_the_series_of_services(costprobe):
+    at_ns = time.time_ns() - 10**9
     common = {"device": "gpu0", "plan": "owned", "currency": "EUR"}
-    rows = [
-        Point(
-            "cost",
-            {**common, "probe": "p", "basis": "probe"},
-            {"cost_per_inference": 1.0},
-            now_ns - 10**9,
-        ),
-        Point(
-            "cost",
-            {**common, "service": "chat", "basis": "serving"},
-            {"cost_per_inference": 2.0, "cost_per_request": 2.0},
-            now_ns - 10**9,
-        ),
-        Point(
-            "cost",
-            {**common, "service": "other", "basis": "serving"},
-            {"cost_per_inference": 3.0},
-            now_ns - 10**9,
-        ),
-        Point(
-            "allocation",
-            {"device": "gpu0", "service": "chat", "part": "idle", "currency": "EUR"},
-            {"cost": 0.5},
-            now_ns - 10**9,
-        ),
-    ]
-    store = Store.open(tmp_path / "costprobe.db", FakeClock(now_ns))
-    store.append(rows)
-    store.close()
+    costprobe.append(
+        Point("cost", {**common, **tags}, {"cost_per_inference": cost}, at_ns)
+        for tags, cost in (
+            ({"probe": "p", "basis": "probe"}, 1.0),
+            ({"service": "chat", "basis": "serving"}, 2.0),
+            ({"service": "other", "basis": "serving"}, 3.0),
+        )
+    )
+    part = {"device": "gpu0", "service": "chat", "part": "idle", "currency": "EUR"}
+    costprobe.append([Point("allocation", part, {"cost": 0.5}, at_ns)])
 
-    def call(*arguments):
-        result = CliRunner().invoke(main, ["--config", str(config), *arguments])
-        assert result.exit_code == 0, result.output
-        return result.output
+    def values(*words):
+        return sorted(series["values"] for series in costprobe.json("trend", *words)["series"])
 
-    return call
-
-
-def values(text):
-    return [series["values"] for series in json.loads(text)["series"]]
-
-
-def test_trend_filters_by_service_and_basis(costprobe):
-    assert values(costprobe("trend", "--service", "chat", "--json")) == [[2.0]]
-    assert values(costprobe("trend", "--basis", "probe", "--json")) == [[1.0]]
-    assert sorted(values(costprobe("trend", "--basis", "serving", "--json"))) == [[2.0], [3.0]]
-    idle = costprobe("trend", "--field", "allocation.cost", "--service", "chat")
-    assert "gpu0 chat idle " in idle
-
-
-def test_export_has_the_costs_of_services(costprobe):
+    assert values("--service", "chat") == [[2.0]]
+    assert values("--label", "basis=probe") == [[1.0]]
+    assert values("--label", "basis=serving") == [[2.0], [3.0]]
+    assert "gpu0 chat idle " in costprobe(
+        "trend", "--field", "allocation.cost", "--service", "chat"
+    )
     lines = costprobe("export", "--measurement", "cost", "--measurement", "allocation")
     assert "basis=serving" in lines
     assert "part=idle" in lines

@@ -8,21 +8,9 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Point
 from costprobe.ui.cli.replay import rows_of_csv
-from fakes.command import called
 
 S = 10**9
 HOUR_S, DAY_S = 3600, 86_400
-
-
-@pytest.fixture
-def costprobe(tmp_path):
-    config = tmp_path / "costprobe.toml"
-    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
-
-    def run(*arguments, command="store", code=0):
-        return called(config, command, *arguments, code=code)
-
-    return run
 
 
 @pytest.fixture
@@ -46,8 +34,7 @@ def path(tmp_path):
 
 def test_compact_rolls_up_deletes_and_shrinks(costprobe, path):
     before_bytes = path.stat().st_size
-    done = costprobe("compact")
-    assert "4,000 removed" in done.stdout
+    assert "4,000 removed" in costprobe("store", "compact")
     assert path.stat().st_size < before_bytes / 4
     assert not path.with_name(path.name + "-wal").exists()
     reader = StoreReader.open(path)
@@ -55,36 +42,35 @@ def test_compact_rolls_up_deletes_and_shrinks(costprobe, path):
     reader.close()
     assert sum(found.fields["energy_j"] for found in points) == 8 * 288
     assert {getattr(found, "period_s", 0) for found in points} == {0, 3600}
-    output = costprobe("check").stdout
+    output = costprobe("store", "check")
     assert "rows are aggregates" in output
     assert output.endswith("whole\n")
-    assert "0 rows aggregated, 0 removed" in costprobe("compact").stdout
+    assert "0 rows aggregated, 0 removed" in costprobe("store", "compact")
 
 
 @pytest.mark.parametrize("kind", [Store, StoreReader])
 def test_store_in_use_is_not_changed(costprobe, path, kind):
     other = Store.open(path, SystemClock()) if kind is Store else StoreReader.open(path)
     before_bytes = path.stat().st_size
-    done = costprobe("compact", code=1)
-    assert done.stdout == ""
-    assert "has it open; stop the daemon first" in done.stderr
+    refused = costprobe("store", "compact", code=1)
+    assert refused.startswith("Error: ")
+    assert "has it open; stop the daemon first" in refused
     other.close()
     assert path.stat().st_size == before_bytes
-    costprobe("compact")
+    costprobe("store", "compact")
 
 
 def test_compact_without_old_rows_changes_nothing(costprobe, tmp_path):
-    done = costprobe("compact", code=1)
-    assert "start `costprobe run`" in done.stderr
+    assert "start `costprobe run`" in costprobe("store", "compact", code=1)
     assert not (tmp_path / "costprobe.db").exists()
 
 
 def test_export_marks_aggregates_and_replay_skips_them(tmp_path, path, costprobe):
-    costprobe("compact")
-    lines = costprobe("--measurement", "device", command="export").stdout.splitlines()
+    costprobe("store", "compact")
+    lines = costprobe("export", "--measurement", "device").splitlines()
     rolled = [line for line in lines if line.startswith("device,device=gpu0,rollup=1h ")]
     assert {line.split()[1] for line in rolled[1:]} == {"energy_j=12.0,rows=12i"}
-    table = costprobe("--format", "csv", command="export").stdout
+    table = costprobe("export", "--format", "csv")
     assert table.count("device=gpu0 rollup=1h,energy_j,") == len(rolled) > 20
     file = tmp_path / "rows.csv"
     file.write_text(table)

@@ -3,22 +3,19 @@
 import re
 import time
 from contextlib import closing
-from io import StringIO
 
+import click
 import pytest
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import demo_config
 from costprobe.ui.cli.support.output import colour_of, paint
-from costprobe.ui.cli.top import snapshot
-from costprobe.ui.cli.views.top_view import TopView
+from costprobe.ui.cli.watch import sections, snapshot
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.incidents import incident
 from fakes.reported import month
 from fakes.terminal import on_terminal
-from rich.cells import cell_len
-from rich.console import Console
 
 COLOUR = re.compile(rb"\x1b\[[0-9;]*[1-9][0-9;]*m")
 CONTROL = re.compile(rb"\x1b\[[?0-9;]*[a-zA-Z]")
@@ -30,7 +27,7 @@ COLOURED = (
     ("trend", "--since", "2d"),
     ("compare", "--since", "2d"),
     ("store", "check"),
-    ("top", "--once"),
+    ("status", "--watch"),
 )
 
 
@@ -74,8 +71,8 @@ def test_colours_are_printed_on_terminals_only(config):
     assert not problems, "\n".join(problems)
 
 
-def test_no_color_is_honoured_by_click_and_rich(config):
-    for words in (("alerts",), ("trend", "--since", "2d"), ("top", "--once")):
+def test_no_color_is_honoured_by_click_and_plots(config):
+    for words in (("alerts",), ("trend", "--since", "2d"), ("status", "--watch")):
         assert b"\x1b" not in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()), words
 
 
@@ -85,7 +82,7 @@ def test_colours_are_off_by_option_and_on_with_an_empty_no_color(config):
 
 
 def test_dumb_terminal_receives_plain_lines(config):
-    seen = on_terminal(config, "top", env={"TERM": "dumb"}.items(), stdin_too=True)
+    seen = on_terminal(config, "status", "--watch", env={"TERM": "dumb"}.items(), stdin_too=True)
     assert b"gpu0" in seen
     assert b"\x1b" not in seen
 
@@ -104,42 +101,17 @@ def test_colour_setting():
 
 
 def test_live_view_fits_any_width(config):
-    """`top` in terminals of several widths: no line is longer, and the columns that matter stay."""
+    """In terminals of several widths: no line is longer, and the columns that matter stay."""
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
-        view = TopView(snapshot(reader, demo_config(), reader.states(), time.time_ns()))
+        found = snapshot(reader, demo_config(), reader.states(), time.time_ns())
     for columns in (24, 40, 60, 80, 120, 200):
-        console = Console(file=StringIO(), width=columns, color_system=None)
-        console.print(view)
-        lines = console.file.getvalue().splitlines()
-        assert max(cell_len(line.rstrip()) for line in lines) <= columns
+        lines = [click.unstyle(line) for part in sections(found, columns) for line in part]
         text = "\n".join(lines)
+        assert max(len(line) for line in lines) <= columns, text
         for word in ("RUNNING", "gpu0", "ranker", "now"):
             assert word in text, columns
-        assert ("SM clock" in text) is (columns >= 60)
-
-
-def test_live_view_uses_the_width_of_the_terminal(config):
-    lines = CONTROL.sub(b"", on_terminal(config, "top", "--once", columns=40)).decode().splitlines()
-    assert max(cell_len(line.rstrip()) for line in lines) <= 40
-
-
-def test_live_view_needs_no_daemon(tmp_path):
-    config = month(tmp_path, hours=2)
-    text = called(config, "top", "--once").stdout
-    assert "no daemon has written a status" in text
-    assert "gpu0" in text
-    StoreReader.open(tmp_path / "costprobe.db").close()
-
-
-def test_trend_has_a_plot_for_each_model_and_basis(config):
-    plain = on_terminal(config, "trend", "--since", "2d", env={"NO_COLOR": "1"}.items()).decode()
-    lines = [line.strip() for line in plain.splitlines()]
-    for title in ("encoder gpu0", "ranker gpu0"):
-        assert title in lines
-    # Costs of two bases are in two plots.
-    assert "cost_per_inference probe EUR, per million" in lines
-    assert any("cost_per_inference serving EUR" in line for line in lines)
-    assert b"\xe2\x94\xa4" not in on_terminal(config, "trend", "--since", "2d", "--no-plot")
+        is_shown = any("SM clock" in line and "power" in line for line in lines)
+        assert is_shown is (columns >= 60)
 
 
 def test_compare_plots_on_a_terminal_and_with_an_option(config):

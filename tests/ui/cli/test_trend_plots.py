@@ -5,12 +5,10 @@ import time
 
 import pytest
 from costprobe.adapters.store.read import SeriesValues
-from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
-from costprobe.ui.cli.trend import trend_table
 from costprobe.ui.cli.views.plots import series_names, trend_plots
 from fakes.cases import check_all
-from fakes.clock import FakeClock
+from fakes.cli import Cli
 from fakes.command import called
 from fakes.terminal import on_terminal
 
@@ -23,9 +21,7 @@ FRAME = re.compile(r"[┤│](.*)│")
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     """Eight devices with an encoder, two with a model of 6,000 times its cost; half-way another plan."""
-    folder = tmp_path_factory.mktemp("trend")
-    path = folder / "costprobe.toml"
-    path.write_text(f'[store]\npath = "{folder}/costprobe.db"\n')
+    cli = Cli(tmp_path_factory.mktemp("trend"))
     now_ns = time.time_ns()
     rows = []
     for probe, cost, devices in (("encoder", 1e-6, 8), ("llama", 6e-3, 2)):
@@ -42,10 +38,8 @@ def config(tmp_path_factory):
                 }
                 fields = {"cost_per_inference": value}
                 rows.append(Point("cost", tags, fields, now_ns - hour * HOUR_NS))
-    store = Store.open(folder / "costprobe.db", FakeClock())
-    store.append(rows)
-    store.close()
-    return path
+    cli.append(rows)
+    return cli.config
 
 
 def test_each_model_has_an_axis_of_its_own_size(config):
@@ -106,32 +100,6 @@ def test_names_of_different_series_differ():
     assert series_names([paid, {**paid, "plan": "owned"}]) == ["gpu0 chat spot", "gpu0 chat owned"]
 
 
-def test_costs_of_each_basis_have_a_scale_of_their_own():
-    """Millions of a probe's inferences beside thousands of a service's; a change of nothing has no sign."""
-    series = [
-        SeriesValues(
-            {"device": "gpu0", "probe": "p", "basis": "probe", "currency": "USD"}, [0], [4e-7]
-        ),
-        SeriesValues({"service": "s", "basis": "serving", "currency": "USD"}, [0], [7e-4]),
-    ]
-    lines = trend_table("cost", "cost_per_inference", series, [-0.001, None])
-    assert [line.split()[:3] for line in lines[::2]] == [
-        ["series,", "per", words] for words in ("million", "1,000")
-    ]
-    assert lines[1].split() == [
-        "gpu0",
-        "p",
-        "probe",
-        "1",
-        "$0.4",
-        "$0.4",
-        "+0.0",
-        "%",
-        *3 * ["$0.4"],
-    ]
-    assert lines[3].split() == ["s", "serving", "1", "$0.7", "$0.7", "-", *3 * ["$0.7"]]
-
-
 def test_any_finite_values_keep_the_frame():
     cases = [
         [5.0],
@@ -161,28 +129,24 @@ def test_single_outlier_does_not_flatten_the_curve():
     assert "1e+09" not in "".join(lines)
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 120])
-def test_plot_names_its_first_and_last_time_without_trailing_blanks(columns, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_plot_names_its_first_and_last_time_without_trailing_blanks(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     times = [index * HOUR_NS for index in range(24)]
-    lines = trend_plots("temp_c", [SeriesValues({"device": "gpu0"}, times, [60.0] * 24)])
-    named = re.findall(r"\d\d-\d\d \d\d:\d\d", "\n".join(lines))
-    assert (named[0], named[-1]) == ("01-01 00:00", "01-01 23:00")
-    assert lines == [line.rstrip() for line in lines]
+    for columns in (40, 60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = trend_plots("temp_c", [SeriesValues({"device": "gpu0"}, times, [60.0] * 24)])
+        named = re.findall(r"\d\d-\d\d \d\d:\d\d", "\n".join(lines))
+        assert (named[0], named[-1]) == ("01-01 00:00", "01-01 23:00"), columns
+        assert lines == [line.rstrip() for line in lines]
 
 
-def test_plot_of_a_temperature_has_no_currency(tmp_path):
-    config = tmp_path / "costprobe.toml"
-    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
+def test_plot_of_a_temperature_has_no_currency(costprobe):
     now_ns = time.time_ns()
     tags = {"device": "gpu0", "currency": "USD"}
-    store = Store.open(tmp_path / "costprobe.db", FakeClock())
-    store.append(
+    costprobe.append(
         Point("device", tags, {"temp_c": 60.0 + hour, "cost": 1.0}, now_ns - hour * HOUR_NS)
         for hour in range(1, 9)
     )
-    store.close()
     for field, title in (("device.temp_c", "temp_c"), ("device.cost", "cost USD")):
-        text = called(config, "trend", "--field", field, "--plot", env=PLAIN).stdout
+        text = costprobe("trend", "--field", field, "--plot")
         assert title in [line.strip() for line in text.splitlines()]

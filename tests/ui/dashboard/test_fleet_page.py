@@ -22,6 +22,7 @@ from costprobe.ui.dashboard.fleet.page import (
 from costprobe.ui.dashboard.guard import json_response
 from fakes import paged_fleet
 from fakes.clock import FakeClock
+from fakes.command import of_fleet
 from fakes.paged_fleet import DAY_S, HOUR_S, NOW_S, RATE_PER_H, Recipe
 from fleet_server import HOST_URL, FleetServer, parts_of
 
@@ -65,7 +66,7 @@ def command(kept, monkeypatch, tmp_path):
 
     def run(since_s, *arguments):
         since = ["--since", iso((NOW_S + 60 - since_s) * NS_PER_S), "--json"]
-        done = CliRunner().invoke(main, ["-c", str(path), "fleet", *arguments, *since])
+        done = CliRunner().invoke(main, ["-c", str(path), *of_fleet(*arguments), *since])
         assert (done.exit_code, done.stderr) == (0, ""), done.output
         return json.loads(done.stdout)
 

@@ -59,7 +59,7 @@ def test_time_range_accepts_every_format(store):
 
 def test_top_prints_once_without_a_terminal(config):
     done = subprocess.run(
-        [sys.executable, "-m", "costprobe", "-c", str(config), "top"],
+        [sys.executable, "-m", "costprobe", "-c", str(config), "status", "--watch"],
         capture_output=True,
         text=True,
         check=True,
@@ -74,7 +74,7 @@ def test_top_ends_on_q_on_a_terminal(config):
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color"}
     with subprocess.Popen(
-        [sys.executable, "-m", "costprobe", "-c", str(config), "top", "--every", "1"],
+        [sys.executable, "-m", "costprobe", "-c", str(config), "status", "--watch"],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -18,7 +18,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -58,46 +57,35 @@ _ZONE_SUFFIX: Final = re.compile(r"-[a-z]$")
 LIMIT_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Dmi:
-    """Strings of a host's DMI tables, as every user may read them; empty where there is none.
-
-    Attributes:
-        sys_vendor, product_name, bios_vendor, bios_version, chassis_asset_tag: Of these names.
-        hypervisor_uuid: Xen's identifier of the virtual machine.
-    """
-
-    sys_vendor: str = ""
-    product_name: str = ""
-    bios_vendor: str = ""
-    bios_version: str = ""
-    chassis_asset_tag: str = ""
-    hypervisor_uuid: str = ""
+# The strings that every user may read.
+_NAMES: Final = (
+    *("sys_vendor", "product_name", "bios_vendor", "bios_version"),
+    "chassis_asset_tag",
+)
 
 
-def read_dmi(root: Path) -> Dmi:
-    """Return the DMI strings below a root folder, which is / on a host."""
-    names = [field.name for field in fields(Dmi) if field.name != "hypervisor_uuid"]
-    texts = {name: _text(root / _FOLDER / name) for name in names}
-    return Dmi(**texts, hypervisor_uuid=_text(root / _HYPERVISOR))
+def read_dmi(root: Path) -> dict[str, str]:
+    """Return the DMI strings below a root folder, which is / on a host, and Xen's id; empty where there is none."""
+    texts = {name: _text(root / _FOLDER / name) for name in _NAMES}
+    return texts | {"hypervisor_uuid": _text(root / _HYPERVISOR)}
 
 
-def cloud_of(dmi: Dmi) -> Instance | None:
+def cloud_of(dmi: Mapping[str, str]) -> Instance | None:
     """Return the cloud of a host, with what its DMI tables have; None if it is no cloud's."""
-    is_nitro = dmi.sys_vendor == "Amazon EC2" or dmi.bios_vendor == "Amazon EC2"
-    is_xen = dmi.sys_vendor == "Xen" and (
-        dmi.bios_version.endswith(".amazon") or dmi.hypervisor_uuid.lower().startswith("ec2")
+    vendor, product = dmi["sys_vendor"], dmi["product_name"]
+    is_nitro = "Amazon EC2" in (vendor, dmi["bios_vendor"])
+    is_xen = vendor == "Xen" and (
+        dmi["bios_version"].endswith(".amazon") or dmi["hypervisor_uuid"].lower().startswith("ec2")
     )
     if is_nitro or is_xen:
-        is_type = _EC2_TYPE.fullmatch(dmi.product_name) is not None
-        return Instance("aws", dmi.product_name if is_type else "")
-    if dmi.chassis_asset_tag == _AZURE_TAG:
+        return Instance("aws", product if _EC2_TYPE.fullmatch(product) else "")
+    if dmi["chassis_asset_tag"] == _AZURE_TAG:
         return Instance("azure")
-    if dmi.product_name == "Google Compute Engine":
+    if product == "Google Compute Engine":
         return Instance("gcp")
-    if dmi.chassis_asset_tag == _ORACLE_TAG:
+    if dmi["chassis_asset_tag"] == _ORACLE_TAG:
         return Instance("oci")
-    cloud = _BY_VENDOR.get(dmi.sys_vendor)
+    cloud = _BY_VENDOR.get(vendor)
     return None if cloud is None else Instance(cloud)
 
 
@@ -196,13 +184,8 @@ def gcp(request: MetadataClient) -> Instance:
 def oci(request: MetadataClient) -> Instance:
     """Return the instance by Oracle's service; errors as in `aws`."""
     header, root = {"Authorization": "Bearer Oracle"}, "/opc/v2/instance"
-    try:
-        shape = _checked(request(f"{root}/shape", header))
-        return Instance("oci", shape, _checked(request(f"{root}/canonicalRegionName", header)))
-    except MetadataError:
-        # A service without single values has the whole document only.
-        document = _object(request(f"{root}/", header))
-    return Instance("oci", _name(document, "shape"), _name(document, "canonicalRegionName"))
+    shape = _checked(request(f"{root}/shape", header))
+    return Instance("oci", shape, _checked(request(f"{root}/canonicalRegionName", header)))
 
 
 SERVICES: Final[Mapping[str, Callable[[MetadataClient], Instance]]] = {
@@ -270,12 +253,10 @@ class InstanceDetector:
         Without an answer of the metadata service it has what DMI has, and the next call asks again.
         """
         with self._lock:
-            if self._known is None:
-                found = self._detected()
-                if found is None or found.is_complete or found.cloud not in SERVICES:
-                    self._known = found
-                return found
-            return self._known
+            found = self._known or self._detected()
+            if found is None or found.is_complete or found.cloud not in SERVICES:
+                self._known = found
+            return found
 
     def _detected(self) -> Instance | None:
         by_dmi = cloud_of(read_dmi(self._root))

@@ -236,7 +236,7 @@ class FleetConfig(WithHeaders, WithToken, _Database):
     host_url: Annotated[str, _HOST_URL] | None = Field(
         None,
         description=(
-            "Address of the dashboard of a host, with {host} for its name: `costprobe fleet dashboard`"
+            "Address of the dashboard of a host, with {host} for its name: `costprobe dashboard --fleet`"
             " links to it."
         ),
         examples=["http://{host}:9470/"],

@@ -30,7 +30,7 @@ _SUFFIX = re.compile(r"_(total|sum|count)\Z")
 _NAME_END = re.compile(r"[{ \t]")
 # Lines between two looks at the clock.
 _LINES_A_LOOK = 256
-_TYPE_WITHIN = 8
+_TYPE = re.compile(r"#\s+TYPE\s+(\S+)\s+(\S+)")
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -106,90 +106,48 @@ def parse_exposition(
         ScrapeError: It is not in the text format, a wanted counter has an invalid value, or parsing
             takes longer than max_parse_s.
     """
-    collected = _Collected(wanted)
+    families = {_family_of(name) for name in wanted}
+    known = {*wanted, *(f"{family}_created" for family in families), STARTED}
+    types: dict[str, str] = {}
+    values: dict[str, dict[Labels, float]] = {}
+    series = 0
     ends_s = cpu_s() + max_parse_s
-    for number, line in _relevant_lines(body, collected.starts):
+    for number, line in _relevant_lines(body, known):
         if number % _LINES_A_LOOK == 0 and cpu_s() > ends_s:
             raise ScrapeError(
                 f"parsing the response takes more than {max_parse_s:g} s of CPU time; expose fewer"
                 " metrics at this address"
             )
-        if line.startswith("#"):
-            collected.declare(line)
-        elif line:
-            collected.add(line, number)
-    return collected.exposition([prefix for prefix in prefixes if has_name(body, prefix)])
-
-
-class _Collected:
-    """What was parsed so far."""
-
-    def __init__(self, wanted: Collection[str]) -> None:
-        self._wanted = wanted
-        self._families = {_family_of(name) for name in wanted}
-        self._created_names = {f"{family}_created": family for family in self._families}
-        self._types: dict[str, str] = {}
-        self._found: dict[str, dict[Labels, float]] = {}
-        self._created: dict[tuple[str, Labels], float] = {}
-        self._started_s: float | None = None
-        self._series = 0
-
-    @property
-    def starts(self) -> tuple[bytes, ...]:
-        """What every line begins with that `add` may use."""
-        starts = ["\0"]
-        for name in sorted({*self._wanted, *self._created_names, STARTED}):
-            # A name that begins with another needs no comparison of its own.
-            if not name.startswith(starts[-1]):
-                starts.append(name)
-        return tuple(start.encode() for start in starts)
-
-    def declare(self, line: str) -> None:
-        """Parse a line that begins with "#"."""
-        declared = _declared(line)
-        if declared is not None:
-            name, kind = declared
-            if _family_of(name) in self._families:
-                self._types[name] = kind
-
-    def add(self, line: str, number: int) -> None:
-        """Parse a line with a value."""
+        if declared := _TYPE.match(line):
+            if _family_of(declared[1]) in families:
+                types[declared[1]] = declared[2]
+            continue
         name = _NAME_END.split(line, maxsplit=1)[0]
-        if name in self._wanted:
-            labels, value = _sample(line, number)
-            series = self._found.setdefault(name, {})
-            if labels in series:
-                raise ScrapeError(f"line {number}: {name} appears twice with the same labels")
-            series[labels] = _counted(name, value, number)
-            self._count()
-        elif name in self._created_names:
-            labels, value = _sample(line, number)
-            self._created[self._created_names[name], labels] = value
-            self._count()
-        elif name == STARTED:
-            self._started_s = _sample(line, number)[1]
-            self._count()
-
-    def exposition(self, prefixes: Collection[str]) -> Exposition:
-        """Everything that was parsed, with the prefixes that were found."""
-        samples = {
-            name: tuple(
-                CounterSample(
-                    labels, value, _instant(self._created.get((_family_of(name), labels)))
-                )
-                for labels, value in series.items()
-            )
-            for name, series in self._found.items()
-        }
-        return Exposition(samples, self._types, _instant(self._started_s), frozenset(prefixes))
-
-    def _count(self) -> None:
-        self._series += 1
-        if self._series > MAX_SERIES:
+        if name not in known:
+            continue
+        series += 1
+        if series > MAX_SERIES:
             raise ScrapeError(f"more than {MAX_SERIES} series of the counters")
+        labels, value = _sample(line, number)
+        of_name = values.setdefault(name, {})
+        if name in wanted:
+            _check_counter(name, value, number, is_new=labels not in of_name)
+        of_name[labels] = value
+    samples = {
+        name: tuple(
+            CounterSample(labels, value, _instant(created.get(labels)))
+            for labels, value in of_name.items()
+        )
+        for name, of_name in values.items()
+        if name in wanted
+        for created in [values.get(f"{_family_of(name)}_created", {})]
+    }
+    started_s = _instant(next(reversed(values.get(STARTED, {}).values()), None))
+    found = frozenset(prefix for prefix in prefixes if has_name(body, prefix))
+    return Exposition(samples, types, started_s, found)
 
 
-def _relevant_lines(body: bytes, starts: tuple[bytes, ...]) -> Iterator[tuple[int, str]]:
+def _relevant_lines(body: bytes, names: Collection[str]) -> Iterator[tuple[int, str]]:
     """Yield numbered lines that declare a type or begin with a wanted name, and every 256th line.
 
     One at a time: a list of them would use ten times their memory.
@@ -201,16 +159,14 @@ def _relevant_lines(body: bytes, starts: tuple[bytes, ...]) -> Iterator[tuple[in
         raise ScrapeError(
             "the response ends within a line, or is not in the Prometheus text format"
         )
+    starts = (b"# TYPE", *(name.encode() for name in names))
     for number, line in enumerate(io.BytesIO(body), start=1):
         if number > MAX_LINES:
             raise ScrapeError(f"the response has more than {MAX_LINES} lines")
         if len(line) > MAX_LINE_BYTES:
             raise ScrapeError(f"a line of the response is longer than {MAX_LINE_BYTES} bytes")
         begun = line.lstrip()
-        if begun.startswith(b"#"):
-            is_relevant = b"TYPE" in begun[:_TYPE_WITHIN]
-        else:
-            is_relevant = begun.startswith(starts)
+        is_relevant = begun.startswith(starts)
         if not is_relevant and number % _LINES_A_LOOK and line.isascii():
             continue
         try:
@@ -225,12 +181,6 @@ def has_name(body: bytes, start: str) -> bool:
     prefix = start.encode()
     starts = (b"\n" + prefix, b"TYPE " + prefix)
     return body.startswith(prefix) or any(start in body for start in starts)
-
-
-def _declared(line: str) -> tuple[str, str] | None:
-    """Name and type of a line `# TYPE name type`."""
-    words = line.split(None, 4)
-    return (words[2], words[3]) if len(words) >= 4 and words[1] == "TYPE" else None  # noqa: PLR2004 - as the docstring has it
 
 
 def _sample(line: str, number: int) -> tuple[Labels, float]:
@@ -252,10 +202,11 @@ def _sample(line: str, number: int) -> tuple[Labels, float]:
     return tuple(sorted(sample.labels.items())), value
 
 
-def _counted(name: str, value: float, number: int) -> float:
+def _check_counter(name: str, value: float, number: int, *, is_new: bool) -> None:
+    if not is_new:
+        raise ScrapeError(f"line {number}: {name} appears twice with the same labels")
     if not math.isfinite(value) or value < 0 or value > MAX_VALUE:
         raise ScrapeError(f"line {number}: {name} is {value:g}, which is not a valid counter")
-    return value
 
 
 def _instant(time_s: float | None) -> float | None:

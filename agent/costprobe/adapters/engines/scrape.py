@@ -283,9 +283,8 @@ def _missing(
     measure: str, counters: Sequence[Counter], exposition: Exposition, engine: Engine
 ) -> str:
     names = " or ".join(counter.name for counter in counters)
-    if engine.prefix and not exposition.prefixes:
-        return f"{names} ({measure}); no metric begins with {engine.prefix}"
-    return f"{names} ({measure})"
+    is_other = engine.prefix and not exposition.prefixes
+    return f"{names} ({measure})" + f"; no metric begins with {engine.prefix}" * bool(is_other)
 
 
 def _absent_models(
@@ -301,7 +300,7 @@ def _absent_models(
 
 def generic_engine(config: CountersConfig) -> Engine:
     """Return the engine of the configured counters."""
-    counters: dict[Measure, tuple[Counter, ...]] = {}
+    counters: dict[Measure, Counter] = {}
     for measure in MEASURES:
         # What a server estimates has no key.
         selector = getattr(config, measure, None)
@@ -312,13 +311,9 @@ def generic_engine(config: CountersConfig) -> Engine:
             raise ScrapeError(f'counters.{measure}: write name or name{{label="value"}}')
         scale = _scale(match[1]) if measure in _TIMES else 1.0
         only = {name: (text,) for name, text in _LABEL.findall(match[2] or "")}
-        counters[measure] = (Counter(match[1], only=only, scale=scale),)
-    return Engine(
-        name="generic",
-        counters=counters,
-        required=tuple(counters),
-        model_label=config.model_label,
-    )
+        counters[measure] = Counter(match[1], only=only, scale=scale)
+    label = config.model_label
+    return Engine("generic", "", counters, tuple(counters), label, counts_begin_at_zero=False)
 
 
 def _scale(name: str) -> float:
@@ -543,12 +538,11 @@ class ModelNames:
             return model
         now_ns = self._utc_ns()
         if model not in self._seen_ns and len(self._seen_ns) >= self._names_max:
-            self._drop_old(now_ns)
+            since_ns = now_ns - int(KEPT_S * NS_PER_S)
+            self._seen_ns = {
+                name: at_ns for name, at_ns in self._seen_ns.items() if at_ns >= since_ns
+            }
             if len(self._seen_ns) >= self._names_max:
                 return OTHER
         self._seen_ns[model] = now_ns
         return model
-
-    def _drop_old(self, now_ns: int) -> None:
-        since_ns = now_ns - int(KEPT_S * NS_PER_S)
-        self._seen_ns = {name: at_ns for name, at_ns in self._seen_ns.items() if at_ns >= since_ns}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from costprobe.core.schema import Measure
 
@@ -42,17 +43,20 @@ class Counter:
     plus: tuple[Counter, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+# One counter or several in order of preference, each with its attributes or only its name.
+_Written = str | Counter | tuple[str | Counter, ...]
+
+
+@dataclass(frozen=True)
 class Engine:
     """A serving engine.
 
     Attributes:
         name: Its name in the configuration.
-        counters: The counters of each measure in order of preference: the first one that is
-            exposed is read.
+        prefix: Prefix of its metric names; "" if there is none.
+        written: The counters of each measure.
         required: Measures without which a scrape reports missing counters.
         model_label: Label that names the served model; "" if there is none.
-        prefix: Prefix of its metric names; "" if there is none.
         may_lack_prefix: Whether some versions expose the same names without the prefix.
         path: Path of its metrics at the server.
         sleeps: Whether it may unload its model, which reading its counters would load again.
@@ -65,16 +69,28 @@ class Engine:
     """
 
     name: str
-    counters: Mapping[Measure, tuple[Counter, ...]]
+    prefix: str
+    written: Mapping[Measure, _Written]
     required: tuple[Measure, ...] = ("requests",)
-    model_label: str = ""
-    prefix: str = ""
+    model_label: str = "model_name"
     may_lack_prefix: bool = False
     path: str = METRICS_PATH
     sleeps: bool = False
-    counts_begin_at_zero: bool = False
+    counts_begin_at_zero: bool = True
     reset_together: ResetGroup = "none"
     option: str = ""
+
+    @cached_property
+    def counters(self) -> Mapping[Measure, tuple[Counter, ...]]:
+        """The counters of each measure in order of preference: the first one that is exposed is read."""
+        ways = {
+            measure: written if isinstance(written, tuple) else (written,)
+            for measure, written in self.written.items()
+        }
+        return {
+            measure: tuple(Counter(way) if isinstance(way, str) else way for way in written)
+            for measure, written in ways.items()
+        }
 
     @property
     def gauges(self) -> Mapping[Gauge, tuple[Counter, ...]]:
@@ -123,42 +139,13 @@ _HITS = ("device_hit", "host_hit", "storage_hit")
 # With the passes of speculative decoding.
 _DECODE = ("decode", "target_verify", "draft_extend", "eagle_draft", "eagle_draft_extend")
 _TOKENS: tuple[Measure, ...] = ("requests", "tokens_in", "tokens_out")
-_Written = str | Counter | tuple[str | Counter, ...]
-
-
-def _engine(
-    name: str,
-    prefix: str,
-    counters: Mapping[Measure, _Written],
-    *,
-    model_label: str = "model_name",
-    required: tuple[Measure, ...] = ("requests",),
-    **more: Any,  # noqa: ANN401 - attributes of an engine
-) -> Engine:
-    """Return an engine whose series begin with their first count; a counter may be written as its name."""
-    ways = {
-        measure: written if isinstance(written, tuple) else (written,)
-        for measure, written in counters.items()
-    }
-    return Engine(
-        name,
-        {
-            measure: tuple(Counter(way) if isinstance(way, str) else way for way in written)
-            for measure, written in ways.items()
-        },
-        required,
-        model_label,
-        prefix,
-        counts_begin_at_zero=True,
-        **more,
-    )
 
 
 def _of_ranks(name: str, label: str, *texts: str, plus: tuple[Counter, ...] = ()) -> Counter:
     return Counter(name, only={label: texts}, one_of=_RANKS, plus=plus)
 
 
-SGLANG = _engine(
+SGLANG = Engine(
     "sglang",
     "sglang:",
     {
@@ -201,7 +188,7 @@ SGLANG = _engine(
 
 def vllm(name: str, prefix: str) -> Engine:
     """Return the counters of vLLM under a prefix."""
-    return _engine(
+    return Engine(
         name,
         prefix,
         {
@@ -248,7 +235,7 @@ ENGINES: Mapping[str, Engine] = {
         # Ray's agent exposes the counters of all vLLM processes of its node.
         vllm("ray_vllm", "ray_vllm_"),
         SGLANG,
-        _engine(
+        Engine(
             "tgi",
             "tgi_",
             {
@@ -267,7 +254,7 @@ ENGINES: Mapping[str, Engine] = {
             model_label="",
             reset_together="process",
         ),
-        _engine(
+        Engine(
             "triton",
             "nv_",
             {
@@ -284,7 +271,7 @@ ENGINES: Mapping[str, Engine] = {
             model_label="model",
             reset_together="model",
         ),
-        _engine(
+        Engine(
             "torchserve",
             "ts_",
             {
@@ -295,7 +282,7 @@ ENGINES: Mapping[str, Engine] = {
             reset_together="process",
             option="metrics_mode=prometheus",
         ),
-        _engine(
+        Engine(
             "kserve",
             "request_",
             {
@@ -304,7 +291,7 @@ ENGINES: Mapping[str, Engine] = {
                 "compute_request_s": "request_predict_seconds_sum",
             },
         ),
-        _engine(
+        Engine(
             "mlserver",
             "model_infer_",
             {
@@ -314,7 +301,7 @@ ENGINES: Mapping[str, Engine] = {
             },
             model_label="model",
         ),
-        _engine(
+        Engine(
             "tensorrt_llm",
             "trtllm_",
             {
@@ -335,7 +322,7 @@ ENGINES: Mapping[str, Engine] = {
             path="/prometheus/metrics",
             option="return_perf_metrics: true",
         ),
-        _engine(
+        Engine(
             "dynamo",
             "dynamo_frontend_",
             {
@@ -351,7 +338,7 @@ ENGINES: Mapping[str, Engine] = {
             required=_TOKENS,
             model_label="model",
         ),
-        _engine(
+        Engine(
             "llamacpp",
             "llamacpp:",
             # It counts no requests.
@@ -372,7 +359,7 @@ ENGINES: Mapping[str, Engine] = {
             reset_together="process",
             option="--metrics",
         ),
-        _engine(
+        Engine(
             "lmdeploy",
             "lmdeploy:",
             {
@@ -389,7 +376,7 @@ ENGINES: Mapping[str, Engine] = {
             },
             required=_TOKENS,
         ),
-        _engine(
+        Engine(
             "nim",
             "",
             {
@@ -402,7 +389,7 @@ ENGINES: Mapping[str, Engine] = {
             required=_TOKENS,
             path="/v1/metrics",
         ),
-        _engine(
+        Engine(
             "litellm",
             "litellm_",
             {

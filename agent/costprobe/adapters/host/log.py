@@ -18,13 +18,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Timer
 from typing import Final, TextIO
 
 from costprobe.adapters.host.redaction import REDACTOR, secrets_of
 from costprobe.core.outside import OutsideError, one_line
 
-KINDS_MAX: Final = 256
 KINDS_A_TEMPLATE_MAX: Final = 16
 # Numbers and hexadecimal ids, which differ between occurrences of the same message.
 _VARYING: Final = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{7,}\b|\d+(?:\.\d+)?")
@@ -104,7 +102,6 @@ class Log(logging.Handler):
         journal: The journal's socket, if the stream is the journal: what cannot be sent to it is then
             written as lines, to which systemd adds the time, and whose start it parses as the level
             (sd-daemon(3)).
-        repeats_every_s: How often the number of repetitions is logged, in s.
         monotonic_s: Monotonic seconds.
 
     Attributes:
@@ -117,39 +114,31 @@ class Log(logging.Handler):
         stream: TextIO,
         redactor: Callable[[str], str],
         journal: Path | None = None,
-        repeats_every_s: float = REPEATS_EVERY_S,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._stream = stream
         self._redactor = redactor
-        self._every_s = repeats_every_s
         self._monotonic_s = monotonic_s
         self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._timer: Timer | None = None
         self._journal = journal
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.settimeout(SEND_S)
         self.lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, or count it."""
+        """Write a record, or count it; counts that are due are written before the next record."""
         # Without its arguments and frames, which would stay in memory.
         entry = copy.copy(record)
         entry.msg, entry.args, entry.exc_info = self._text(record), (), None
         self._write_repeats()
         if record.levelno < logging.WARNING or self._is_first(entry):
             self._write(entry)
-        elif self._timer is None:
-            self._wake_later()
 
     def close(self) -> None:
         """Write the remaining counts."""
         self.acquire()
         try:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
             self._write_repeats(ends=True)
             self._socket.close()
         finally:
@@ -163,8 +152,6 @@ class Log(logging.Handler):
         if key not in self._kinds:
             of_template = sum(known == template for known, _ in self._kinds)
             key = (template, "") if of_template >= KINDS_A_TEMPLATE_MAX else key
-        if key not in self._kinds and len(self._kinds) >= KINDS_MAX:
-            key = ("", "")
         kind = self._kinds.get(key)
         if kind is None:
             self._kinds[key] = _Kind(self._monotonic_s(), entry)
@@ -177,7 +164,7 @@ class Log(logging.Handler):
         now_s = self._monotonic_s()
         for key, kind in list(self._kinds.items()):
             took_s = now_s - kind.since_s
-            if took_s < self._every_s and not ends:
+            if took_s < REPEATS_EVERY_S and not ends:
                 continue
             if kind.count:
                 times = "once" if kind.count == 1 else f"{kind.count} times"
@@ -185,25 +172,6 @@ class Log(logging.Handler):
                 kind.since_s, kind.count = now_s, 0
             else:
                 del self._kinds[key]
-
-    def _wake_later(self) -> None:
-        """Log the counts after an interval also if nothing else is logged."""
-        self._timer = Timer(self._every_s, self._wake)
-        self._timer.daemon = True
-        self._timer.name = "log repeats"
-        self._timer.start()
-
-    def _wake(self) -> None:
-        self.acquire()
-        try:
-            if self._timer is None:  # closed in the meantime
-                return
-            self._timer = None
-            self._write_repeats()
-            if any(kind.count for kind in self._kinds.values()):
-                self._wake_later()
-        finally:
-            self.release()
 
     def _text(self, record: logging.LogRecord) -> str:
         """Return the message, without secrets and control characters."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -32,14 +33,10 @@ _HOST_SCHEMES: Final = frozenset(
 )
 # Shorter words, such as "webhook" and "services", occur in texts by chance.
 _PLAIN_WORD: Final = re.compile(r"[a-z]{1,11}")
-_ENCODED_PERCENT: Final = re.compile(r"%(?:25)+")
 _URL_PARTS: Final = re.compile(r"[/?&=:@#,;]+")
-# A character, as it is or escaped as in JSON, Python, URLs and HTML, also repeatedly.
-_MARK: Final = re.compile(
-    r"\\+(?:u([0-9a-f]{4})|x([0-9a-f]{2}))|((?:%(?:25)*[0-9a-f]{2})+)|(&#?\w{1,8};)"
-    r"|\\+[abfnrtv0]|\\*(.)",
-    re.IGNORECASE | re.DOTALL,
-)
+_LITERAL: Final = re.compile(r"[a-z0-9]+")
+# What has a form of its own in a secret: letters and digits, backslashes, and each other character.
+_MARKS: Final = re.compile(r"[a-zA-Z0-9]+|\\+|.", re.DOTALL)
 _NAME: Final = (
     r"\b([\w.-]{0,32}(?:token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?key"
     r"|access[_-]?key|private[_-]?key|signature)|sig|pwd)([\"']?\s{0,3}"
@@ -95,8 +92,8 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._lock = Lock()
-        # By secret, the most recently read last.
-        self._known: dict[str, tuple[tuple[str, bool], ...]] = {}
+        # By secret, the most recently read last: texts of which one is in every text with it.
+        self._known: dict[str, tuple[str, ...]] = {}
         self.learn(*secrets)
 
     def learn(self, *secrets: str) -> None:
@@ -108,7 +105,7 @@ class Redactor:
         with self._lock:
             known = dict(self._known)
             for secret in sorted(part for part in parts if len(part) >= MIN_WORD_CHARS):
-                known[secret] = known.pop(secret) if secret in known else _needles(secret)
+                known[secret] = known.pop(secret) if secret in known else _signs(secret)
             # Replaced, not changed: other threads iterate over it.
             self._known = dict(islice(known.items(), max(0, len(known) - SECRETS_MAX), None))
 
@@ -124,88 +121,67 @@ class Redactor:
             least_chars: Length of the shortest known secrets to mask; below MIN_SECRET_CHARS they are
                 masked where they are a word.
         """
-        parts, end = [], 0
-        for start, stop in sorted(self._spans(text, least_chars)):
-            if start >= end:
-                parts += [text[end:start], MASK]
-            end = max(end, stop)
-        text = "".join((*parts, text[end:]))
+        for pattern in self._present(text, least_chars):
+            text = pattern.sub(MASK, text)
         for pattern, instead in _PATTERNS:
             text = pattern.sub(instead, text)
         return text
 
     def finds(self, text: str) -> bool:
         """Return whether a text contains a known secret."""
-        return any(self._spans(text, MIN_WORD_CHARS))
+        return any(pattern.search(text) for pattern in self._present(text, MIN_WORD_CHARS))
 
     def from_outside(self, text: str) -> str:
         """Return a text that a server, module or command chose, also without secrets of one word."""
         return self(text, MIN_WORD_CHARS)
 
-    def _spans(self, text: str, least_chars: int) -> Iterator[tuple[int, int]]:
-        known = [each for secret, each in self._known.items() if len(secret) >= least_chars]
-        return _spans(text, chain.from_iterable(known)) if known else iter(())
+    def _present(self, text: str, least_chars: int) -> Iterator[re.Pattern[str]]:
+        """Yield the patterns of the secrets that a text may contain, of the longest first."""
+        lower = text.lower()
+        for secret in sorted(self._known, key=len, reverse=True):
+            if len(secret) >= least_chars and any(sign in lower for sign in self._known[secret]):
+                yield _pattern(secret)
 
 
 REDACTOR: Final = Redactor()
 """The redactor of this process: it learns every secret that is read, from `read_secret`."""
 
 
-def _needles(secret: str) -> tuple[tuple[str, bool], ...]:
-    """Return what to search for a secret in an unescaped text, and whether in its letters and digits.
+def _coded(secret: str) -> set[str]:
+    return {secret.encode().hex(), *_base64_forms(secret.encode())}
 
-    No text contains the letters and digits of a long, random secret by chance: they are found also if
-    it is split.
+
+def _signs(secret: str) -> tuple[str, ...]:
+    """Return texts of which one is in every text, in lower case, that contains a secret."""
+    # Servers repeat letters and digits as they are.
+    longest = max(_LITERAL.findall(secret.lower()), key=len, default="")
+    return (longest, *(form.lower() for form in _coded(secret)))
+
+
+@lru_cache(maxsize=16)
+def _pattern(secret: str) -> re.Pattern[str]:
+    """Return what matches a secret: its marks as they are or escaped, base64 and hexadecimal."""
+    plain = "".join(_mark_form(found[0]) for found in _MARKS.finditer(secret))
+    if len(secret) < MIN_SECRET_CHARS:
+        return re.compile(rf"(?<![^\W_])(?:{plain})(?![^\W_])", re.IGNORECASE)
+    return re.compile("|".join([plain, *map(re.escape, _coded(secret))]), re.IGNORECASE)
+
+
+def _mark_form(mark: str) -> str:
+    """Return a pattern of a character, escaped as in JSON, Python, URLs and HTML, also repeatedly.
+
+    Each has bounds: a text of a server may consist of escapes only.
     """
-    forms = {secret}
-    if len(secret) >= MIN_SECRET_CHARS:
-        forms |= {secret.encode().hex(), *_base64_forms(secret.encode())}
-    letters = "".join(mark for mark in secret.lower() if mark.isalnum())
-    is_random = len(letters) >= MIN_COMPACT_CHARS and not letters.isalpha()
-    whole = tuple((form.lower().replace("+", " "), False) for form in forms)
-    return (*whole, (letters, True)) if is_random else whole
-
-
-def _spans(text: str, needles: Iterable[tuple[str, bool]]) -> Iterator[tuple[int, int]]:
-    """Yield where secrets begin and end in a text."""
-    marks, places = _unescaped(text)
-    letters = [number for number, mark in enumerate(marks) if mark.isalnum()]
-    whole, compact = "".join(marks), "".join(marks[number] for number in letters)
-    for needle, is_compact in needles:
-        for start in _occurrences(needle, compact if is_compact else whole):
-            stop = start + len(needle)
-            around = whole[start - 1 : start] + whole[stop : stop + 1]
-            if is_compact:
-                yield places[letters[start]][0], places[letters[stop - 1]][1]
-            elif len(needle) >= MIN_SECRET_CHARS or not any(map(str.isalnum, around)):
-                yield places[start][0], places[stop - 1][1]
-
-
-def _occurrences(wanted: str, text: str) -> Iterator[int]:
-    start = text.find(wanted)
-    while start >= 0:
-        yield start
-        start = text.find(wanted, start + len(wanted))
-
-
-def _unescaped(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Return the characters of a text, unescaped and in lower case, and where each begins and ends."""
+    if _LITERAL.fullmatch(mark.lower()):
+        return mark
     import html  # noqa: PLC0415 - its table of entities takes memory, and most hosts have no secret
 
-    marks: list[str] = []
-    places: list[tuple[int, int]] = []
-    for match in _MARK.finditer(text):
-        wide, byte, url, entity, mark = match.groups()
-        if wide or byte:
-            found = chr(int(wide or byte, 16))
-        elif url:
-            found = unquote(_ENCODED_PERCENT.sub("%", url))
-        else:
-            found = html.unescape(entity) if entity else mark or " "
-        for each in found:
-            marks.append(" " if each == "+" else each.lower()[:1])
-            places.append(match.span())
-    return marks, places
+    code, plain = ord(mark[0]), "[ +]" if mark in " +" else re.escape(mark)
+    url = "".join(f"%(?:25){{0,4}}+{byte:02x}" for byte in mark.encode())
+    if code == ord("\\"):
+        return rf"(?:\\{{{len(mark)},64}}+|{url})"
+    entities = f"{re.escape(html.escape(mark))}|&#(?:{code}|x0*{code:x});"
+    return rf"(?:\\{{0,8}}+{plain}|\\{{1,8}}+(?:u{code:04x}|x{code:02x})|{url}|{entities})"
 
 
 def _base64_forms(content: bytes) -> Iterator[str]:

@@ -20,7 +20,6 @@ from costprobe.adapters.host.redaction import outside_text
 # Of each request to the kubelet or the API server.
 TIMEOUT_S: Final = 10.0
 MAX_BYTES: Final = 16 << 20
-MAX_CONTAINERS: Final = 4096
 _PACKAGE: Final = "v1"
 _SERVICE: Final = "/v1.PodResourcesLister/"
 _REASON_CHARS: Final = 200
@@ -44,11 +43,7 @@ _MESSAGES: Final = {
         ("resource_name", 1, "string", False),
         ("device_ids", 2, "string", True),
     ),
-    "DynamicResource": (
-        ("claim_name", 2, "string", False),
-        ("claim_namespace", 3, "string", False),
-        ("claim_resources", 4, "ClaimResource", True),
-    ),
+    "DynamicResource": (("claim_resources", 4, "ClaimResource", True),),
     "ClaimResource": (
         ("pool_name", 3, "string", False),
         ("device_name", 4, "string", False),
@@ -97,8 +92,7 @@ class NodeDevices:
 
     Attributes:
         containers: The containers that hold devices.
-        allocatable: Ids of all devices of the device plugins, held or not; empty where the kubelet
-            does not list them.
+        allocatable: Ids of all devices of the device plugins, held or not.
     """
 
     containers: tuple[Container, ...]
@@ -133,11 +127,7 @@ class PodResources:
         with grpc.insecure_channel(f"unix:{self._socket}", options=options) as channel:
             pods = self._call(channel, "List", "ListPodResources").pod_resources
             containers = tuple(_containers(pods))
-            try:
-                devices = self._call(channel, "GetAllocatableResources", "AllocatableResources")
-            except KubernetesError:
-                # Not implemented before Kubernetes 1.23.
-                return NodeDevices(containers, ())
+            devices = self._call(channel, "GetAllocatableResources", "AllocatableResources")
         allocatable = tuple(name for part in devices.devices for name in part.device_ids)
         return NodeDevices(containers, allocatable)
 
@@ -155,7 +145,6 @@ class PodResources:
 
 
 def _containers(pods: Iterable[Any]) -> Iterator[Container]:
-    count = 0
     for pod in pods:
         for container in pod.containers:
             devices = [HeldDevice(name) for part in container.devices for name in part.device_ids]
@@ -164,12 +153,8 @@ def _containers(pods: Iterable[Any]) -> Iterator[Container]:
                 for claim in container.dynamic_resources
                 for resource in claim.claim_resources
             ]
-            if not devices:
-                continue
-            count += 1
-            if count > MAX_CONTAINERS:
-                raise KubernetesError(f"the kubelet lists more than {MAX_CONTAINERS} containers")
-            yield Container(pod.namespace, pod.name, container.name, tuple(devices))
+            if devices:
+                yield Container(pod.namespace, pod.name, container.name, tuple(devices))
 
 
 def _reason(error: Any) -> str:  # noqa: ANN401 - untyped library

@@ -7,18 +7,18 @@ import math
 import urllib.parse
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from costprobe_probes.wire import ProbeConfigError, digest
 
 from costprobe.adapters.load_child.connection import (
     MAX_ANSWER_BYTES,
-    Exchange,
     Failure,
+    Reply,
     ServerConnection,
     excerpt,
     parse_json,
@@ -40,67 +40,6 @@ _TEXTS: Final = {
 # Keys of tool calls in a chunk of a chat; an answer may consist of nothing else.
 _TOOLS: Final = ("tool_calls", "function_call")
 _IDENTITY: Final = ("root", "owned_by", "max_model_len")
-
-
-class Reply(NamedTuple):
-    """An answered request; times are CLOCK_MONOTONIC ns.
-
-    Attributes:
-        start_ns: Just before its first byte was sent, on an open connection.
-        end_ns: When the response was complete.
-        first_token_ns: Arrival of the first chunk of generated text; None without a stream.
-        last_token_ns: Arrival of the last chunk.
-        chunks: Chunks of generated text; None without a stream.
-        tokens_in: Prompt tokens by the server's count; None without one.
-        tokens_out: Generated tokens by the server's count; None without one.
-        cached_tokens: Those of tokens_in that a prefix cache answered; None if it does not count
-            them.
-        arrivals_ns: Arrival of each chunk; None if they are not kept.
-        scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
-        items: Items of the response, such as predictions.
-    """
-
-    start_ns: int
-    end_ns: int
-    first_token_ns: int | None = None
-    last_token_ns: int | None = None
-    chunks: int | None = None
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    cached_tokens: int | None = None
-    arrivals_ns: Sequence[int] | None = None
-    scheduled_ns: int | None = None
-    items: int = 1
-
-    @property
-    def begin_ns(self) -> int:
-        """When its user began to wait: the scheduled instant, or the sending in a closed loop."""
-        return self.start_ns if self.scheduled_ns is None else self.scheduled_ns
-
-
-class Failed(NamedTuple):
-    """A failed request; times are CLOCK_MONOTONIC ns.
-
-    The exception itself is not kept: its traceback references frames with received data.
-
-    Attributes:
-        start_ns: Start, including a new connection.
-        end_ns: Time of the failure.
-        kind: Kind of the failure.
-        message: Reason, for the operator.
-        scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
-    """
-
-    start_ns: int
-    end_ns: int
-    kind: str
-    message: str
-    scheduled_ns: int | None = None
-
-    @property
-    def begin_ns(self) -> int:
-        """When its user began to wait: the scheduled instant, or the sending in a closed loop."""
-        return self.start_ns if self.scheduled_ns is None else self.scheduled_ns
 
 
 # Sends one inference and reads its response; raises Failure if there is no valid one.
@@ -135,57 +74,34 @@ class ServerClient(ABC):
 
 
 class EventStream:
-    """Split a stream into events; buffer one incomplete event of at most MAX_EVENT_BYTES."""
+    """Split a stream into events: lines of data, each a JSON document of a server with this API."""
 
     def __init__(self) -> None:
-        self._line: list[bytes] = []
-        self._data: list[bytes] = []
-        self._bytes = 0
+        self._line = bytearray()
 
     def feed(self, content: bytes) -> list[bytes]:
-        """Add received bytes; return the data of the events that they complete.
+        """Add received bytes; return the data of the lines that they complete.
 
         Raises:
-            Failure: A line or an event is too long.
+            Failure: A line is too long.
         """
-        events = []
         *complete, incomplete = content.split(b"\n")
+        lines = []
         for end in complete:
-            line = b"".join([*self._line, end]).rstrip(b"\r")
+            lines.append(bytes(self._line + end))
             self._line.clear()
-            self._count(len(end))
-            event = self._add_line(line)
-            if event is not None:
-                events.append(event)
-        self._line.append(incomplete)
-        self._count(len(incomplete))
-        return events
-
-    def _add_line(self, line: bytes) -> bytes | None:
-        """Add a line; return the data of the event that it ends, if any."""
-        if line:
-            name, _, value = line.partition(b":")
-            if name == b"data":
-                self._data.append(value[1:] if value.startswith(b" ") else value)
-            return None
-        event = b"\n".join(self._data) if self._data else None
-        self._data.clear()
-        self._bytes = 0
-        return event
-
-    def _count(self, size: int) -> None:
-        # At least one byte for each piece: empty pieces take memory too.
-        self._bytes += size + 1
-        if self._bytes > MAX_EVENT_BYTES:
+        self._line += incomplete
+        if len(self._line) > MAX_EVENT_BYTES:
             raise Failure("too_large", f"an event has more than {MAX_EVENT_BYTES} bytes")
+        data = (line.removeprefix(b"data:").strip() for line in lines if line.startswith(b"data:"))
+        return [each for each in data if each]
 
 
 class OpenAiClient(ServerClient):
     """Send prompts to one model.
 
     Args:
-        request: With api, model, prompt, vary_prompt, max_tokens and seed; with `load` of a load
-            curve the arrival of each chunk is kept, too.
+        request: With api, model, prompt, vary_prompt, max_tokens and seed, and `load` of a load curve.
         base_path: Path of the URL, with or without the API's /v1.
 
     Raises:
@@ -195,7 +111,6 @@ class OpenAiClient(ServerClient):
     def __init__(self, request: dict[str, Any], base_path: str) -> None:
         self._api, self._model = request["api"], request["model"]
         self._prompts = Prompts(request)
-        self._keeps_arrivals = bool(request.get("load"))
         self._root = base_path.removesuffix("/v1")
         self._path = self._root + "/v1" + PATHS[self._api]
         self._seed = request["seed"]
@@ -215,9 +130,8 @@ class OpenAiClient(ServerClient):
         )
 
     def _answer(self, body: bytes, connection: ServerConnection) -> Reply:
-        stream = _TokenStream(self._api, keeps_arrivals=self._keeps_arrivals)
-        exchange = connection.exchange("POST", self._path, body, stream.consume)
-        return stream.reply(exchange)
+        stream = _TokenStream(self._api)
+        return stream.reply(connection.exchange("POST", self._path, body, stream.consume))
 
     def _body(self, prompt: Prompt) -> bytes:
         is_chat = self._api == "chat"
@@ -276,42 +190,28 @@ def models_of(url: str, timeout_s: float) -> list[str]:
 class _TokenStream:
     """Parse the events of a response and record when generated text arrived."""
 
-    def __init__(self, api: str, *, keeps_arrivals: bool) -> None:
-        self._texts = _TEXTS[api]
-        self._arrivals = array("q") if keeps_arrivals else None
+    def __init__(self, api: str) -> None:
         self._is_chat = api == "chat"
+        self._texts, self._tools = _TEXTS[api], _TOOLS if self._is_chat else ()
+        self._arrivals_ns = array("q")
         self._events = EventStream()
-        self._chunks = 0
-        self._first_ns = self._last_ns = 0
-        self._tokens: tuple[int, int] | None = None
-        self._cached_tokens: int | None = None
+        self._counts: tuple[int | None, int | None, int | None] = (None, None, None)
         self._is_finished = False
 
     def consume(self, data: bytes, now_ns: int) -> bool:
         for event in self._events.feed(data):
-            if event.strip() == b"[DONE]":
+            if event == b"[DONE]":
                 self._is_finished = True
                 return True
             self._chunk(parse_json(event), now_ns)
         return False
 
-    def reply(self, exchange: Exchange) -> Reply:
+    def reply(self, exchange: Reply) -> Reply:
         if not self._is_finished:
             raise Failure("truncated", "the stream of tokens was truncated")
-        if not self._chunks:
+        if not self._arrivals_ns:
             raise Failure("no_tokens", "the model generated nothing for this prompt")
-        tokens_in, tokens_out = self._tokens or (None, None)
-        return Reply(
-            exchange.start_ns,
-            exchange.end_ns,
-            self._first_ns,
-            self._last_ns,
-            self._chunks,
-            tokens_in,
-            tokens_out,
-            self._cached_tokens,
-            arrivals_ns=self._arrivals,
-        )
+        return Reply(exchange.start_ns, exchange.end_ns, self._arrivals_ns, *self._counts)
 
     def _chunk(self, chunk: object, now_ns: int) -> None:
         if not isinstance(chunk, dict):
@@ -323,44 +223,27 @@ class _TokenStream:
         if not isinstance(choice, dict):
             raise Failure("bad_answer", "an event of the stream has no choices")
         piece = choice.get("delta") if self._is_chat else choice
-        if isinstance(piece, dict) and self._is_generated(piece):
-            self._first_ns = self._first_ns or now_ns
-            self._last_ns = now_ns
-            self._chunks += 1
-            if self._arrivals is not None:
-                self._arrivals.append(now_ns)
+        if isinstance(piece, dict):
+            texts = (text for name in self._texts if isinstance(text := piece.get(name), str))
+            if any((*texts, *map(piece.get, self._tools))):
+                self._arrivals_ns.append(now_ns)
         # Not every server ends with [DONE].
         self._is_finished = self._is_finished or choice.get("finish_reason") is not None
         if isinstance(chunk.get("usage"), dict):
-            self._tokens = _tokens(chunk["usage"])
-            self._cached_tokens = _cached_tokens(chunk["usage"])
-
-    def _is_generated(self, piece: dict[str, Any]) -> bool:
-        if any(_is_text(piece.get(name)) for name in self._texts):
-            return True
-        return self._is_chat and any(piece.get(name) for name in _TOOLS)
+            self._counts = _counts(chunk["usage"])
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _tokens(usage: dict[str, Any]) -> tuple[int, int] | None:
-    """Return tokens in and out; None if the server does not count generated tokens."""
+def _counts(usage: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
+    """Return tokens in and out, and those that a prefix cache answered; None if the server does not count."""
+    details = usage.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
     tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if tokens_in is None or tokens_out is None or tokens_out == 0:
-        return None
+        return None, None, cached
     counts = _count(tokens_in), _count(tokens_out)
-    if counts[0] is None or counts[1] is None:
+    if None in counts:
         raise Failure("bad_answer", "the usage object has no token counts")
-    return counts[0], counts[1]
-
-
-def _cached_tokens(usage: dict[str, Any]) -> int | None:
-    """Return the prompt tokens that a prefix cache answered; None if the server does not count them."""
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return _count(cached)
+    return *counts, cached
 
 
 def _count(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
@@ -391,9 +274,9 @@ class KserveClient(ServerClient):
         return self._send
 
     def _send(self, connection: ServerConnection) -> Reply:
-        exchange, answer = connection.request("POST", f"{self._model}/infer", self._body)
+        reply, answer = connection.request("POST", f"{self._model}/infer", self._body)
         _check_tensors(answer)
-        return Reply(exchange.start_ns, exchange.end_ns)
+        return reply
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
         """Return the identity of the workload, with model and version as reported by the server."""
@@ -485,10 +368,10 @@ class AnyClient(ServerClient):
         return self._send
 
     def _send(self, connection: ServerConnection) -> Reply:
-        exchange, content = connection.collect(
+        reply, content = connection.collect(
             self._method, self._path, self._body, content_type=self._type, status=self._status
         )
-        return Reply(exchange.start_ns, exchange.end_ns, items=self._count(content))
+        return reply._replace(items=self._count(content))
 
     def _count(self, content: bytes) -> int:
         """Return the items of a response, which are those of the first one."""

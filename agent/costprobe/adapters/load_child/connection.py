@@ -8,32 +8,31 @@ from __future__ import annotations
 
 import http.client
 import io
+import re
 import select
 import socket
 import ssl
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from costprobe_probes.wire import DeviceError, ProbeConfigError
 
 from costprobe.adapters.host.redaction import outside_text, read_secret
 from costprobe.core.outside import bounded_json, check_regular
 
-PORTS: Final = {"http": 80, "https": 443}
 # Shorter than the excerpt of a response, so that an echoed token is always found and removed.
-MAX_TOKEN_CHARS: Final = 2048
+_TOKEN: Final = re.compile(r"[!-~]{1,2048}")
+_URL: Final = re.compile(r"https?://[!-~]+")
 MAX_EXCERPT_CHARS: Final = 200
 EXCERPT_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 READ_BYTES: Final = 64 * 1024
 DRAIN_S: Final = 0.2
-_FIRST_PRINTABLE: Final = "!"
-_LAST_PRINTABLE: Final = "~"
 
 # Consumes a piece of a response with its arrival in CLOCK_MONOTONIC ns; returns True when done.
 Consumer = Callable[[bytes, int], bool]
@@ -65,28 +64,20 @@ class ServerTarget:
         port: TCP port.
         path: The URL's path without a slash at its end.
         context: TLS settings; None for plain HTTP.
-        token: Bearer token; None to send none.
-        headers: Further headers, which may be secret.
+        headers: Headers of every request, which may be secret.
     """
 
     host: str
     port: int
     path: str
     context: ssl.SSLContext | None
-    token: str | None = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(repr=False)
 
     @property
     def name(self) -> str:
         """Host and port, as text."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
-
-    @property
-    def host_header(self) -> str:
-        """The Host header: without the default port of the scheme."""
-        usual = PORTS["http" if self.context is None else "https"]
-        return self.name.rpartition(":")[0] if self.port == usual else self.name
 
 
 def parse_target(
@@ -108,25 +99,25 @@ def parse_target(
     Raises:
         ProbeConfigError: The URL is malformed, or a file cannot be used.
     """
+    invalid = ProbeConfigError(
+        "url must be http://HOST:PORT or https://HOST:PORT, in printable ASCII, without a user, query or"
+        " fragment: set token for a token"
+    )
     try:
         parts = urllib.parse.urlsplit(url)
-        scheme, host, port = parts.scheme, parts.hostname, parts.port
+        host, port = parts.hostname, parts.port
     except ValueError:
-        raise ProbeConfigError("url is malformed: set it to http://HOST:PORT") from None
-    if scheme not in PORTS or not host:
-        raise ProbeConfigError("url must be http://HOST:PORT or https://HOST:PORT")
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ProbeConfigError("url must not have a user, query or fragment: set token for a token")
-    if not _is_plain(host) or not _is_plain(parts.path or "/"):
-        raise ProbeConfigError("url must be printable ASCII without spaces")
-    context = _tls_context(ca_file) if scheme == "https" else None
-    token = None if token_file is None else _read_token(token_file, "token")
-    further = {
-        **(headers or {}),
-        **({} if key is None else {key[0]: _read_token(key[1], "key")}),
-    }
-    port = port or PORTS[scheme]
-    return ServerTarget(host, port, parts.path.rstrip("/"), context, token, further)
+        raise invalid from None
+    if not _URL.fullmatch(url) or not host or "@" in parts.netloc or parts.query or parts.fragment:
+        raise invalid
+    context = _tls_context(ca_file) if parts.scheme == "https" else None
+    all_headers = {"User-Agent": "costprobe", **(headers or {})}
+    if token_file is not None:
+        all_headers["Authorization"] = f"Bearer {_read_token(token_file, 'token')}"
+    if key is not None:
+        all_headers[key[0]] = _read_token(key[1], "key")
+    port = port or (80 if context is None else 443)
+    return ServerTarget(host, port, parts.path.rstrip("/"), context, all_headers)
 
 
 def _tls_context(ca_file: str | None) -> ssl.SSLContext:
@@ -145,13 +136,9 @@ def _read_token(path: str, option: str) -> str:
     except ValueError as error:
         raise ProbeConfigError(f"{option} {error}") from None
     # A library would quote a token that is not a valid header in its error.
-    if len(token) > MAX_TOKEN_CHARS or not _is_plain(token):
+    if not _TOKEN.fullmatch(token):
         raise ProbeConfigError(f"{option} {path}: must contain a token of one line of ASCII")
     return token
-
-
-def _is_plain(text: str) -> bool:
-    return all(_FIRST_PRINTABLE <= c <= _LAST_PRINTABLE for c in text)
 
 
 def excerpt(text: str) -> str:
@@ -171,24 +158,41 @@ def parse_json(content: bytes) -> Any:  # noqa: ANN401 - any JSON value
         raise Failure("bad_json", "the response is not JSON") from None
 
 
-class _Sent(NamedTuple):
-    """A request with what is expected of its response."""
+class Reply(NamedTuple):
+    """A request that ended, with an answer or without; times are CLOCK_MONOTONIC ns.
 
-    method: str
-    path: str
-    body: bytes | None
-    headers: Mapping[str, str]
-    status: int | None
+    The exception of a failure is not kept: its traceback references frames with received data.
 
-    def accepts(self, status: int) -> bool:
-        return status // 100 == 2 if self.status is None else status == self.status  # noqa: PLR2004 - the class of success
-
-
-class Exchange(NamedTuple):
-    """Start and end of a request with its response; times are CLOCK_MONOTONIC ns."""
+    Attributes:
+        start_ns: Just before its first byte was sent, on an open connection; of a failure the start,
+            including a new connection.
+        end_ns: When the response was complete, or failed.
+        arrivals_ns: Arrival of each chunk of generated text, at least one; None without a stream.
+        tokens_in: Prompt tokens by the server's count; None without one.
+        tokens_out: Generated tokens by the server's count; None without one.
+        cached_tokens: Those of tokens_in that a prefix cache answered; None if it does not count
+            them.
+        scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
+        items: Items of the response, such as predictions.
+        failure: Kind of the failure; empty if it was answered.
+        message: Reason of the failure, for the operator.
+    """
 
     start_ns: int
     end_ns: int
+    arrivals_ns: Sequence[int] | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cached_tokens: int | None = None
+    scheduled_ns: int | None = None
+    items: int = 1
+    failure: str = ""
+    message: str = ""
+
+    @property
+    def begin_ns(self) -> int:
+        """When its user began to wait: the scheduled instant, or the sending in a closed loop."""
+        return self.start_ns if self.scheduled_ns is None else self.scheduled_ns
 
 
 class ServerConnection:
@@ -206,14 +210,7 @@ class ServerConnection:
         self._server = ""
         self._target = target
         self._timeout_s = timeout_s
-        self._http: http.client.HTTPConnection | None = None
-        self._headers = {
-            "Host": target.host_header,
-            "User-Agent": "costprobe",
-            **target.headers,
-        }
-        if target.token is not None:
-            self._headers["Authorization"] = f"Bearer {target.token}"
+        self._http = _LimitedHttp(target)
 
     def exchange(
         self,
@@ -224,7 +221,7 @@ class ServerConnection:
         *,
         content_type: str = "application/json",
         status: int | None = None,
-    ) -> Exchange:
+    ) -> Reply:
         """Send a request and pass its response to a consumer as it arrives.
 
         Args:
@@ -239,18 +236,19 @@ class ServerConnection:
             Failure: There is no complete response, or it has another status.
         """
         headers = {} if body is None else {"Content-Type": content_type}
-        request = _Sent(method, path, body, {**self._headers, **headers}, status)
-        limits = _RequestLimits(time.monotonic() + self._timeout_s)
-        done = False
+        connection = self._http
         try:
             with _failures_translated(self._timeout_s):
-                connection, channel = self._connected(limits)
-                exchange = self._exchange(connection, channel, request, consume)
-            done = True
-        finally:
-            if not done:
-                self.close()
-        return exchange
+                connection.begin(self._timeout_s)
+                connection.request(method, path, body, {**self._target.headers, **headers})
+                start_ns = connection.flush()
+                with connection.getresponse() as response:
+                    self._server = response.getheader("Server") or ""
+                    end_ns = connection.read(response, status, consume)
+            return Reply(start_ns, end_ns)
+        except BaseException:
+            self.close()
+            raise
 
     def collect(
         self,
@@ -258,7 +256,7 @@ class ServerConnection:
         path: str,
         body: bytes | None,
         **expected: Any,  # noqa: ANN401 - of `exchange`
-    ) -> tuple[Exchange, bytes]:
+    ) -> tuple[Reply, bytes]:
         """Send a request; return its whole response. Arguments and errors are those of `exchange`."""
         content = bytearray()
 
@@ -268,14 +266,14 @@ class ServerConnection:
 
         return self.exchange(method, path, body, add, **expected), bytes(content)
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[Exchange, Any]:
+    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[Reply, Any]:
         """Send a request; return its response, which is JSON.
 
         Raises:
             Failure: There is no complete response, its status is not 2xx, or it is not JSON.
         """
-        exchange, content = self.collect(method, path, body)
-        return exchange, parse_json(content)
+        reply, content = self.collect(method, path, body)
+        return reply, parse_json(content)
 
     def query(self, method: str, path: str) -> Any:  # noqa: ANN401 - any JSON value
         """Query an optional endpoint of the server; None if it does not answer.
@@ -296,137 +294,137 @@ class ServerConnection:
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
-        connection, self._http = self._http, None
-        if connection is not None:
-            connection.close()
-
-    def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        channel: _ServerSocket,
-        request: _Sent,
-        consume: Consumer,
-    ) -> Exchange:
-        limits = channel.limits
-        connection.request(request.method, request.path, request.body, request.headers)
-        start_ns = channel.flush()
-        with connection.getresponse() as response:
-            self._server = response.getheader("Server") or ""
-            if not request.accepts(response.status):
-                wanted = f"expected HTTP {request.status}: " if request.status else ""
-                raise Failure(f"http_{response.status}", f"{wanted}{_reason(response)}")
-            while data := response.read1(READ_BYTES):
-                if consume(data, limits.received_ns):
-                    end_ns = limits.received_ns
-                    if not _is_drained(response, limits):
-                        self.close()
-                    return Exchange(start_ns, end_ns)
-            if response.length:
-                raise http.client.IncompleteRead(b"", response.length)
-        return Exchange(start_ns, limits.received_ns)
-
-    def _connected(
-        self, limits: _RequestLimits
-    ) -> tuple[http.client.HTTPConnection, _ServerSocket]:
-        """Return the open connection or a new one, with the limits of this request."""
-        connection = self._http
-        channel = None if connection is None else connection.sock
-        if connection is not None and isinstance(channel, _ServerSocket) and not channel.is_stale():
-            channel.limits = limits
-            return connection, channel
-        self.close()
-        connection = http.client.HTTPConnection(self._target.host, self._target.port)
-        channel = connection.sock = _ServerSocket(_connect(self._target, limits), limits)
-        self._http = connection
-        return connection, channel
+        self._http.close()
 
 
-class _RequestLimits:
-    """Remaining time and bytes of a request, and when its last bytes arrived.
+class _LimitedHttp(http.client.HTTPConnection):
+    """A connection on which no call waits beyond the deadline of the request.
+
+    Headers and body leave it together. Between two calls of the socket other threads may run, those of
+    the requests that are sent at the same time: a request of several calls begins long before its end.
 
     Attributes:
+        bytes_left: Bytes of the response that may still be read.
         received_ns: CLOCK_MONOTONIC ns right after the socket was read: bytes that arrived together have
             one arrival, whenever they are parsed.
     """
 
-    def __init__(self, ends_s: float) -> None:
-        self.ends_s = ends_s
-        self.bytes_left = MAX_ANSWER_BYTES
-        self.received_ns = time.monotonic_ns()
-
-    def left_s(self) -> float:
-        left_s = self.ends_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        return left_s
-
-
-class _ServerSocket:
-    """A socket for http.client in which no call waits beyond the deadline of the request.
-
-    Headers and body leave it together. Between two calls of the socket other threads may run, those of
-    the requests that are sent at the same time: a request of several calls begins long before its end.
-    """
-
-    def __init__(self, channel: socket.socket, limits: _RequestLimits) -> None:
-        self.limits = limits
-        self._socket = channel
+    def __init__(self, target: ServerTarget) -> None:
+        super().__init__(target.host, target.port)
+        # The Host header is without it.
+        self.default_port = 80 if target.context is None else 443
+        self._tls = target.context
         self._unsent = bytearray()
+        self._ends_s = 0.0
+        self.bytes_left = 0
+        self.received_ns = 0
 
-    def sendall(self, data: bytes) -> None:
+    def begin(self, timeout_s: float) -> None:
+        """Begin a request, on a new connection if the server ended this one or sent what nobody asked for."""
+        self._ends_s = time.monotonic() + timeout_s
+        self.bytes_left = MAX_ANSWER_BYTES
+        self._unsent.clear()
+        if self.sock is not None:
+            poll = select.poll()
+            poll.register(self.sock, select.POLLIN)
+            if poll.poll(0):
+                self.close()
+        if self.sock is None:
+            self.connect()
+
+    def connect(self) -> None:
+        """Connect to the first address of the host that accepts."""
+        failure: OSError = TimeoutError()
+        for *kind, _, place in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
+            channel = socket.socket(*kind)
+            try:
+                self.limit(channel).connect(place)
+                # The rest of a long request must not wait for an acknowledgement.
+                channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self.limit(channel)
+                tls = self._tls and self._tls.wrap_socket(channel, server_hostname=self.host)
+            except OSError as error:
+                channel.close()
+                failure = error
+            else:
+                self.sock = tls or channel
+                return
+        raise failure
+
+    def send(self, data: Any) -> None:  # noqa: ANN401 - bytes, as http.client sends them
         """Keep a part of a request until `flush`."""
         self._unsent += data
 
     def flush(self) -> int:
         """Send the request; return when its first byte was sent, in CLOCK_MONOTONIC ns."""
-        content = bytes(self._unsent)
-        self._unsent.clear()
+        channel, content = cast("socket.socket", self.sock), bytes(self._unsent)
         # With a timeout the socket would be polled first, which is a call of its own.
-        self._socket.settimeout(0)
+        channel.settimeout(0)
         start_ns = time.monotonic_ns()
         # A server that rejects a request may not read all of it; its response is available nevertheless.
         with suppress(BrokenPipeError):
             try:
-                sent = self._socket.send(content)
+                sent = channel.send(content)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 sent = 0
             if sent < len(content):
-                self._socket.settimeout(self.limits.left_s())
-                self._socket.sendall(content[sent:])
+                self.limit(channel).sendall(content[sent:])
         return start_ns
 
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineReader(self._socket, self.limits), READ_BYTES)
+    def response_class(self, channel: Any, **options: Any) -> http.client.HTTPResponse:  # type: ignore[override] # noqa: ANN401 - as http.client calls it
+        """Return a response that is read within the limits."""
+        response = http.client.HTTPResponse(channel, **options)
+        reader = _Reader(channel, response.fp.detach(), self)
+        response.fp = io.BufferedReader(reader, READ_BYTES)
+        return response
 
-    def close(self) -> None:
-        self._socket.close()
+    def read(
+        self, response: http.client.HTTPResponse, status: int | None, consume: Consumer
+    ) -> int:
+        """Pass a response of the expected status to a consumer; return the arrival of its last piece."""
+        if response.status not in (range(200, 300) if status is None else (status,)):
+            wanted = "" if status is None else f"expected HTTP {status}: "
+            raise Failure(f"http_{response.status}", f"{wanted}{_reason(response)}")
+        while data := response.read1(READ_BYTES):
+            if consume(data, end_ns := self.received_ns):
+                # The rest has a short time, so that the connection can be reused.
+                self._ends_s = min(self._ends_s, time.monotonic() + DRAIN_S)
+                try:
+                    while response.read1(READ_BYTES):
+                        pass
+                except _FAILURES:
+                    self.close()
+                return end_ns
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        return self.received_ns
 
-    def is_stale(self) -> bool:
-        """Return whether there is data before a request was sent: end of file or malformed data."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
+    def limit(self, channel: socket.socket) -> socket.socket:
+        """Let the next call of a socket wait for what is left of the time; return it."""
+        left_s = self._ends_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        channel.settimeout(left_s)
+        return channel
 
 
-class _DeadlineReader(io.RawIOBase):
-    """Reads of a socket within one deadline and one limit of bytes."""
+class _Reader(io.RawIOBase):
+    """Reads of a socket within the limits of a request."""
 
-    def __init__(self, channel: socket.socket, limits: _RequestLimits) -> None:
-        self._socket = channel
-        # The socket stays open as long as this reader, as http.client expects.
-        self._raw = channel.makefile("rb", buffering=0)
-        self._limits = limits
+    def __init__(self, channel: socket.socket, raw: io.RawIOBase, limits: _LimitedHttp) -> None:
+        self._channel, self._raw, self._limits = channel, raw, limits
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # what BufferedReader gives
-        if self._limits.bytes_left <= 0:
+        limits = self._limits
+        if limits.bytes_left <= 0:
             raise Failure("too_large", f"the response has more than {MAX_ANSWER_BYTES} bytes")
-        self._socket.settimeout(self._limits.left_s())
-        count = self._raw.readinto(buffer[: self._limits.bytes_left]) or 0
-        self._limits.received_ns = time.monotonic_ns()
-        self._limits.bytes_left -= count
+        limits.limit(self._channel)
+        count = self._raw.readinto(buffer[: limits.bytes_left]) or 0
+        limits.received_ns = time.monotonic_ns()
+        limits.bytes_left -= count
         return count
 
     def close(self) -> None:
@@ -434,44 +432,15 @@ class _DeadlineReader(io.RawIOBase):
         super().close()
 
 
-def _connect(target: ServerTarget, limits: _RequestLimits) -> socket.socket:
-    """Connect to the first address of the host that accepts."""
-    failure: OSError = TimeoutError("timed out")
-    addresses = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    for family, kind, protocol, _, place in addresses:
-        channel = socket.socket(family, kind, protocol)
-        try:
-            channel.settimeout(limits.left_s())
-            channel.connect(place)
-            # The rest of a long request must not wait for an acknowledgement.
-            channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if target.context is None:
-                return channel
-            channel.settimeout(limits.left_s())
-            return target.context.wrap_socket(channel, server_hostname=target.host)
-        except OSError as error:
-            channel.close()
-            failure = error
-    raise failure
+_FAILURES = (OSError, http.client.HTTPException, ValueError, Failure)
 
 
 def _reason(response: http.client.HTTPResponse) -> str:
     """Return what a response without success says."""
     try:
         return excerpt(response.read(EXCERPT_BYTES).decode(errors="replace"))
-    except (OSError, http.client.HTTPException, ValueError, Failure):
+    except _FAILURES:
         return ""
-
-
-def _is_drained(response: http.client.HTTPResponse, limits: _RequestLimits) -> bool:
-    """Read the rest of a response within DRAIN_S, so that the connection can be reused."""
-    limits.ends_s = min(limits.ends_s, time.monotonic() + DRAIN_S)
-    try:
-        while response.read1(READ_BYTES):
-            pass
-    except (OSError, http.client.HTTPException, ValueError, Failure):
-        return False
-    return not response.length
 
 
 @contextmanager

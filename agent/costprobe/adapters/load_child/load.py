@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from costprobe_probes.stats import (
@@ -21,20 +20,19 @@ from costprobe_probes.stats import (
     WindowSettings,
 )
 
-from costprobe.adapters.load_child.clients import Failed, Reply, Request, ServerClient
-from costprobe.adapters.load_child.connection import Failure, ServerConnection, ServerError
+from costprobe.adapters.load_child.clients import Request, ServerClient
+from costprobe.adapters.load_child.connection import Failure, Reply, ServerConnection, ServerError
 from costprobe.core.records import NS_PER_S
 
 # Pause after a failure: a server that rejects at once would get thousands of requests per second.
 PAUSE_S: Final = 0.05
 MAX_OUTCOMES: Final = 500_000
-MAX_KINDS: Final = 16
 JOIN_MARGIN_S: Final = 5.0
 POLL_S: Final = 0.02
 
 
 class PoissonArrivals:
-    """Instants of a Poisson process; thread-safe.
+    """Instants of a Poisson process; one thread takes them at a time.
 
     A request that no thread is free to send is late, and the instants after it stay as they are:
     its latency counts from its own instant, as of a user who had to wait. A generator that would
@@ -44,38 +42,32 @@ class PoissonArrivals:
         rate_per_s: Mean number of requests per second.
         start_ns: CLOCK_MONOTONIC ns at which the process begins.
         seed: Of the random gaps.
+
+    Attributes:
+        next_ns: The first instant that is not taken.
     """
 
     def __init__(self, rate_per_s: float, start_ns: int, seed: int) -> None:
         self._rate_per_s = rate_per_s
         self._rng = Random(seed)  # noqa: S311 - gaps between requests
-        self._lock = threading.Lock()
-        self._next_ns = start_ns
         self._times_ns: list[int] = []
+        self.next_ns = start_ns
         self._advance()
 
     def take(self) -> int:
         """Return the next instant, in CLOCK_MONOTONIC ns; each is returned once."""
-        with self._lock:
-            taken_ns = self._next_ns
-            self._times_ns.append(taken_ns)
-            self._advance()
-        return taken_ns
-
-    def next_ns(self) -> int:
-        """Return the first instant that is not taken."""
-        with self._lock:
-            return self._next_ns
+        self._times_ns.append(self.next_ns)
+        self._advance()
+        return self._times_ns[-1]
 
     def count(self, start_ns: int, end_ns: int) -> int:
         """Return the instants from start_ns to before end_ns; those not taken yet are taken."""
-        while self.next_ns() < end_ns:
+        while self.next_ns < end_ns:
             self.take()
-        with self._lock:
-            return sum(start_ns <= t_ns < end_ns for t_ns in self._times_ns)
+        return sum(start_ns <= t_ns < end_ns for t_ns in self._times_ns)
 
     def _advance(self) -> None:
-        self._next_ns += round(self._rng.expovariate(self._rate_per_s) * NS_PER_S)
+        self.next_ns += round(self._rng.expovariate(self._rate_per_s) * NS_PER_S)
 
 
 def wait_until(t_ns: int, stopped: threading.Event) -> bool:
@@ -104,7 +96,7 @@ class Outcomes(NamedTuple):
     """Outcomes of requests."""
 
     replies: list[Reply]
-    failed: list[Failed]
+    failed: list[Reply]
 
     def is_mostly_failed(self) -> bool:
         """Return whether more than half failed."""
@@ -115,11 +107,11 @@ class Outcomes(NamedTuple):
         return min(x.start_ns for x in self.ended), max(x.end_ns for x in self.ended)
 
     @property
-    def ended(self) -> list[Reply | Failed]:
+    def ended(self) -> list[Reply]:
         """All of them."""
         return [*self.replies, *self.failed]
 
-    def where(self, is_kept: Callable[[Reply | Failed], bool]) -> Outcomes:
+    def where(self, is_kept: Callable[[Reply], bool]) -> Outcomes:
         """Return some of the outcomes."""
         return Outcomes(list(filter(is_kept, self.replies)), list(filter(is_kept, self.failed)))
 
@@ -161,7 +153,6 @@ class LoadGenerator:
         self._ends_s = time.monotonic() + quota.cap_s
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._in_flight = 0
         self._arrivals = arrivals
         self._concurrency = concurrency
         # One thread waits for the next instant of the schedule at a time.
@@ -170,7 +161,7 @@ class LoadGenerator:
         # When the request that a thread has, or waits to send, began; by the thread's identifier.
         self._begun: dict[int, int] = {}
         self._replies: list[Reply] = []
-        self._failed: list[Failed] = []
+        self._failed: list[Reply] = []
         self._error: Exception | None = None
         self._threads: list[threading.Thread] = []
 
@@ -179,16 +170,11 @@ class LoadGenerator:
             self._start_thread()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        _exc: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         """Stop sending, wait for requests in flight, and raise errors other than failed requests."""
         self._stopped.set()
         ends_s = time.monotonic() + self._timeout_s + JOIN_MARGIN_S
-        for thread in self._all_threads():
+        for thread in list(self._threads):
             thread.join(max(0.0, ends_s - time.monotonic()))
         if exc_type is None and self._error is not None:
             raise self._error
@@ -198,7 +184,7 @@ class LoadGenerator:
 
     def is_running(self) -> bool:
         """Return whether requests are in flight or will be sent."""
-        return any(thread.is_alive() for thread in self._all_threads())
+        return any(thread.is_alive() for thread in list(self._threads))
 
     def pending(self) -> int:
         """Return the requests that threads have in flight or wait to send."""
@@ -207,7 +193,7 @@ class LoadGenerator:
 
     def is_settled(self, t_ns: int) -> bool:
         """Return whether all requests that began before an instant, which has passed, have ended."""
-        if self._arrivals is not None and self._arrivals.next_ns() < t_ns:
+        if self._arrivals is not None and self._arrivals.next_ns < t_ns:
             return False
         with self._lock:
             return not any(begin_ns < t_ns for begin_ns in self._begun.values())
@@ -222,23 +208,19 @@ class LoadGenerator:
         with self._lock:
             return Outcomes(list(self._replies), list(self._failed))
 
-    def _all_threads(self) -> list[threading.Thread]:
-        with self._lock:
-            return list(self._threads)
-
     def _start_thread(self) -> None:
-        with self._lock:
-            thread = threading.Thread(
-                target=self._send_requests, name=f"load {len(self._threads)}", daemon=True
-            )
-            self._threads.append(thread)
+        thread = threading.Thread(target=self._send_requests, name="load", daemon=True)
+        self._threads.append(thread)
         thread.start()
 
     def _send_requests(self) -> None:
-        connection = self._connect()
-        send = self._send_next if self._arrivals is None else self._send_scheduled
+        connection, arrivals = self._connect(), self._arrivals
         try:
-            while send(connection):
+            while (
+                self._send_next(connection)
+                if arrivals is None
+                else self._send_scheduled(connection, arrivals)
+            ):
                 pass
         except Exception as error:  # noqa: BLE001 - raised when the context is left
             self._error = error
@@ -253,11 +235,8 @@ class LoadGenerator:
         self._send(connection, self._client.next_request(), None)
         return True
 
-    def _send_scheduled(self, connection: ServerConnection) -> bool:
+    def _send_scheduled(self, connection: ServerConnection, arrivals: PoissonArrivals) -> bool:
         """Send the request of the next scheduled instant; return False at the end of the load."""
-        arrivals = self._arrivals
-        if arrivals is None:
-            return False
         with self._lock:
             self._idle += 1
         with self._turn:
@@ -269,7 +248,7 @@ class LoadGenerator:
             if is_last:
                 self._start_thread()
             # Registered before it is taken: is_settled must see it in one of both places.
-            self._begin(arrivals.next_ns())
+            self._begin(arrivals.next_ns)
             scheduled_ns = arrivals.take()
             # Before its instant: a long prompt takes milliseconds to write.
             request = self._client.next_request()
@@ -287,13 +266,14 @@ class LoadGenerator:
             return False
         with self._lock:
             answered, failed = len(self._replies), len(self._failed)
-            if answered + failed + self._in_flight >= MAX_OUTCOMES:
+            pending = len(self._begun)
+            if answered + failed + pending >= MAX_OUTCOMES:
                 raise ServerError(f"more than {MAX_OUTCOMES} requests: set a lower concurrency")
             answers = self._quota.answers
-            enough = answers is not None and answered + self._in_flight >= answers
+            enough = answers is not None and answered + pending >= answers
             if enough or failed >= self._quota.failures:
                 return False
-            self._in_flight += 1
+            self._begun[threading.get_ident()] = time.monotonic_ns()
         return True
 
     def _send(
@@ -305,26 +285,19 @@ class LoadGenerator:
         try:
             reply = request(connection)
         except Failure as failure:
-            ended = Failed(start_ns, time.monotonic_ns(), failure.kind, str(failure), scheduled_ns)
-            self._end(self._failed, ended)
-            self._stopped.wait(PAUSE_S)
-        else:
-            self._end(self._replies, reply._replace(scheduled_ns=scheduled_ns))
-
-    def _end(self, outcomes: list, outcome: object) -> None:  # type: ignore[type-arg] # of either
+            end_ns, message = time.monotonic_ns(), str(failure)
+            reply = Reply(start_ns, end_ns, failure=failure.kind, message=message)
         with self._lock:
-            outcomes.append(outcome)
-            self._in_flight -= 1
+            outcomes = self._failed if reply.failure else self._replies
+            outcomes.append(reply._replace(scheduled_ns=scheduled_ns))
             del self._begun[threading.get_ident()]
+        if reply.failure:
+            self._stopped.wait(PAUSE_S)
 
 
-def count_by_kind(failed: Sequence[Failed]) -> dict[str, int]:
-    """Count failures by kind, most frequent first; kinds beyond MAX_KINDS together as "other"."""
-    common = Counter(x.kind for x in failed).most_common()
-    table = dict(common[:MAX_KINDS])
-    if common[MAX_KINDS:]:
-        table["other"] = sum(count for _, count in common[MAX_KINDS:])
-    return table
+def count_by_kind(failed: Sequence[Reply]) -> dict[str, int]:
+    """Count failures by kind, most frequent first."""
+    return dict(Counter(x.failure for x in failed).most_common())
 
 
 class WindowWork(NamedTuple):

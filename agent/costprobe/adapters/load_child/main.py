@@ -39,9 +39,10 @@ from costprobe_probes.wire import (
 )
 
 from costprobe.adapters.host.processes import forbid_core_dumps
-from costprobe.adapters.load_child.clients import Failed, Reply, ServerClient
+from costprobe.adapters.load_child.clients import ServerClient
 from costprobe.adapters.load_child.connection import (
     Failure,
+    Reply,
     ServerConnection,
     ServerError,
     parse_target,
@@ -91,16 +92,6 @@ class Cohort(NamedTuple):
     ended: Outcomes
     unfinished: int
 
-    @property
-    def requests(self) -> int:
-        """All of them."""
-        return len(self.ended.replies) + self.errors
-
-    @property
-    def errors(self) -> int:
-        """Those without an answer."""
-        return len(self.ended.failed) + self.unfinished
-
 
 def cohort(outcomes: Outcomes, window: ProbeWindow, begun: int | None) -> Cohort:
     """Return the requests that began within a window.
@@ -111,8 +102,7 @@ def cohort(outcomes: Outcomes, window: ProbeWindow, begun: int | None) -> Cohort
         begun: Requests that began within it; None if all of them ended.
     """
     ended = outcomes.where(lambda x: window.start_ns <= x.begin_ns < window.end_ns)
-    count = len(ended.replies) + len(ended.failed)
-    return Cohort(ended, 0 if begun is None else max(begun - count, 0))
+    return Cohort(ended, 0 if begun is None else max(begun - len(ended.ended), 0))
 
 
 def tokens_counter(replies: Sequence[Reply]) -> tuple[str | None, TokensOut]:
@@ -125,11 +115,11 @@ def tokens_counter(replies: Sequence[Reply]) -> tuple[str | None, TokensOut]:
         "usage" if the server counted tokens in every response; else "chunks", where a chunk of the
         stream counts as a token; None without streams. And the function that counts.
     """
-    if any(x.chunks is None for x in replies):
+    if any(x.arrivals_ns is None for x in replies):
         return None, lambda _: None
     if all(x.tokens_out is not None for x in replies):
         return "usage", lambda x: x.tokens_out
-    return "chunks", lambda x: x.chunks
+    return "chunks", lambda x: len(x.arrivals_ns or ())
 
 
 def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
@@ -140,8 +130,12 @@ def figures(replies: Sequence[Reply], tokens_out: TokensOut) -> dict[str, Any]:
         tokens_out: Returns the tokens that a request generated.
     """
     times_ms = [times(reply, tokens_out(reply)) for reply in replies]
+    found = {
+        name: [each_ms for of_one in times_ms if (each_ms := of_one[name]) is not None]
+        for name in ("latency", "ttft", "tpot")
+    }
     return {
-        **{f"{name}_ms": _summary(times_ms, name) for name in ("latency", "ttft", "tpot")},
+        **{f"{name}_ms": summary(values) if values else None for name, values in found.items()},
         "tokens_in": _mean([x.tokens_in for x in replies]),
         "tokens_out": _mean([tokens_out(x) for x in replies]),
         "cached_tokens": _mean(_cached_tokens(replies)),
@@ -161,9 +155,17 @@ def load_figures(
         tokens_out: Returns the tokens that a request generated.
     """
     replies = members.ended.replies
-    gaps_ms = [gap for reply in replies for gap in gaps(reply)]
+    gaps_ms = [
+        (after - before) / 1e6
+        for reply in replies
+        for before, after in pairwise(reply.arrivals_ns or ())
+    ]
     window_s = (window.end_ns - window.start_ns) / 1e9
-    good = sum(_is_good(times(reply, tokens_out(reply)), bounds_ms) for reply in replies)
+    # Of a single token there is no time per token: it is within any bound.
+    good = sum(
+        all((times_ms[name] or 0.0) <= bound_ms for name, bound_ms in bounds_ms.items())
+        for times_ms in (times(reply, tokens_out(reply)) for reply in replies)
+    )
     return {
         **figures(replies, tokens_out),
         "itl_ms": summary(gaps_ms) if gaps_ms else None,
@@ -175,35 +177,16 @@ def load_figures(
 def times(reply: Reply, tokens_out: int | None) -> dict[str, float | None]:
     """Return the latency of a request, its time to first token and its time per token, in ms.
 
-    Latency and time to first token count from when its user began to wait.
+    Latency and time to first token count from when its user began to wait. The time per token is unknown
+    with fewer than two tokens, or if all text arrives in one chunk.
     """
-    first_ns = reply.first_token_ns
-    return {
-        "latency": (reply.end_ns - reply.begin_ns) / 1e6,
-        "ttft": None if first_ns is None else (first_ns - reply.begin_ns) / 1e6,
-        "tpot": time_per_token_ms(reply, tokens_out),
-    }
-
-
-def gaps(reply: Reply) -> list[float]:
-    """Return the times between the chunks of an answer in ms."""
-    arrivals_ns = reply.arrivals_ns or ()
-    return [(after - before) / 1e6 for before, after in pairwise(arrivals_ns)]
-
-
-def time_per_token_ms(reply: Reply, tokens_out: int | None) -> float | None:
-    """Return the mean time between the tokens of a request in ms; None with fewer than two arrivals.
-
-    If all text arrives in one chunk, the time per token is unknown.
-
-    Args:
-        reply: The request.
-        tokens_out: Tokens that it generated.
-    """
-    if reply.first_token_ns is None or reply.last_token_ns is None or tokens_out is None:
-        return None
-    apart_ns = reply.last_token_ns - reply.first_token_ns
-    return apart_ns / (tokens_out - 1) / 1e6 if tokens_out > 1 and apart_ns > 0 else None
+    arrivals_ns, ttft_ms, tpot_ms = reply.arrivals_ns, None, None
+    if arrivals_ns:
+        ttft_ms = (arrivals_ns[0] - reply.begin_ns) / 1e6
+        apart_ns = arrivals_ns[-1] - arrivals_ns[0]
+        if tokens_out is not None and tokens_out > 1 and apart_ns > 0:
+            tpot_ms = apart_ns / (tokens_out - 1) / 1e6
+    return {"latency": (reply.end_ns - reply.begin_ns) / 1e6, "ttft": ttft_ms, "tpot": tpot_ms}
 
 
 def tokens_within(
@@ -269,17 +252,6 @@ def in_flight(outcomes: Outcomes, window: ProbeWindow) -> float:
     return lasted_ns / window_ns
 
 
-def _summary(times_ms: Sequence[Mapping[str, float | None]], name: str) -> dict[str, float] | None:
-    known = [each_ms for each in times_ms if (each_ms := each[name]) is not None]
-    return summary(known) if known else None
-
-
-def _is_good(times_ms: Mapping[str, float | None], bounds_ms: Mapping[str, float]) -> bool:
-    """Return whether a request is within all bounds; one of a single token has no time per token."""
-    known = ((times_ms[name], bound_ms) for name, bound_ms in bounds_ms.items())
-    return all(time_ms is None or time_ms <= bound_ms for time_ms, bound_ms in known)
-
-
 def is_cached(replies: Sequence[Reply], hits: int | None, *, varies: bool | None) -> bool | None:
     """Return whether a cache of the server answered most of the work; None if unknown.
 
@@ -313,20 +285,6 @@ def _mean(counts: Sequence[int | None]) -> float | None:
     )
 
 
-def client_of(request: dict[str, Any], base_path: str) -> ServerClient:
-    """Construct the client of a request's kind of server.
-
-    Args:
-        request: The request, as parsed JSON.
-        base_path: Path of the server's URL.
-
-    Raises:
-        ProbeConfigError: A file of the request cannot be used.
-    """
-    client: ServerClient = pkgutil.resolve_name(SERVERS[request["kind"]])(request, base_path)
-    return client
-
-
 class ServerRun:
     """What every run against a server shares: the server, its client, and the identity of both.
 
@@ -348,7 +306,8 @@ class ServerRun:
         self._target = parse_target(
             request["url"], request["ca_file"], request["token_file"], request["headers"], key
         )
-        self._client = client_of(request, self._target.path)
+        client = pkgutil.resolve_name(SERVERS[request["kind"]])
+        self._client: ServerClient = client(request, self._target.path)
         self._software: dict[str, str] = {}
         self._hits: int | None = None
 
@@ -397,16 +356,16 @@ class ServerRun:
         request = self._request
         source, tokens_out = tokens_counter(outcomes.replies)
         work = work_within(outcomes.replies, window.start_ns, window.end_ns, tokens_out)
-        hits = self._hits_since()
+        hits, items = self._hits_since(), outcomes.replies[0].items
         common = {
-            "items": outcomes.replies[0].items,
+            "batch": items,
             "token_source": source,
             "cached": is_cached(outcomes.replies, hits, varies=request.get("vary_prompt")),
             "steady_start_ns": window.steady_start_ns,
             "window_start_ns": window.start_ns,
             "window_end_ns": window.end_ns,
             "steady_end_ns": window.steady_end_ns,
-            "window_requests": work.requests,
+            "inferences": work.requests * items,
             "window_tokens_in": work.tokens_in,
             "window_tokens_out": work.tokens_out,
             "has_energy_window": bool(request["energy"]),
@@ -414,7 +373,7 @@ class ServerRun:
             "fingerprint": fingerprint(self._software),
             "software": self._software,
         }
-        self._wire.report("served_result", **{**common, **own})
+        self._wire.report("result", **{**common, **own})
 
     def _check(self, outcomes: Outcomes) -> None:
         if outcomes.is_mostly_failed():
@@ -427,14 +386,15 @@ class ServerRun:
     def _explained(self, outcomes: Outcomes) -> Exception:
         """Return an error that names the most frequent failure of a load, at least one, and its fix."""
         common = next(iter(count_by_kind(outcomes.failed)))
-        example = next(x for x in outcomes.failed if x.kind == common)
+        example = next(x for x in outcomes.failed if x.failure == common)
         reason = example.message or "no reason given"
         failed = len(outcomes.failed)
         sent = failed + len(outcomes.replies)
         text = f"{self._target.name}: {failed} of {sent} requests failed, mostly {common}"
         status = common.removeprefix("http_") if common.startswith("http_") else ""
         if common in _CREDENTIALS:
-            token = "the server's token" if self._target.token is None else "a valid token"
+            is_sent = "Authorization" in self._target.headers
+            token = "a valid token" if is_sent else "the server's token"
             return ProbeConfigError(
                 f'{text}: set token = "file:/PATH" to a file that holds {token}'
             )
@@ -545,8 +505,8 @@ class ServedProbeRun(ServerRun):
             outcomes,
             window,
             **figures(timed.replies, tokens_out),
-            requests=len(timed.replies) + len(timed.failed),
-            concurrency=request["concurrency"],
+            requests=len(timed.ended),
+            tags={"concurrency": str(request["concurrency"])},
             errors=count_by_kind(outcomes.failed),
             samples=len(timed.replies),
             stop_reason="runs" if len(timed.replies) >= request["requests"] else "time_cap",
@@ -585,7 +545,12 @@ class LoadPointRun(ServerRun):
         begun = None if arrivals is None else arrivals.count(window.start_ns, window.end_ns)
         members = cohort(outcomes, window, begun)
         if not members.ended.replies:
-            raise self._unanswered(outcomes)
+            words = "no request of the window was answered: set a longer window"
+            raise (
+                self._explained(outcomes)
+                if outcomes.failed
+                else ServerError(f"{self._target.name}: {words}")
+            )
         # The interpreter runs on one processor: with most of it in use, its timing is late.
         busy_share = cpu_s * 1e9 / (window.steady_end_ns - window.steady_start_ns)
         window_s = (window.end_ns - window.start_ns) / 1e9
@@ -603,7 +568,8 @@ class LoadPointRun(ServerRun):
             with closing(self._connection()) as connection:
                 self._client.prepare(connection)
         except Failure as failure:
-            failed = Failed(start_ns, time.monotonic_ns(), failure.kind, str(failure))
+            end_ns, message = time.monotonic_ns(), str(failure)
+            failed = Reply(start_ns, end_ns, failure=failure.kind, message=message)
             raise self._explained(Outcomes([], [failed])) from None
 
     def _warm_up(self, generator: LoadGenerator) -> None:
@@ -643,13 +609,6 @@ class LoadPointRun(ServerRun):
             self._wire.progress("follow", 0.0)
             time.sleep(POLL_S)
 
-    def _unanswered(self, outcomes: Outcomes) -> Exception:
-        if outcomes.failed:
-            return self._explained(outcomes)
-        return ServerError(
-            f"{self._target.name}: no request of the window was answered: set a longer window"
-        )
-
     def _report(
         self, outcomes: Outcomes, members: Cohort, window: ProbeWindow, **more: float | None
     ) -> None:
@@ -663,8 +622,8 @@ class LoadPointRun(ServerRun):
             outcomes,
             window,
             **found,
-            requests=members.requests,
-            concurrency=load["concurrency"],
+            requests=len(members.ended.ended) + members.unfinished,
+            tags={"concurrency": str(load["concurrency"])},
             errors=errors,
             samples=len(members.ended.replies),
             stop_reason="window",

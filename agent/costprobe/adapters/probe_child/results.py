@@ -6,7 +6,6 @@ window's time and energy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,8 +27,10 @@ MISTAKES: Final[Mapping[str, str]] = {
 }
 _STATISTICS: Final = frozenset({"p50", "p90", "p99", "mean", "cv"})
 MAX_NOTE_CHARS = 200
+# Of the numbers that need no validation.
+LARGEST: Final = 1e300
 # Tags of execution modes that a worker may add to its rows.
-WAYS = frozenset({"cold", "compile", "cuda_graph", "weights"})
+WAYS = frozenset({"cold", "compile", "concurrency", "cuda_graph", "weights"})
 MAX_TAG_CHARS = 64
 BATCH_POINT_FIELDS = ("batch", "latency_ms", "throughput_per_s", "peak_memory_bytes")
 
@@ -112,7 +113,7 @@ class Contention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """One run of a probe, by the names of its child's message `result` or `served_result`.
+    """One run of a probe, by the names of its child's message `result`.
 
     Attributes:
         probe: Name of the probe.
@@ -354,23 +355,15 @@ def read_result(
     Raises:
         ValueError: A field is missing or invalid.
     """
-    is_served = message.get("type") == "served_result"
-    own: dict[str, Any] = {"probe": probe, "device": device, "pids": pids, "curve": curve}
-    if is_served:
-        try:
-            items = int(message.get("items", 1))
-            own["batch"], own["inferences"] = items, float(message["window_requests"]) * items
-            concurrency = str(int(message["concurrency"]))
-        except (KeyError, OverflowError, TypeError) as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from None
+    own = {"probe": probe, "device": device, "pids": pids, "curve": curve}
     result = _validated(ProbeResult, {**message, **own})
     start_ns, end_ns = result.window_start_ns, result.window_end_ns
     if not result.steady_start_ns <= start_ns < end_ns <= result.steady_end_ns:
         raise ValueError("the edges of its window are out of order")
     if not {"p50", "mean", "cv"} <= set(result.latency_ms) <= _STATISTICS:
         raise ValueError("it lacks p50, mean or cv, or has other statistics")
-    if is_served:
-        return replace(result, tags={"concurrency": concurrency})
+    if result.requests is not None:
+        return result
     counts = (result.window_tokens_in, result.window_tokens_out)
     tokens_in, tokens_out = (None if n is None else n / result.inferences for n in counts)
     if any(of_item is not None and of_item < 1 for of_item in (tokens_in, tokens_out)):
@@ -412,9 +405,4 @@ def read_batch_point(message: Mapping[str, Any]) -> dict[str, float]:
 
 def number(value: Any) -> float | None:  # noqa: ANN401 - from another process
     """Return a finite number as it is, None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    return value if type(value) in (int, float) and abs(value) < LARGEST else None

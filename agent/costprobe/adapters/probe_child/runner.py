@@ -9,7 +9,6 @@ A run is interrupted if this process or the probe was stopped, or the host was s
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import importlib.util
@@ -25,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 from typing import IO, Any, Final, TypeVar
@@ -75,7 +75,7 @@ spec.loader.exec_module(package)
 runpy.run_module("costprobe_probes.worker", run_name="__main__", alter_sys=True)
 """
 # The child that loads a server, under our interpreter.
-LOAD_COMMAND = (sys.executable, "-P", "-m", "costprobe.adapters.load_child.main")
+LOAD_COMMAND: tuple[str, ...] = (sys.executable, "-P", "-m", "costprobe.adapters.load_child.main")
 
 
 def worker_command(python: str) -> tuple[str, ...]:
@@ -104,10 +104,13 @@ class ProbeChild:
             env={**child_environment(os.environ), **extra_env, **self._mark},
             start_new_session=True,
         )
-        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_QUEUED)
-        self._last_words: deque[str] = deque(maxlen=STDERR_LINES)
+        # None at the end of its output.
+        self.messages: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_QUEUED)
+        # The last lines of its stderr; complete once it is killed.
+        self.stderr_tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._killed = threading.Event()
-        self._worker_pid: int | None = None
+        # As its handshake states it.
+        self.worker_pid: int | None = None
         self.malformed_lines = 0
         self._threads = [
             self._started(self._read_messages, self._process.stdout),
@@ -122,13 +125,8 @@ class ProbeChild:
     @property
     def pids(self) -> tuple[int, ...]:
         """Processes that may use the device: the child, and a worker that it started as a wrapper."""
-        worker = self._worker_pid
+        worker = self.worker_pid
         return (self.pid,) if worker is None or worker == self.pid else (self.pid, worker)
-
-    def handle_handshake(self, message: Mapping[str, Any]) -> None:
-        """Record the worker's own process id."""
-        pid = message.get("pid")
-        self._worker_pid = pid if isinstance(pid, int) else None
 
     def send(self, line: str) -> bool:
         """Send a line; return False if the child has ended."""
@@ -142,17 +140,6 @@ class ProbeChild:
             return False
         return True
 
-    def receive(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the next message; None at the end of the child's output.
-
-        Raises:
-            TimeoutError: No message within timeout_s.
-        """
-        try:
-            return self._messages.get(timeout=timeout_s)
-        except queue.Empty:
-            raise TimeoutError from None
-
     def exit_description(self) -> str:
         """Return how the child ended, as text, after a short wait for its end."""
         try:
@@ -163,15 +150,11 @@ class ProbeChild:
             return f"was killed by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
-    def stderr_tail(self) -> tuple[str, ...]:
-        """Return the last lines of its stderr; complete once it is killed."""
-        return tuple(self._last_words)
-
     def dump_stack(self) -> None:
         """Make a worker write its stack to stderr (SIGUSR1 ends any other program)."""
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGUSR1)
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(STACK_TIMEOUT_S)
 
     def kill(self) -> None:
@@ -179,16 +162,16 @@ class ProbeChild:
         if not self._killed.is_set():
             # Once only: after its end the group's id may be reused.
             self._killed.set()
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             kill_marked(self._mark)
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_TIMEOUT_S)
         for thread in self._threads:
             thread.join(KILL_TIMEOUT_S)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     pipe.close()
 
     def _started(self, listen: Any, pipe: IO[bytes] | None) -> threading.Thread:  # noqa: ANN401 - a bound method of ours
@@ -209,7 +192,7 @@ class ProbeChild:
         """Wait for room in the queue, so that a child that writes too much blocks on its pipe."""
         while not self._killed.is_set():
             try:
-                self._messages.put(message, timeout=0.5)
+                self.messages.put(message, timeout=0.5)
             except queue.Full:
                 continue
             return
@@ -218,7 +201,7 @@ class ProbeChild:
         for line in iter(lambda: pipe.readline(MAX_LINE_BYTES), b""):
             words = outside_text(line.decode(errors="replace"), STDERR_LINE_CHARS)
             if words:
-                self._last_words.append(words)
+                self.stderr_tail.append(words)
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
@@ -236,44 +219,10 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 STOPPED: Final = frozenset("Tt")
 
 
-class Interruptions:
-    """Counts the time in which a run did not run.
-
-    Args:
-        clock: The host's clocks.
-        proc: Root of the proc file system.
-    """
-
-    def __init__(self, clock: Clock, proc: Path = Path("/proc")) -> None:
-        self._clock = clock
-        self._proc = proc
-        self._suspended_ns = suspended_ns(clock)
-        self._stopped_s = 0.0
-
-    def add_wait(self, lasted_s: float, longest_s: float, pids: Iterable[int]) -> float:
-        """Add a wait for the probe; return how much of it was an interruption, in s.
-
-        Args:
-            lasted_s: How long it lasted.
-            longest_s: How long it should have lasted at most.
-            pids: The processes of the probe.
-        """
-        late_s = stopped_s(lasted_s, longest_s)
-        if not late_s and any(self._is_stopped(pid) for pid in pids):
-            late_s = lasted_s
-        self._stopped_s += late_s
-        return late_s
-
-    def total_s(self) -> float:
-        """Return the length of all interruptions so far, in s."""
-        asleep_s = (suspended_ns(self._clock) - self._suspended_ns) / NS_PER_S
-        return self._stopped_s + stopped_s(asleep_s, 0.0)
-
-    def _is_stopped(self, pid: int) -> bool:
-        with suppress(OSError, IndexError):
-            stat = (self._proc / str(pid) / "stat").read_text()
-            return stat.rpartition(")")[2].split()[0] in STOPPED
-        return False
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in STOPPED
+    return False
 
 
 logger = logging.getLogger(__name__)
@@ -356,10 +305,9 @@ MAX_CURVE_POINTS = 64
 MAX_TITLE_CHARS = 1000
 _ERROR_KINDS: Mapping[str, FaultKind] = {"oom": "oom", "config": "config", "device": "device"}
 
-Curve = Sequence[Mapping[str, float]]
 Record = TypeVar("Record", ProbeResult, ModelStart)
 # Reads the record from the message that ends a run; raises ValueError for an invalid one.
-Reader = Callable[[Mapping[str, Any], ProbeChild, Curve], Record]
+Reader = Callable[[Mapping[str, Any]], Record]
 
 
 class ProbeRunner:
@@ -390,8 +338,9 @@ class ProbeRunner:
         self._child: ProbeChild | None = None
         self._last_pids: tuple[int, ...] = ()
         self._clock = clock
-        self._interruptions = Interruptions(clock)
+        self._stopped_s = 0.0
         self._phase = ""
+        self._curve: list[Mapping[str, float]] = []
         self._ends_s = 0.0
         self._compilations = 0
         self._lock = Lock()
@@ -418,9 +367,9 @@ class ProbeRunner:
                 child does not raise.
         """
 
-        def read(message: Mapping[str, Any], child: ProbeChild, curve: Curve) -> ProbeResult:
+        def read(message: Mapping[str, Any]) -> ProbeResult:
             return read_result(
-                message, probe=request.probe, device=device, pids=child.pids, curve=curve
+                message, probe=request.probe, device=device, pids=self.pids, curve=self._curve
             )
 
         with self._lock:
@@ -441,10 +390,7 @@ class ProbeRunner:
         with self._lock:
             self._end_child()
             began_ns = self._clock.monotonic_ns()
-
-            def read(message: Mapping[str, Any], _child: ProbeChild, _curve: Curve) -> ModelStart:
-                return read_start(message, began_ns)
-
+            read = partial(read_start, began_ns=began_ns)
             return self._run(request, read, lambda: None, on_progress, keeps_child=False)
 
     def close(self) -> None:
@@ -466,15 +412,16 @@ class ProbeRunner:
     ) -> Record | ProbeFault:
         """Return the record of a run; a fault in place of one that an interruption distorts."""
         outcome: Record | ProbeFault | None = None
+        self._stopped_s, before_ns = 0.0, suspended_ns(self._clock)
         try:
-            self._interruptions = Interruptions(self._clock)
             outcome = self._outcome(request, read, on_edge, on_progress)
         finally:
             # Also after an error of a callback: otherwise the child would continue, and the next
             # run would receive its messages.
             if not keeps_child or outcome is None or isinstance(outcome, ProbeFault):
                 self._end_child()
-        lasted_s = self._interruptions.total_s()
+        asleep_s = (suspended_ns(self._clock) - before_ns) / NS_PER_S
+        lasted_s = self._stopped_s + stopped_s(asleep_s, 0.0)
         if isinstance(outcome, ProbeFault) or not lasted_s:
             return outcome
         title = (
@@ -496,19 +443,19 @@ class ProbeRunner:
             except OSError as error:
                 title = f"{self._command[0]} cannot be started ({error.strerror}); set python"
                 return ProbeFault("spawn", title, ())
-        self._phase, self._compilations = "", 0
+        self._phase, self._compilations, self._curve = "", 0, []
         self._child.send(request.to_wire())
-        curve: list[Mapping[str, float]] = []
         self._ends_s = self._now_s() + self._deadline_s
         while True:
             message = self._next(self._child)
             if isinstance(message, ProbeFault):
                 return message
-            outcome = self._outcome_in(message, read, self._child, curve)
+            outcome = self._outcome_in(message, read, self._child)
             if outcome is not None:
                 return outcome
             if message["type"] == "handshake":
-                self._child.handle_handshake(message)
+                pid = message.get("pid")
+                self._child.worker_pid = pid if isinstance(pid, int) else None
             elif message["type"] in {"window_start", "window_end"}:
                 on_edge()
                 self._child.send('{"cmd": "continue"}')
@@ -516,8 +463,8 @@ class ProbeRunner:
                 progress = read_progress(message)
                 self._note_phase(progress)
                 on_progress(progress)
-            elif message["type"] == "batch_point" and len(curve) < MAX_CURVE_POINTS:
-                curve.append(read_batch_point(message))
+            elif message["type"] == "batch_point" and len(self._curve) < MAX_CURVE_POINTS:
+                self._curve.append(read_batch_point(message))
 
     def _note_phase(self, progress: ProbeProgress) -> None:
         """Record the phase for a fault, and restart the deadline if a batch is compiled."""
@@ -529,16 +476,12 @@ class ProbeRunner:
             self._ends_s = self._now_s() + self._deadline_s
 
     def _outcome_in(
-        self,
-        message: Mapping[str, Any],
-        read: Reader[Record],
-        child: ProbeChild,
-        curve: Curve,
+        self, message: Mapping[str, Any], read: Reader[Record], child: ProbeChild
     ) -> Record | ProbeFault | None:
         """Return the outcome if this message ends the run."""
-        if message["type"] in {"result", "served_result", "cold_start"}:
+        if message["type"] in {"result", "cold_start"}:
             try:
-                return read(message, child, curve)
+                return read(message)
             except ValueError as error:
                 fix = "if costprobe was upgraded meanwhile, restart it"
                 return _fault("malformed", f"invalid result: {error}; {fix}", child)
@@ -567,8 +510,8 @@ class ProbeRunner:
                 return _fault("deadline", title, child)
             wait_s = min(POLL_S, left_s)
             try:
-                message = child.receive(wait_s)
-            except TimeoutError:
+                message = child.messages.get(timeout=wait_s)
+            except queue.Empty:
                 self._extend(began_s, wait_s, child.pids)
                 continue
             self._extend(began_s, wait_s, ())
@@ -584,7 +527,9 @@ class ProbeRunner:
     def _extend(self, began_s: float, wait_s: float, pids: Iterable[int]) -> None:
         """Move the deadline by an interruption: a stopped probe does not hang."""
         lasted_s = self._now_s() - began_s
-        self._ends_s += self._interruptions.add_wait(lasted_s, wait_s, pids)
+        late_s = stopped_s(lasted_s, wait_s) or lasted_s * any(map(_is_stopped, pids))
+        self._stopped_s += late_s
+        self._ends_s += late_s
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -611,4 +556,4 @@ def _environment(request: ProbeRequest) -> dict[str, str]:
 def _fault(kind: FaultKind, title: str, child: ProbeChild) -> ProbeFault:
     """Kill the child, and return a fault with its stderr tail."""
     child.kill()
-    return ProbeFault(kind, title, child.stderr_tail())
+    return ProbeFault(kind, title, tuple(child.stderr_tail))

@@ -1,9 +1,9 @@
 """The protocol between the daemon and the sensor child: one JSON object per line.
 
 All times are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come commands
-(`watch`, `mark`, `stop`). The child's first line is the `handshake`; then come `heartbeat`,
-`reading`, `samples`, `selftest`, `fault`, `drivers`, `device`, `slices` and `exit` lines. A closed
-pipe means stop.
+(`watch`, `mark`, `stop`). The child writes `device`, `slices`, `drivers`, `fault`, `heartbeat`,
+`reading`, `samples`, `selftest` and `exit` lines, and one `handshake` once its devices are known. A
+closed pipe means stop.
 
 A sample has the metrics of one device; its energy counter has readings of its own. The child sends
 both while the daemon watches the device, around a window of a probe. Activity is a
@@ -17,7 +17,7 @@ import enum
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
@@ -251,15 +251,14 @@ class Activity:
 
 
 UNKNOWN: Final = Activity()
-# Of these conditions the highest is the worst.
-_HIGHEST: Final = (
-    "throttled_pct",
-    "throttled_power_pct",
-    "throttled_thermal_pct",
-    "temp_max_c",
-    "mem_used_pct",
-    "util_pct",
-)
+# Which of the conditions of several devices is the worst; of the others it is the highest.
+_WORST: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
+    "contended": any,
+    "sm_clock_mhz": min,
+    "mem_clock_mhz": min,
+    "power_limit_w": min,
+    "ecc_uncorrected": sum,
+}
 
 
 def worst_of(activities: Sequence[Activity]) -> Activity:
@@ -268,22 +267,14 @@ def worst_of(activities: Sequence[Activity]) -> Activity:
     Args:
         activities: One for each device, at least one.
     """
-
-    def found(name: str) -> list[Any]:
-        values = (getattr(activity, name) for activity in activities)
-        return [value for value in values if value is not None]
-
     if len(activities) == 1:
         return activities[0]
-    highest = {name: max(found(name), default=None) for name in _HIGHEST}
-    return Activity(
-        **highest,
-        contended=any(found("contended")) if found("contended") else None,
-        sm_clock_mhz=min(found("sm_clock_mhz"), default=None),
-        mem_clock_mhz=min(found("mem_clock_mhz"), default=None),
-        power_limit_w=min(found("power_limit_w"), default=None),
-        ecc_uncorrected=sum(found("ecc_uncorrected")) if found("ecc_uncorrected") else None,
-    )
+    worst: dict[str, Any] = {}
+    for name in asdict(UNKNOWN).keys() - {"is_open"}:
+        values = (getattr(activity, name) for activity in activities)
+        if known := [value for value in values if value is not None]:
+            worst[name] = _WORST.get(name, max)(known)
+    return Activity(**worst)
 
 
 def activity_between(
@@ -473,9 +464,6 @@ class Reaction(enum.Enum):
     TRANSIENT = "transient"
     """Temporary: omit this value and read it again with the next sample."""
 
-    REINIT = "reinit"
-    """The library lost its state: initialize it again and discover the device again."""
-
     QUARANTINE = "quarantine"
     """The device is gone or unusable: do not access it for some time, then try again."""
 
@@ -522,13 +510,6 @@ Emit = Callable[[Message], None]
 
 # `json.dumps` constructs an encoder for each message.
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-
-# The keys of each command.
-COMMAND_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    "stop": (),
-    "watch": ("device", "until_ns"),
-    "mark": ("device",),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -586,36 +567,6 @@ def decode(line: bytes) -> dict[str, Any]:
     return bounded_object(line)
 
 
-def parse_command(line: bytes) -> Message:
-    """Parse a command of the daemon.
-
-    Raises:
-        ValueError: The line is not a command.
-    """
-    command = decode(line)
-    keys = COMMAND_KEYS.get(str(command.get("cmd")))
-    if keys is None or not command.keys() >= set(keys):
-        raise ValueError("a command is one of " + ", ".join(COMMAND_KEYS) + ", with its keys")
-    return command
-
-
-def settings_message(settings: SensorSettings, quarantined_s: Mapping[str, float]) -> Message:
-    """The daemon's first line.
-
-    Args:
-        settings: What to read, and how often.
-        quarantined_s: The devices that the child must not access, and for how long, in s.
-    """
-    return {**asdict(settings), "quarantined_s": dict(quarantined_s)}
-
-
-def parse_settings(message: Message) -> tuple[SensorSettings, dict[str, float]]:
-    """Parse the first line; unknown keys are ignored."""
-    names = {field.name for field in fields(SensorSettings)}
-    settings = SensorSettings(**{key: message[key] for key in message.keys() & names})
-    return settings, dict(message.get("quarantined_s", {}))
-
-
 def fault_message(device: str | None, fault: SensorFault, **more: float) -> Message:
     """The message of a fault."""
     message: dict[str, Any] = {
@@ -629,26 +580,6 @@ def fault_message(device: str | None, fault: SensorFault, **more: float) -> Mess
     return {**message, **more}
 
 
-def selftest_message(device: str, ratio: float, *, suspect: bool) -> Message:
-    """The message of a self-test's result."""
-    return {"type": "selftest", "device": device, "ratio": ratio, "suspect": suspect}
-
-
-def reading_message(reading: Reading) -> Message:
-    """The message of a reading."""
-    message: dict[str, Any] = {
-        "type": "reading",
-        "device": reading.device,
-        "start_ns": reading.start_ns,
-        "end_ns": reading.end_ns,
-        "fields": dict(reading.fields),
-    }
-    if reading.busy_by_pid_s is not None:
-        # As pairs, because the keys of a JSON object are text.
-        message["busy_by_pid_s"] = list(reading.busy_by_pid_s.items())
-    return message
-
-
 def parse_reading(message: Message) -> Reading:
     """Parse a reading.
 
@@ -656,37 +587,7 @@ def parse_reading(message: Message) -> Reading:
         KeyError, TypeError, ValueError: The message is not a reading.
     """
     start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
-    pairs = message.get("busy_by_pid_s")
-    busy = None if pairs is None else {int(pid): float(busy_s) for pid, busy_s in pairs}
+    busy = message.get("busy_by_pid_s")
+    # The keys of a JSON object are text.
+    busy = None if busy is None else {int(pid): float(busy_s) for pid, busy_s in busy.items()}
     return Reading(str(message["device"]), start_ns, end_ns, dict(message["fields"]), busy)
-
-
-class LineSplitter:
-    """Splits a stream of bytes into lines of bounded length, and counts longer ones.
-
-    Args:
-        max_bytes: Longest line in bytes; longer ones are discarded.
-    """
-
-    def __init__(self, max_bytes: int = LINE_BYTES_MAX) -> None:
-        self._max_bytes = max_bytes
-        self._buffer = b""
-        self._skipping = False
-        self.overlong_lines = 0
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes; return the lines that they complete, without line ends."""
-        *lines, incomplete = (self._buffer + data).split(b"\n")
-        if lines and self._skipping:
-            lines.pop(0)
-            self._skipping = False
-        complete = [line for line in lines if len(line) <= self._max_bytes]
-        self.overlong_lines += len(lines) - len(complete)
-        if self._skipping:
-            incomplete = b""
-        elif len(incomplete) > self._max_bytes:
-            self.overlong_lines += 1
-            self._skipping = True
-            incomplete = b""
-        self._buffer = incomplete
-        return complete

@@ -14,197 +14,25 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Final
 
 from costprobe.adapters.host.processes import child_environment
-from costprobe.adapters.sensors.devices import (
-    DeviceRegistry,
-    FaultLog,
-    child_end_event,
-    recovery_event,
-    removal_event,
-    replacement_event,
-    selftest_event,
-)
+from costprobe.adapters.sensors.devices import DeviceRegistry, fault_event
 from costprobe.adapters.sensors.messages import (
     COMMAND_BYTES_MAX,
+    LINE_BYTES_MAX,
     Backoff,
-    LineSplitter,
     Message,
     SensorSettings,
     decode,
     encode,
     parse_reading,
-    settings_message,
 )
 from costprobe.core.clock import Clock, stopped_s
-from costprobe.core.records import NS_PER_S, Device, Event, Reading
+from costprobe.core.records import NS_PER_S, REMOVED, Device, Event, Reading, Severity
 
 log = logging.getLogger(__name__)
-
-
-# Children that hang within this time hang on the same devices.
-HUNG_AGAIN_NS: Final = 600 * NS_PER_S
-
-# Receives readings that arrived together, each with its device.
-ReadingConsumer = Callable[[Sequence[tuple[Reading, Device]]], None]
-
-
-class MessageHandler:
-    """Handles the messages of successive children, in the thread that reads them.
-
-    Args:
-        settings: How long a device that hung is quarantined.
-        on_event: Receives faults and recoveries.
-        clock: CLOCK_MONOTONIC for intervals, UTC for events.
-
-    Attributes:
-        registry: The devices.
-        faults: The faults reported so far.
-        consumers: Receive the readings; readings without a consumer are discarded.
-        handshake: The last handshake; empty before the first.
-        driver_faults: The reason for each vendor whose driver cannot be used.
-        known: Set once a child has reported its devices.
-        is_down: A child ended, and none has replaced it yet.
-        callback_errors: Errors of consumers and of `on_event`, which are logged and otherwise ignored.
-    """
-
-    def __init__(
-        self, settings: SensorSettings, on_event: Callable[[Event], None], clock: Clock
-    ) -> None:
-        self.registry = DeviceRegistry(settings)
-        self.faults = FaultLog()
-        self.consumers: tuple[ReadingConsumer, ...] = ()
-        self.handshake: Message = {}
-        self.driver_faults: dict[str, str] = {}
-        self.known = threading.Event()
-        self.is_down = False
-        self.callback_errors = 0
-        self._hung_ns: int | None = None
-        self._on_event = on_event
-        self._clock = clock
-        self._handlers: dict[str, Callable[[Message], None]] = {
-            "heartbeat": lambda message: self.registry.set_ages(message["ages_s"]),
-            "samples": lambda _: None,
-            "selftest": self._take_selftest,
-            "fault": self._take_fault,
-            "drivers": lambda message: self._take_driver_faults(message["faults"]),
-            "device": lambda message: self._add_device(message["device"]),
-            "slices": lambda message: self._keep_slices(str(message["device"]), message["names"]),
-            "handshake": self._take_handshake,
-            "exit": self._take_exit,
-        }
-
-    def stream_to(self, consumer: Callable[[Message], None]) -> None:
-        """Set what takes the messages with the samples of watched devices."""
-        self._handlers["samples"] = consumer
-
-    def take(self, messages: Sequence[Message]) -> int:
-        """Handle messages of the child that arrived together; return the number of malformed ones."""
-        malformed = 0
-        readings: list[tuple[Reading, Device]] = []
-        for message in messages:
-            try:
-                if message["type"] != "reading":
-                    self._act_on(message)
-                    continue
-                reading = parse_reading(message)
-            except (AttributeError, KeyError, TypeError, ValueError):
-                malformed += 1
-                continue
-            device = self.registry.get(reading.device)
-            if device is not None:
-                readings.append((reading, device))
-        if readings:
-            for consumer in self.consumers:
-                self._call(consumer, readings)
-        return malformed
-
-    def _act_on(self, message: Message) -> None:
-        """Handle one message.
-
-        Raises:
-            AttributeError, KeyError, TypeError, ValueError: It does not follow the protocol.
-        """
-        handle = self._handlers.get(message["type"])
-        if handle is None:
-            raise ValueError("the protocol has no message of this type")
-        handle(message)
-
-    def _take_exit(self, message: Message) -> None:
-        """Quarantine the device that hung first: others may only wait for its lock.
-
-        If the next child hangs as well, all on which it hung are quarantined.
-        """
-        if message["reason"] != "hung":
-            return
-        now_ns = self._clock.monotonic_ns()
-        hung = [str(name) for name in message["devices"]]
-        is_again = self._hung_ns is not None and now_ns - self._hung_ns < HUNG_AGAIN_NS
-        for name in hung if is_again else hung[:1]:
-            self.registry.quarantine_hung(name, now_ns)
-        self._hung_ns = now_ns
-
-    def _take_handshake(self, message: Message) -> None:
-        for device in message["devices"]:
-            self._add_device(device)
-        self.handshake = message
-        self._take_driver_faults(message.get("driver_faults", {}))
-        self.known.set()
-        if self.is_down:
-            self.is_down = False
-            title = "sensors: the sensor process is running again"
-            self.report(recovery_event(title, "", self._clock.time_ns()))
-
-    def _take_driver_faults(self, faults: Message) -> None:
-        before = self.driver_faults
-        self.driver_faults = {str(vendor): str(fault) for vendor, fault in faults.items()}
-        for vendor in sorted(before.keys() - self.driver_faults.keys()):
-            title = f"sensors: the {vendor} driver works again"
-            self.report(recovery_event(title, "", self._clock.time_ns()))
-
-    def _take_selftest(self, message: Message) -> None:
-        device, ratio = str(message["device"]), float(message["ratio"])
-        suspect = bool(message["suspect"])
-        if self.registry.set_selftest(device, ratio, suspect=suspect):
-            now_ns = self._clock.time_ns()
-            self.report(selftest_event(device, ratio, now_ns, suspect=suspect))
-
-    def _add_device(self, message: Message) -> None:
-        is_back = self.registry.add(message)
-        name = str(message["name"])
-        if is_back:
-            title = f"{name}: {message['model']} responds again"
-            self.report(recovery_event(title, name, self._clock.time_ns()))
-        device = self.registry.get(name)
-        if device is not None and not device.is_host:
-            for cpu in self.registry.drop_fallback():
-                self.report(replacement_event(cpu, self._clock.time_ns()))
-
-    def _keep_slices(self, board: str, names: Sequence[str]) -> None:
-        for name in self.registry.keep_slices(board, names):
-            self.report(removal_event(name, self._clock.time_ns()))
-
-    def _take_fault(self, message: Message) -> None:
-        now_ns = self._clock.monotonic_ns()
-        event = self.faults.event(message, now_ns, self._clock.time_ns())
-        if event is not None:
-            self.report(event)
-        if message["reaction"] == "quarantine" and message["device"]:
-            wait_s = float(message["retry_after_s"])
-            self.registry.quarantine(message["device"], wait_s, now_ns)
-
-    def report(self, event: Event) -> None:
-        """Pass on an event."""
-        self._call(self._on_event, event)
-
-    def _call(self, callback: Callable[[Any], None], argument: object) -> None:
-        try:
-            callback(argument)
-        except Exception:
-            self.callback_errors += 1
-            log.exception("a consumer of the sensors failed")
-
 
 STDERR_TAIL_BYTES: Final = 2000
 READ_BYTES: Final = 65536
@@ -237,16 +65,11 @@ class ChildProcess:
         self._pipes = (stdin, stdout, stderr)
         os.set_blocking(stdin.fileno(), False)
         self._write_lock = threading.Lock()
-        self._lines = LineSplitter()
+        self._incomplete = b""
         self._stderr_tail = b""
         self.pid = self._process.pid
         self.stdout_fd = stdout.fileno()
         self.stderr_fd = stderr.fileno()
-
-    @property
-    def overlong_lines(self) -> int:
-        """Number of lines that were discarded because they were too long."""
-        return self._lines.overlong_lines
 
     def send(self, message: Message) -> bool:
         """Write a command without blocking; False if the child is gone or does not read."""
@@ -260,9 +83,16 @@ class ChildProcess:
                 return False
 
     def read_lines(self) -> list[bytes] | None:
-        """Return the available lines of its output; None once it is closed."""
+        """Return the available lines of its output; None once it is closed.
+
+        Raises:
+            ValueError: It wrote a line that is too long.
+        """
         data = os.read(self.stdout_fd, READ_BYTES)
-        return self._lines.feed(data) if data else None
+        *lines, self._incomplete = (self._incomplete + data).split(b"\n")
+        if len(self._incomplete) > LINE_BYTES_MAX:
+            raise ValueError("a line of the sensor process is too long")
+        return lines if data else None
 
     def read_stderr(self) -> bool:
         """Read the tail of its stderr; return False once it is closed."""
@@ -276,14 +106,6 @@ class ChildProcess:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
-
-    def end(self, grace_s: float, kill_wait_s: float) -> int | None:
-        """Wait for its end, then kill it; return its exit status, or None if it does not end."""
-        status = self.reap(grace_s)
-        if status is None:
-            self.kill()
-            status = self.reap(kill_wait_s)
-        return status
 
     def reap(self, timeout_s: float) -> int | None:
         """Wait for its end and return its exit status; None if it does not end.
@@ -331,6 +153,13 @@ REAP_WAIT_S: Final = 2.0
 UNKILLABLE_MAX: Final = 16
 RESTART_MAX_S: Final = 60.0
 RESTART_RESET_S: Final = 300.0
+# Children that hang within this time hang on the same devices.
+HUNG_AGAIN_NS: Final = 600 * NS_PER_S
+# The same fault is reported again after this time.
+REPEAT_AFTER_NS: Final = 600 * NS_PER_S
+
+# Receives readings that arrived together, each with its device.
+ReadingConsumer = Callable[[Sequence[tuple[Reading, Device]]], None]
 
 
 class SensorSupervisor:
@@ -347,6 +176,10 @@ class SensorSupervisor:
         clock: CLOCK_MONOTONIC for deadlines, UTC for events.
         restart_first_s: Wait before the first restart in s; it doubles up to a minute.
         margin_s: Time beyond its deadline in which the child must write something, in s.
+
+    Attributes:
+        registry: The devices.
+        last_fault: Title of the last fault that an operator can fix; empty if there was none.
     """
 
     def __init__(
@@ -363,7 +196,31 @@ class SensorSupervisor:
         self._clock = clock
         self._margin_s = margin_s
         self._restart = Backoff(restart_first_s, RESTART_MAX_S, RESTART_RESET_S)
-        self._handler = MessageHandler(settings, on_event, clock)
+        self.registry = DeviceRegistry(settings)
+        self.last_fault = ""
+        self._on_event = on_event
+        self._consumers: tuple[ReadingConsumer, ...] = ()
+        # Versions of the drivers, and the reason for each vendor whose driver cannot be used.
+        self._versions: dict[str, str] = {}
+        self._driver_faults: dict[str, str] = {}
+        self._has_looked = threading.Event()
+        # A child ended, and none has replaced it yet.
+        self._is_down = False
+        self._callback_errors = 0
+        # When a child hung last, and when each fault was reported, in CLOCK_MONOTONIC ns.
+        self._hung_ns: int | None = None
+        self._reported_ns: dict[tuple[str, ...], int] = {}
+        self._handlers: dict[str, Callable[[Message], None]] = {
+            "heartbeat": lambda message: self.registry.set_ages(message["ages_s"]),
+            "samples": lambda _: None,
+            "selftest": self._take_selftest,
+            "fault": self._take_fault,
+            "drivers": self._take_drivers,
+            "device": lambda message: self._add_device(message["device"]),
+            "slices": self._keep_slices,
+            "handshake": self._take_handshake,
+            "exit": self._take_exit,
+        }
         self._process: ChildProcess | None = None
         # The child wrote its handshake.
         self._is_known = False
@@ -372,16 +229,15 @@ class SensorSupervisor:
         self._malformed_lines = 0
         self._deadline_ns = 0
         self._stopping = threading.Event()
-        self._wake_read_fd, self._wake_write_fd = os.pipe()
         self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
 
     def deliver_to(self, *consumers: ReadingConsumer) -> None:
         """Set the consumers of the readings; readings without a consumer are discarded."""
-        self._handler.consumers = consumers
+        self._consumers = consumers
 
     def stream_to(self, consumer: Callable[[Message], None]) -> None:
         """Set what takes the messages with the samples of watched devices."""
-        self._handler.stream_to(consumer)
+        self._handlers["samples"] = consumer
 
     @property
     def every_s(self) -> float:
@@ -401,16 +257,13 @@ class SensorSupervisor:
         if self._stopping.is_set():
             return
         self._stopping.set()
-        os.write(self._wake_write_fd, b"x")
+        self._send({"cmd": "stop"})
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         process = self._process
         if self._thread.is_alive() and process is not None:
             process.kill()
             self._thread.join(2 * REAP_WAIT_S)
-        if not self._thread.is_alive():
-            os.close(self._wake_read_fd)
-            os.close(self._wake_write_fd)
 
     def is_alive(self) -> bool:
         """Return whether the thread that reads the child is running, or was not started yet."""
@@ -418,20 +271,20 @@ class SensorSupervisor:
 
     def devices(self) -> tuple[Device, ...]:
         """Return every device seen since the start, quarantined ones included."""
-        return self._handler.registry.devices()
+        return self.registry.devices()
 
     def wait_for_devices(self, timeout_s: float) -> tuple[Device, ...]:
         """Return the devices after the first handshake of a child, or those known at the timeout in s."""
-        self._handler.known.wait(timeout_s)
-        return self._handler.registry.devices()
+        self._has_looked.wait(timeout_s)
+        return self.registry.devices()
 
     def has_looked(self) -> bool:
         """Return whether a child has reported its devices, if any."""
-        return self._handler.known.is_set()
+        return self._has_looked.is_set()
 
     def is_available(self, device: str) -> bool:
         """Whether a device is known and not quarantined."""
-        return self._handler.registry.is_available(device)
+        return self.registry.is_available(device)
 
     @property
     def restarts(self) -> int:
@@ -445,11 +298,13 @@ class SensorSupervisor:
             device: Name of the device.
             until_ns: CLOCK_MONOTONIC ns; one in the past ends it.
         """
-        return self._send({"cmd": "watch", "device": device, "until_ns": until_ns})
+        return self._is_known and self._send(
+            {"cmd": "watch", "device": device, "until_ns": until_ns}
+        )
 
     def mark(self, device: str) -> bool:
         """Request a reading of the energy counter, at an edge of a window; False if that fails."""
-        return self._send({"cmd": "mark", "device": device})
+        return self._is_known and self._send({"cmd": "mark", "device": device})
 
     def status(self) -> dict[str, Any]:
         """Return the state of the sensors for `costprobe status`."""
@@ -462,20 +317,20 @@ class SensorSupervisor:
         return {
             "state": state,
             "pid": process.pid if process else None,
-            "driver_version": self._handler.handshake.get("driver_version"),
-            "nvml_version": self._handler.handshake.get("nvml_version"),
-            "driver_faults": self._handler.driver_faults,
+            "driver_version": self._versions.get("driver_version"),
+            "nvml_version": self._versions.get("nvml_version"),
+            "driver_faults": self._driver_faults,
             "child_restarts": self.restarts,
             "malformed_lines": self._malformed_lines,
-            "callback_errors": self._handler.callback_errors,
-            "unkillable": len(self._unkillable),
-            "last_fault": self._handler.faults.last.title if self._handler.faults.last else "",
-            "devices": self._handler.registry.status(self._clock.monotonic_ns()),
+            "callback_errors": self._callback_errors,
+            "unkillable": sum(child.reap(0) is None for child in self._unkillable),
+            "last_fault": self.last_fault,
+            "devices": self.registry.status(self._clock.monotonic_ns()),
         }
 
     def _send(self, message: Message) -> bool:
         process = self._process
-        return process is not None and self._is_known and process.send(message)
+        return process is not None and process.send(message)
 
     def _run(self) -> None:
         """Start one child after the other until `stop`."""
@@ -487,33 +342,43 @@ class SensorSupervisor:
                 how, stderr_line = "could not be read, and was killed", ""
             if self._stopping.is_set():
                 break
-            self._handler.is_down = True
+            self._is_down = True
             wait_s = self._restart.next_s(self._clock.monotonic_ns())
             failures = self._restart.failures
             # In a series of failures, the first, second, fourth, eighth ... is reported.
             if how and failures & (failures - 1) == 0:
-                now_ns = self._clock.time_ns()
-                self._handler.report(child_end_event(how, stderr_line, failures, wait_s, now_ns))
+                last_line = f" Last line of its stderr: {stderr_line}." if stderr_line else ""
+                times = f" This is failure {failures} in a row." if failures > 1 else ""
+                self._report(
+                    "warning",
+                    f"sensors: the sensor process {how}",
+                    detail=f"It is restarted in {wait_s:.0f} s.{last_line}{times}"
+                    " If this persists, run `costprobe doctor`.",
+                )
             self._stopping.wait(wait_s)
 
     def _run_child(self) -> tuple[str, str]:
         """Run one child; return how it ended, empty if it wrote the reason, and its last line."""
-        self._unkillable = [child for child in self._unkillable if child.reap(0) is None]
         try:
             process = ChildProcess(self._command)
         except OSError as error:
             return f"cannot be started: {error}", ""
         self._starts += 1
-        quarantined_s = self._handler.registry.quarantined_s(self._clock.monotonic_ns())
-        process.send(settings_message(self._settings, quarantined_s))
+        quarantined_s = self.registry.quarantined_s(self._clock.monotonic_ns())
+        process.send({"settings": asdict(self._settings), "quarantined_s": quarantined_s})
         self._is_known, self._process = False, process
+        if self._stopping.is_set():
+            process.send({"cmd": "stop"})
         how = ""
         try:
             how = self._read(process)
         finally:
             self._process = None
-            self._malformed_lines += process.overlong_lines
-            status = process.end(REAP_WAIT_S if how in ("", "ended") else 0, REAP_WAIT_S)
+            # A child that ends by itself has some time; one that hangs is killed at once.
+            status = process.reap(REAP_WAIT_S if how in ("", "ended") else 0)
+            if status is None:
+                process.kill()
+                status = process.reap(REAP_WAIT_S)
             process.close()
         if status is None:
             self._unkillable = [*self._unkillable, process][-UNKILLABLE_MAX:]
@@ -535,7 +400,7 @@ class SensorSupervisor:
         self._deadline_ns = self._after_ns(first_s)
         has_reason = False
         with selectors.DefaultSelector() as selector:
-            for fd in (process.stdout_fd, process.stderr_fd, self._wake_read_fd):
+            for fd in (process.stdout_fd, process.stderr_fd):
                 selector.register(fd, selectors.EVENT_READ)
             while True:
                 ready = self._wait(selector)
@@ -543,9 +408,6 @@ class SensorSupervisor:
                     if not self._is_known:
                         return "did not find the devices in time and was killed"
                     return f"sent no message for {self._patience_s:.0f} s and was killed"
-                if self._wake_read_fd in ready:
-                    selector.unregister(self._wake_read_fd)
-                    process.send({"cmd": "stop"})
                 if process.stderr_fd in ready and not process.read_stderr():
                     selector.unregister(process.stderr_fd)
                 if process.stdout_fd in ready:
@@ -574,7 +436,7 @@ class SensorSupervisor:
         events = selector.select(wait_s)
         if stopped_s((self._clock.monotonic_ns() - began_ns) / NS_PER_S, wait_s):
             self._deadline_ns = max(self._deadline_ns, self._after_ns(self._patience_s))
-        return [key.fd for key, _ in events or selector.select(0)]
+        return [key.fd for key, _ in events]
 
     def _take(self, lines: Sequence[bytes]) -> set[str]:
         """Handle lines of the child; return the types of their messages."""
@@ -584,8 +446,122 @@ class SensorSupervisor:
                 messages.append(decode(line))
         types = {str(message.get("type")) for message in messages}
         self._is_known |= "handshake" in types
-        malformed = self._handler.take(messages)
+        malformed = self.take(messages)
         self._malformed_lines += len(lines) - len(messages) + malformed
         if self._is_known and len(messages) > malformed:
             self._deadline_ns = self._after_ns(self._patience_s)
         return types
+
+    def take(self, messages: Sequence[Message]) -> int:
+        """Handle messages of a child that arrived together; return the number of malformed ones."""
+        malformed = 0
+        readings: list[tuple[Reading, Device]] = []
+        for message in messages:
+            try:
+                if message["type"] != "reading":
+                    self._handlers[message["type"]](message)
+                    continue
+                reading = parse_reading(message)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                malformed += 1
+                continue
+            device = self.registry.get(reading.device)
+            if device is not None:
+                readings.append((reading, device))
+        if readings:
+            for consumer in self._consumers:
+                self._call(consumer, readings)
+        return malformed
+
+    def _take_exit(self, message: Message) -> None:
+        """Quarantine the device that hung first: others may only wait for its lock.
+
+        If the next child hangs as well, all on which it hung are quarantined.
+        """
+        if message["reason"] != "hung":
+            return
+        now_ns = self._clock.monotonic_ns()
+        hung = [str(name) for name in message["devices"]]
+        is_again = self._hung_ns is not None and now_ns - self._hung_ns < HUNG_AGAIN_NS
+        for name in hung if is_again else hung[:1]:
+            self.registry.quarantine_hung(name, now_ns)
+        self._hung_ns = now_ns
+
+    def _take_handshake(self, message: Message) -> None:
+        self._take_drivers(message)
+        self._has_looked.set()
+        if self._is_down:
+            self._is_down = False
+            self._report("info", "sensors: the sensor process is running again")
+
+    def _take_drivers(self, message: Message) -> None:
+        before = self._driver_faults
+        self._driver_faults, self._versions = dict(message["faults"]), dict(message["versions"])
+        for vendor in sorted(before.keys() - self._driver_faults.keys()):
+            self._report("info", f"sensors: the {vendor} driver works again")
+
+    def _take_selftest(self, message: Message) -> None:
+        device, ratio = str(message["device"]), float(message["ratio"])
+        suspect = bool(message["suspect"])
+        if not self.registry.set_selftest(device, ratio, suspect=suspect):
+            return
+        detail = f"the energy counter counts {ratio * 100:.0f} % of the integrated power"
+        if not suspect:
+            self._report("info", f"{device}: the energy sensors agree again", detail=detail)
+            return
+        self._report(
+            "warning",
+            f"{device}: its energy is suspect",
+            device,
+            f"{detail}: one of the two is wrong, so every energy of this device is marked and"
+            " its uncertainty grows by as much. Compare with a meter at the plug; a driver update may"
+            " fix it.",
+            "energy sensors disagree",
+        )
+
+    def _add_device(self, message: Message) -> None:
+        is_back = self.registry.add(message)
+        name = str(message["name"])
+        if is_back:
+            self._report("info", f"{name}: {message['model']} responds again", name)
+        device = self.registry.get(name)
+        if device is None or device.is_host:
+            return
+        for cpu in self.registry.drop_fallback():
+            title = f"{cpu}: a GPU was found, and the CPUs are not measured any more"
+            self._report("info", title, cpu, "cpu = true in [telemetry] measures both", REMOVED)
+
+    def _keep_slices(self, message: Message) -> None:
+        for name in self.registry.keep_slices(str(message["device"]), message["names"]):
+            title = f"{name}: this MIG device was destroyed, and is not measured any more"
+            self._report("info", title, name, cause=REMOVED)
+
+    def _take_fault(self, message: Message) -> None:
+        """Report a fault, unless the same was reported within ten minutes, as at every start of a child."""
+        now_ns = self._clock.monotonic_ns()
+        event = fault_event(message, self._clock.time_ns())
+        # Energy that is modelled because the host has no RAPL cannot be fixed, and must not hide a
+        # fault that can.
+        if event.severity != "info":
+            self.last_fault = event.title
+        key = tuple(str(message[part]) for part in ("device", "call", "code", "reaction"))
+        reported_ns = self._reported_ns.get(key)
+        if reported_ns is None or now_ns - reported_ns >= REPEAT_AFTER_NS:
+            self._reported_ns[key] = now_ns
+            self._call(self._on_event, event)
+        if message["reaction"] == "quarantine" and message["device"]:
+            self.registry.quarantine(message["device"], float(message["retry_after_s"]), now_ns)
+
+    def _report(
+        self, severity: Severity, title: str, device: str = "", detail: str = "", cause: str = ""
+    ) -> None:
+        now_ns = self._clock.time_ns()
+        event = Event("fault", severity, title, now_ns, detail, device, cause=cause)
+        self._call(self._on_event, event)
+
+    def _call(self, callback: Callable[[Any], None], argument: object) -> None:
+        try:
+            callback(argument)
+        except Exception:
+            self._callback_errors += 1
+            log.exception("a consumer of the sensors failed")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from costprobe.adapters.store.database import Database
+from costprobe.adapters.store.database import Database, size_bytes, translated
 from costprobe.core.clock import Clock
 from costprobe.core.outside import bounded_json, bounded_object
 from costprobe.core.records import OutboxRow, RowBatch
@@ -112,11 +112,6 @@ def newest_seq(connection: sqlite3.Connection) -> int:
     return int(row[0]) if row else 0
 
 
-def register_sink(connection: sqlite3.Connection, sink: str) -> None:
-    """Create the cursor of a sink unless it exists, before the first row."""
-    connection.execute("INSERT OR IGNORE INTO cursors (sink, acked_seq) VALUES (?, 0)", (sink,))
-
-
 def sink_cursor(connection: sqlite3.Connection, sink: str) -> int:
     """Return the last row of the acknowledged prefix of a sink.
 
@@ -127,46 +122,6 @@ def sink_cursor(connection: sqlite3.Connection, sink: str) -> int:
     if row is None:
         raise KeyError(f"sink {sink!r} is not registered")
     return int(row[0])
-
-
-def advance_cursor(
-    connection: sqlite3.Connection,
-    sink: str,
-    acked_seq: int,
-    sent: int,
-    rejected: Sequence[RejectedLine],
-    time_ns: int,
-) -> None:
-    """Advance a cursor, never backwards, and store rejected rows."""
-    connection.execute(
-        "UPDATE cursors SET acked_seq = max(?, ?), sent_points = sent_points + ?,"
-        " rejected_points = rejected_points + ?, acked_ns = ? WHERE sink = ?",
-        (sink_cursor(connection, sink), acked_seq, sent, len(rejected), time_ns, sink),
-    )
-    if not rejected:
-        return
-    connection.executemany(
-        "INSERT INTO rejected (sink, line, reason, time_ns) VALUES (?, ?, ?, ?)",
-        [
-            (sink, refused.line, storable(refused.reason), time_ns)
-            for refused in rejected[-REJECTED_KEPT_PER_SINK:]
-        ],
-    )
-    connection.execute(
-        "DELETE FROM rejected WHERE sink = ? AND id NOT IN"
-        " (SELECT id FROM rejected WHERE sink = ? ORDER BY id DESC LIMIT ?)",
-        (sink, sink, REJECTED_KEPT_PER_SINK),
-    )
-
-
-def sink_rejections(connection: sqlite3.Connection, sink: str) -> Rejections | None:
-    """Return the rejections of a sink; None if there was none."""
-    row = connection.execute(
-        "SELECT rejected_points, time_ns, reason FROM cursors JOIN rejected USING (sink)"
-        " WHERE sink = ? ORDER BY id DESC LIMIT 1",
-        (sink,),
-    ).fetchone()
-    return Rejections(*row) if row else None
 
 
 def storable(reason: str) -> str:
@@ -206,6 +161,21 @@ def _keep_ranges(connection: sqlite3.Connection, sink: str, ranges: Ranges, time
     )
 
 
+def _keep_rejected(
+    connection: sqlite3.Connection, sink: str, rejected: Sequence[RejectedLine], time_ns: int
+) -> None:
+    """Store rejected rows, and of all of a sink the newest."""
+    connection.executemany(
+        "INSERT INTO rejected (sink, line, reason, time_ns) VALUES (?, ?, ?, ?)",
+        [(sink, refused.line, storable(refused.reason), time_ns) for refused in rejected],
+    )
+    connection.execute(
+        "DELETE FROM rejected WHERE sink = ? AND id NOT IN"
+        " (SELECT id FROM rejected WHERE sink = ? ORDER BY id DESC LIMIT ?)",
+        (sink, sink, REJECTED_KEPT_PER_SINK),
+    )
+
+
 def delete_progress(connection: sqlite3.Connection, sink: str) -> None:
     """Delete what is stored of a sink's backlog."""
     connection.execute("DELETE FROM states WHERE name = ?", (_STATE + sink,))
@@ -237,37 +207,121 @@ def undelivered(connection: sqlite3.Connection, sink: str, seqs: Iterable[int]) 
     return {seq for seq in seqs if any(first < seq <= last for first, last in ranges)}
 
 
-def sink_backlog(connection: sqlite3.Connection, sink: str) -> Backlog:
-    """Return the backlog of a sink; for ranges an upper bound, because counting reads every row.
+class QueuedNotice(NamedTuple):
+    """A queued notice.
 
-    Raises:
-        KeyError: The sink is not registered.
+    Attributes:
+        id: Position in the order of commits.
+        alert: The alert as JSON.
+        queued_ns: UTC in ns of its commit.
     """
-    *backlog, (live_seq, _) = load_ranges(connection, sink)
-    (points,) = connection.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM points WHERE seq > ? LIMIT ?)",
-        (live_seq, BACKLOG_COUNTED_MAX),
-    ).fetchone()
-    if points >= BACKLOG_COUNTED_MAX:
-        points = newest_seq(connection) - live_seq
-    oldest = connection.execute(
-        "SELECT time_ns FROM points WHERE seq > ? ORDER BY seq LIMIT 1",
-        (backlog[0][0] if backlog else live_seq,),
-    ).fetchone()
-    points += sum(last - first for first, last in backlog)
-    return Backlog(points, oldest[0] if oldest else None)
+
+    id: int
+    alert: Mapping[str, Any]
+    queued_ns: int
 
 
-def sink_statuses(connection: sqlite3.Connection) -> list[SinkStatus]:
-    """Return the status of every registered sink, by name."""
-    rows = connection.execute(
-        "SELECT sink, acked_seq, sent_points, rejected_points, dropped_points, acked_ns"
-        " FROM cursors ORDER BY sink"
-    ).fetchall()
-    return [
-        SinkStatus(sink, acked_seq, sink_backlog(connection, sink), *counts)
-        for sink, acked_seq, *counts in rows
-    ]
+class NotifierStatus(NamedTuple):
+    """The status of a notifier.
+
+    Attributes:
+        notifier: Name.
+        queued: Number of queued notices.
+        oldest_ns: UTC ns of the oldest of them; None if the queue is empty.
+        sent: Notices delivered since the store was created.
+        dropped: Notices that were rejected, expired, or exceeded the size of the queue.
+        last_sent_ns: UTC ns of the last delivery; None before the first.
+        last_reason: Reason of the last drop; empty before the first.
+    """
+
+    notifier: str
+    queued: int
+    oldest_ns: int | None
+    sent: int
+    dropped: int
+    last_sent_ns: int | None
+    last_reason: str
+
+
+class Deliveries:
+    """What a store knows of its sinks and notifiers, for its writer and its readers.
+
+    Args:
+        database: The store's file.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def sinks(self) -> list[SinkStatus]:
+        """Return the status of every registered sink, by name."""
+        with self._database.reading("read") as connection:
+            rows = connection.execute(
+                "SELECT sink, acked_seq, sent_points, rejected_points, dropped_points, acked_ns"
+                " FROM cursors ORDER BY sink"
+            ).fetchall()
+            return [
+                SinkStatus(sink, acked_seq, self.backlog(sink), *counts)
+                for sink, acked_seq, *counts in rows
+            ]
+
+    def backlog(self, sink: str) -> Backlog:
+        """Return the backlog of a sink; for ranges an upper bound, because counting reads every row.
+
+        Raises:
+            KeyError: The sink is not registered.
+        """
+        with self._database.reading("read") as connection:
+            *backlog, (live_seq, _) = load_ranges(connection, sink)
+            (points,) = connection.execute(
+                "SELECT count(*) FROM (SELECT 1 FROM points WHERE seq > ? LIMIT ?)",
+                (live_seq, BACKLOG_COUNTED_MAX),
+            ).fetchone()
+            if points >= BACKLOG_COUNTED_MAX:
+                points = newest_seq(connection) - live_seq
+            oldest = connection.execute(
+                "SELECT time_ns FROM points WHERE seq > ? ORDER BY seq LIMIT 1",
+                (backlog[0][0] if backlog else live_seq,),
+            ).fetchone()
+        points += sum(last - first for first, last in backlog)
+        return Backlog(points, oldest[0] if oldest else None)
+
+    def rejections(self, sink: str) -> Rejections | None:
+        """Return the points that a sink permanently rejected; None if there are none."""
+        rows = self._fetch(
+            "SELECT rejected_points, time_ns, reason FROM cursors JOIN rejected USING (sink)"
+            " WHERE sink = ? ORDER BY id DESC LIMIT 1",
+            sink,
+        )
+        return Rejections(*rows[0]) if rows else None
+
+    def dropped_points(self) -> int:
+        """Return the points lost since the store was created: past retention unsent, or never stored."""
+        sql = "SELECT coalesce(max(value), 0) FROM counters WHERE name = ?"
+        return int(self._fetch(sql, DROPPED_POINTS)[0][0])
+
+    def notifiers(self) -> list[NotifierStatus]:
+        """Return the status of every notifier, by name."""
+        rows = self._fetch(
+            "SELECT name, count(notices.id), min(queued_ns), sent, dropped, last_sent_ns, last_reason"
+            " FROM notifiers LEFT JOIN notices ON notices.notifier = notifiers.name"
+            " GROUP BY name ORDER BY name"
+        )
+        return [NotifierStatus(*row) for row in rows]
+
+    def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
+        """Return a named document; None if there is none."""
+        rows = self._fetch("SELECT document FROM states WHERE name = ?", name)
+        with translated("read", self._database.path):
+            return bounded_json(rows[0][0]) if rows else None
+
+    def size_bytes(self) -> int:
+        """Return the size of the store on disk in bytes, log included."""
+        return size_bytes(self._database.path)
+
+    def _fetch(self, sql: str, *values: str | int) -> list[Any]:
+        with self._database.reading("read") as connection:
+            return connection.execute(sql, values).fetchall()
 
 
 class SinkOutbox:
@@ -337,9 +391,12 @@ class SinkOutbox:
                 for first, last in before
             )
             time_ns = self._clock.time_ns()
-            advance_cursor(
-                connection, self._sink, ranges[0][0], min(sent, present), rejected, time_ns
+            connection.execute(
+                "UPDATE cursors SET acked_seq = max(acked_seq, ?), sent_points = sent_points + ?,"
+                " rejected_points = rejected_points + ?, acked_ns = ? WHERE sink = ?",
+                (ranges[0][0], min(sent, present), len(rejected), time_ns, self._sink),
             )
+            _keep_rejected(connection, self._sink, rejected, time_ns)
             _keep_ranges(connection, self._sink, ranges, time_ns)
 
     def move_to_backlog(self, over_points: int) -> None:
@@ -373,48 +430,6 @@ def add_dropped(connection: sqlite3.Connection, added: int) -> None:
     )
 
 
-def dropped_points(connection: sqlite3.Connection) -> int:
-    """Return the points lost since the store was created."""
-    sql = "SELECT coalesce(max(value), 0) FROM counters WHERE name = ?"
-    return int(connection.execute(sql, (DROPPED_POINTS,)).fetchone()[0])
-
-
-class QueuedNotice(NamedTuple):
-    """A queued notice.
-
-    Attributes:
-        id: Position in the order of commits.
-        alert: The alert as JSON.
-        queued_ns: UTC in ns of its commit.
-    """
-
-    id: int
-    alert: Mapping[str, Any]
-    queued_ns: int
-
-
-class NotifierStatus(NamedTuple):
-    """The status of a notifier.
-
-    Attributes:
-        notifier: Name.
-        queued: Number of queued notices.
-        oldest_ns: UTC ns of the oldest of them; None if the queue is empty.
-        sent: Notices delivered since the store was created.
-        dropped: Notices that were rejected, expired, or exceeded the size of the queue.
-        last_sent_ns: UTC ns of the last delivery; None before the first.
-        last_reason: Reason of the last drop; empty before the first.
-    """
-
-    notifier: str
-    queued: int
-    oldest_ns: int | None
-    sent: int
-    dropped: int
-    last_sent_ns: int | None
-    last_reason: str
-
-
 def enqueue_notices(
     connection: sqlite3.Connection,
     notices: Sequence[tuple[str, Mapping[str, Any]]],
@@ -436,46 +451,15 @@ def enqueue_notices(
             drop_notice(connection, notice, "the queue was full")
 
 
-def waiting_notices(
-    connection: sqlite3.Connection, notifier: str, limit: int
-) -> list[QueuedNotice]:
-    """Return up to `limit` queued notices of a notifier, oldest first."""
-    rows = connection.execute(
-        "SELECT id, alert, queued_ns FROM notices WHERE notifier = ? ORDER BY id LIMIT ?",
-        (notifier, limit),
-    )
-    return [QueuedNotice(number, bounded_json(text), time_ns) for number, text, time_ns in rows]
-
-
-def mark_notices_sent(connection: sqlite3.Connection, notices: Sequence[int], time_ns: int) -> None:
-    """Delete delivered notices, and count them."""
-    for notice in notices:
-        _count(connection, notice, "SET sent = sent + 1, last_sent_ns = ?", time_ns)
-
-
 def drop_notice(connection: sqlite3.Connection, notice: int, reason: str) -> None:
     """Delete a notice undelivered, and count it."""
-    _count(connection, notice, "SET dropped = dropped + 1, last_reason = ?", storable(reason))
+    count_notice(connection, notice, "SET dropped = dropped + 1, last_reason = ?", storable(reason))
 
 
-def _count(connection: sqlite3.Connection, notice: int, change: str, value: int | str) -> None:
+def count_notice(
+    connection: sqlite3.Connection, notice: int, change: str, value: int | str
+) -> None:
     """Change a counter of a notice's notifier, and delete the notice."""
     of_notice = "WHERE name = (SELECT notifier FROM notices WHERE id = ?)"
     connection.execute(f"UPDATE notifiers {change} {of_notice}", (value, notice))
     connection.execute("DELETE FROM notices WHERE id = ?", (notice,))
-
-
-def delete_notifier(connection: sqlite3.Connection, notifier: str) -> None:
-    """Delete a notifier that is no longer configured, with its queue."""
-    connection.execute("DELETE FROM notices WHERE notifier = ?", (notifier,))
-    connection.execute("DELETE FROM notifiers WHERE name = ?", (notifier,))
-
-
-def notifier_statuses(connection: sqlite3.Connection) -> list[NotifierStatus]:
-    """Return the status of every notifier, by name."""
-    rows = connection.execute(
-        "SELECT name, count(notices.id), min(queued_ns), sent, dropped, last_sent_ns, last_reason"
-        " FROM notifiers LEFT JOIN notices ON notices.notifier = notifiers.name"
-        " GROUP BY name ORDER BY name"
-    )
-    return [NotifierStatus(*row) for row in rows]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import Final, Literal
+from typing import Final
 
 from costprobe.adapters.host.files import open_own
 from costprobe.adapters.store.hours import convert_rollups
@@ -30,23 +30,8 @@ from costprobe.core.records import NS_PER_S
 
 logger = logging.getLogger(__name__)
 
-Fault = Literal[
-    "full",
-    "read_only",
-    "denied",
-    "locked",
-    "in_use",
-    "unsafe",
-    "io",
-    "missing",
-    "not_ready",
-    "newer",
-    "foreign",
-    "corrupt",
-    "shape",
-    "internal",
-]
-
+# A kind of failure: a key of HINTS.
+Fault = str
 HINTS: dict[Fault, str] = {
     "full": "free space on its file system",
     "read_only": "mount its file system read-write, or set store.path to a writable location",

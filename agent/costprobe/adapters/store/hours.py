@@ -20,8 +20,8 @@ from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from costprobe.core.hours import packed_document
-from costprobe.core.line_protocol import field_set
-from costprobe.core.outside import SHAPE_ERRORS, UnusableInputError, bounded_json
+from costprobe.core.line_protocol import field_set, parse_field_set
+from costprobe.core.outside import SHAPE_ERRORS, UnusableInputError, bounded_json, one_line
 from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import FieldValue
 from costprobe.core.schema import SCHEMA, SERVING_RATIOS, SERVING_SUMS, Measure
@@ -39,7 +39,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     "device": {
         # Totals of the interval of each row.
         "sum": frozenset(
-            {
+            [
                 "energy_j",
                 "dram_energy_j",
                 "cost",
@@ -47,7 +47,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
                 "carbon_energy_j",
                 "throttle_power_s",
                 "throttle_thermal_s",
-            }
+            ]
         ),
         "max": frozenset({"power_max_w", "processes"}),
         # Counters since boot, and settings.
@@ -76,7 +76,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     "budget": {
         # Status of a budget period.
         "last": frozenset(
-            {
+            [
                 "amount",
                 "spent",
                 "forecast",
@@ -86,7 +86,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
                 "elapsed_share",
                 "period_start_ns",
                 "period_end_ns",
-            }
+            ]
         ),
     },
     "software": {"sum": frozenset({"probe_runs"})},
@@ -94,7 +94,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     "tenant": {"sum": frozenset(SCHEMA["tenant"].fields)},
     "agent": {
         "last": frozenset(
-            {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
+            ["cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"]
         ),
     },
 }
@@ -244,6 +244,18 @@ def _short(value: float) -> float:
     return value if isinstance(value, int) else float(f"{value:.{_DIGITS}g}")
 
 
+def undecodable(connection: sqlite3.Connection) -> Iterator[tuple[str, int, int, int, str]]:
+    """Yield the rows whose fields cannot be parsed: table, row id, series, UTC ns, text."""
+    sql = "SELECT rowid, series_id, time_ns, typeof(fields), CAST(fields AS BLOB) FROM "
+    for table in ("points", "hours"):
+        for row_id, series_id, time_ns, kind, content in connection.execute(sql + table):
+            try:
+                parse_field_set(content.decode() if kind == "text" else "no text")
+            except ValueError:
+                text = one_line(content.decode(errors="replace"))
+                yield table, row_id, series_id, time_ns, text
+
+
 def set_aside(connection: sqlite3.Connection, series_id: int, time_ns: int, text: str) -> None:
     """Keep a row that cannot be decoded where no reader meets it."""
     connection.execute(
@@ -322,6 +334,21 @@ def _old_fields(name: str, cell: Any) -> Iterator[tuple[str, FieldValue]]:  # no
     if more:
         (rows,) = more
         yield name + ROWS, rows
+
+
+def stored_part(connection: sqlite3.Connection, where: tuple[int, int]) -> Part | None:
+    """Return an hour row; None if there is none, or it cannot be decoded and was set aside."""
+    stored = connection.execute(
+        "SELECT newest_ns, rows, fields FROM hours WHERE series_id = ? AND time_ns = ?", where
+    ).fetchone()
+    if stored is None:
+        return None
+    newest_ns, rows, text = stored
+    try:
+        return Part(newest_ns, rows, parse_field_set(text))
+    except UnusableInputError:
+        set_aside(connection, *where, text)
+        return None
 
 
 def insert_hour(

@@ -18,19 +18,11 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
-from costprobe.adapters.store.cursors import (
-    NotifierStatus,
-    RejectedLine,
-    SinkStatus,
-    dropped_points,
-    notifier_statuses,
-    sink_statuses,
-)
+from costprobe.adapters.store.cursors import Deliveries, RejectedLine
 from costprobe.adapters.store.database import (
     Database,
     StoreError,
     open_reader,
-    size_bytes,
     translated,
 )
 from costprobe.adapters.store.hours import ROWS, hour_of, values_of
@@ -218,7 +210,7 @@ def stored_json(path: Path, document: str) -> Any:  # noqa: ANN401 - any JSON va
         return bounded_json(document)
 
 
-class StoreReader:
+class StoreReader(Deliveries):
     """Read the store without blocking its writer.
 
     Time ranges include their start and exclude their end. `tags` selects the series that have all
@@ -230,8 +222,8 @@ class StoreReader:
     """
 
     def __init__(self, path: Path, database: Database) -> None:
+        super().__init__(database)
         self.path = path
-        self._database = database
 
     @classmethod
     def open(cls, path: Path) -> StoreReader:
@@ -249,21 +241,6 @@ class StoreReader:
             name: (stored_json(self.path, document), time_ns) for name, document, time_ns in rows
         }
 
-    def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
-        """Return a state document; None if there is none."""
-        rows = self._fetch("SELECT document FROM states WHERE name = ?", name)
-        return next((stored_json(self.path, document) for (document,) in rows), None)
-
-    def sinks(self) -> list[SinkStatus]:
-        """Return the status of every registered sink, by name."""
-        with self._database.reading("read") as connection:
-            return sink_statuses(connection)
-
-    def notifiers(self) -> list[NotifierStatus]:
-        """Return the status of every notifier, by name."""
-        with self._database.reading("read") as connection:
-            return notifier_statuses(connection)
-
     def rejected(self, sink: str) -> list[tuple[int, RejectedLine]]:
         """Return the newest rows that a sink rejected, with the UTC ns of the rejection, oldest first."""
         rows = self._fetch(
@@ -271,27 +248,14 @@ class StoreReader:
         )
         return [(time_ns, RejectedLine(line, reason)) for time_ns, line, reason in rows]
 
-    def dropped_points(self) -> int:
-        """Return the points lost since the store was created: past retention unsent, or never stored."""
-        with self._database.reading("read") as connection:
-            return dropped_points(connection)
-
     def totals(self) -> list[StoredSample]:
         """Return the totals of the counters of `/metrics` since the store was created, by name and labels."""
         with self._database.reading("read") as connection:
             return list(read_totals(connection))
 
-    def size_bytes(self) -> int:
-        """Return the size of the store on disk in bytes, log included."""
-        return size_bytes(self.path)
-
     def close(self) -> None:
         """Close the file."""
         self._database.close()
-
-    def _fetch(self, sql: str, *values: str | int) -> list[Any]:
-        with self._database.reading("read") as connection:
-            return connection.execute(sql, values).fetchall()
 
     def series(
         self, measurement: str | None = None, tags: Mapping[str, str] | None = None
@@ -584,17 +548,12 @@ class StoreReader:
             until_ns: UTC ns, usually now: a wrong wall clock leaves later points.
             tags: Tags that a series must have.
         """
-        points = []
-        for series in self.series(measurement, tags):
-            for time_ns, fields in self._fetch(
-                "SELECT time_ns, fields FROM points WHERE series_id = ? AND time_ns <= ?"
-                " ORDER BY time_ns DESC LIMIT 1",
-                series.id,
-                until_ns,
-            ):
-                point = Point(measurement, series.tags, parse_field_set(fields), time_ns)
-                points.append(point)
-        return points
+        span = _within_limits(_TIME_NS_LIMITS[0], until_ns + 1)
+        return [
+            _point(series, row)
+            for series in self.series(measurement, tags)
+            for row in self._between(series, span, 1, f"{_RAW} ORDER BY 1 DESC")
+        ]
 
     def newest(
         self,

@@ -25,6 +25,8 @@ from costprobe.adapters.store.hours import (
     hour_of,
     insert_hour,
     set_aside,
+    stored_part,
+    undecodable,
 )
 from costprobe.core.columns import RowEnd
 from costprobe.core.hours import (
@@ -108,6 +110,15 @@ def settle(connection: sqlite3.Connection, until_ns: int, limit: int) -> bool:
     return True
 
 
+def set_damaged_aside(connection: sqlite3.Connection) -> int:
+    """Set all rows aside that cannot be decoded; return their number."""
+    damaged = list(undecodable(connection))
+    for table, row_id, series_id, time_ns, text in damaged:
+        set_aside(connection, series_id, time_ns, text)
+        connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (row_id,))  # noqa: S608 - a literal
+    return len(damaged)
+
+
 def retain(connection: sqlite3.Connection, since: KeepSince, limit: int) -> Retained:
     """Run one step; see `Store.retain`."""
     hours, gate = _Hours(connection), _DeliveryGate(connection)
@@ -170,9 +181,7 @@ class _Hours:
         """Write the row of an hour that has rows as measured; one that was reduced is added to."""
         where = (series.id, hour_ns)
         stored = self._connection.execute(
-            "SELECT is_reduced, newest_ns, rows, fields, step_ns FROM hours"
-            " WHERE series_id = ? AND time_ns = ?",
-            where,
+            "SELECT is_reduced, step_ns FROM hours WHERE series_id = ? AND time_ns = ?", where
         ).fetchone()
         if stored is not None and not stored[0]:
             self._connection.execute(
@@ -185,12 +194,9 @@ class _Hours:
         parts = [part for part in rows if hour_of(part.newest_ns) == hour_ns]
         step_ns, load = 0, None
         if stored is not None:
-            _, newest_ns, count, text, step_ns = stored
-            try:
-                parts.append(Part(newest_ns, count, parse_field_set(text)))
-                parts.sort(key=lambda part: part.newest_ns)
-            except UnusableInputError:
-                set_aside(self._connection, *where, text)
+            _, step_ns = stored
+            if (before := stored_part(self._connection, where)) is not None:
+                parts = sorted([*parts, before], key=lambda part: part.newest_ns)
         elif parts:
             step_ns = (parts[-1].newest_ns - parts[0].newest_ns) // max(1, len(parts) - 1)
             load = self._load(series, hour_ns, rows) if is_device else None

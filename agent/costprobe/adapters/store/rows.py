@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from costprobe.adapters.store.hours import insert_hour, stored_part
 from costprobe.core.line_protocol import field_set, parse_series_key, series_key, written_tags
 from costprobe.core.money import total_of
 from costprobe.core.outside import bounded_json
@@ -145,16 +146,50 @@ def rename_devices(connection: sqlite3.Connection, rename: Callable[[str], str])
                 "DELETE FROM hours WHERE series_id IN (?, ?) AND NOT is_reduced",
                 (series_id, *taken),
             )
-            for table in ("points", "hours"):
-                connection.execute(
-                    f"UPDATE OR REPLACE {table} SET series_id = ? WHERE series_id = ?",  # noqa: S608 - literals
-                    (series_id, *taken),
-                )
+            _merge_points(connection, series_id, *taken)
+            _merge_hours(connection, series_id, *taken)
             connection.execute("DELETE FROM series WHERE id = ?", taken)
         connection.execute(
             "UPDATE series SET key = ?, tags = ? WHERE id = ?",
             (key, json.dumps(tags, ensure_ascii=False), series_id),
         )
+
+
+_SHARED = "SELECT time_ns FROM {0} WHERE series_id = ? INTERSECT SELECT time_ns FROM {0} WHERE series_id = ?"
+
+
+def _merge_points(connection: sqlite3.Connection, into: int, other: int) -> None:
+    """Add the rows of a series to another, those at the time of another at the next free ns."""
+    for (taken_ns,) in connection.execute(_SHARED.format("points"), (into, other)).fetchall():
+        free_ns = taken_ns
+        while connection.execute(
+            "SELECT 1 FROM points WHERE series_id IN (?, ?) AND time_ns = ?", (into, other, free_ns)
+        ).fetchone():
+            free_ns += 1
+        connection.execute(
+            "UPDATE points SET time_ns = ? WHERE series_id = ? AND time_ns = ?",
+            (free_ns, other, taken_ns),
+        )
+    connection.execute("UPDATE points SET series_id = ? WHERE series_id = ?", (into, other))
+
+
+def _merge_hours(connection: sqlite3.Connection, into: int, other: int) -> None:
+    """Add the hour rows of a series to another; two of the same hour become one, of all their rows."""
+    (measurement,) = connection.execute(
+        "SELECT measurement FROM series WHERE id = ?", (into,)
+    ).fetchone()
+    for (hour_ns,) in connection.execute(_SHARED.format("hours"), (into, other)).fetchall():
+        found = (stored_part(connection, (series_id, hour_ns)) for series_id in (into, other))
+        parts = sorted(
+            (part for part in found if part is not None), key=lambda part: part.newest_ns
+        )
+        connection.execute(
+            "DELETE FROM hours WHERE series_id IN (?, ?) AND time_ns = ?", (into, other, hour_ns)
+        )
+        if parts:
+            # Without the load: it was that of another device.
+            insert_hour(connection, (into, hour_ns), measurement, parts)
+    connection.execute("UPDATE hours SET series_id = ? WHERE series_id = ?", (into, other))
 
 
 def _fields_at(

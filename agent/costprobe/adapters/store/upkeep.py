@@ -18,18 +18,21 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from costprobe.adapters.store.database import (
+    MIGRATIONS,
     StoreError,
     StoreLock,
     check_files,
-    recorded,
+    missing,
     size_bytes,
     synchronize,
     translated,
 )
+from costprobe.adapters.store.hours import undecodable
 from costprobe.adapters.store.ledger import StoreLedger, restored
 from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
+from costprobe.core.outside import one_line
 from costprobe.core.periods import DAY_NS
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
@@ -62,6 +65,8 @@ class Compacted:
 def compact(path: Path, since: KeepSince, clock: Clock) -> Compacted:
     """Aggregate, delete and release all that is due, in steps that may be killed at any time.
 
+    Rows that cannot be decoded are set aside before.
+
     Requires exclusive access.
 
     Args:
@@ -78,6 +83,7 @@ def compact(path: Path, since: KeepSince, clock: Clock) -> Compacted:
     aggregated = removed = dropped = 0
     lock = StoreLock(path, _LOCK_TIMEOUT_S)
     with closing(Store.open(path, clock, _BUSY_TIMEOUT_MS, alone=True, lock=lock)) as store:
+        store.set_damaged_aside()
         is_done = False
         while not is_done:
             step = store.retain(since, _ROWS_A_STEP)
@@ -105,8 +111,9 @@ class Health:
     """Result of an examination.
 
     Attributes:
-        problems: Problems that SQLite reports, at most PROBLEMS_MAX; empty for an intact store.
-        schema: Name of the last migration; empty if there is none.
+        problems: Problems that SQLite reports, or rows that cannot be decoded, at most PROBLEMS_MAX;
+            empty for an intact store.
+        schema: Name of the last migration; empty if the file itself is damaged.
         size_bytes: Size of the file with its log.
         points: Rows as they were measured.
         rolled: Rows of an hour, also beside its rows.
@@ -132,30 +139,22 @@ def examine(path: Path) -> Health:
         StoreError: It does not exist, cannot be read, or is not a store.
     """
     with translated("check", path), closing(_reader(path)) as connection:
-        recorded(connection, path)
+        outdated = missing(connection, path, MIGRATIONS)
         problems = _problems(connection, "integrity_check") or _damaged_texts(connection)
         if problems:
             return Health(problems, "", size_bytes(path), 0, 0, 0, None, None)
-        (schema,) = connection.execute(
-            "SELECT name FROM migrations ORDER BY position DESC LIMIT 1"
-        ).fetchone() or ("",)
+        if outdated:
+            raise StoreError("check", path, "not_ready")
         (series,) = connection.execute("SELECT count(*) FROM series").fetchone()
-        points, rolled = _count_rows(connection, "points"), 0
-        times_ns = [*points[1:]]
-        # A store that no daemon has opened since an upgrade has other tables.
-        for (table,) in connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table'"
-            " AND name IN ('hours', 'rollups_1m', 'rollups_1h')"
-        ).fetchall():
-            count, *own_ns = _count_rows(connection, table)
-            rolled += count
-            times_ns += own_ns
-        known_ns = [time_ns for time_ns in times_ns if time_ns is not None]
+        counts = "SELECT count(*), min(time_ns), max(time_ns) FROM "
+        points, *times_ns = connection.execute(counts + "points").fetchone()
+        rolled, *hours_ns = connection.execute(counts + "hours").fetchone()
+        known_ns = [time_ns for time_ns in (*times_ns, *hours_ns) if time_ns is not None]
         return Health(
-            (),
-            schema,
+            _damaged_rows(connection),
+            MIGRATIONS[-1].name,
             size_bytes(path),
-            points[0],
+            points,
             rolled,
             int(series),
             min(known_ns, default=None),
@@ -292,14 +291,6 @@ def _reader(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _count_rows(connection: sqlite3.Connection, table: str) -> tuple[int, int | None, int | None]:
-    """Count the rows of a table, and return the times of its oldest and newest."""
-    rows, oldest_ns, newest_ns = connection.execute(
-        f"SELECT count(*), min(time_ns), max(time_ns) FROM {table}"  # noqa: S608 - one of the schema's
-    ).fetchone()
-    return int(rows), oldest_ns, newest_ns
-
-
 def _problems(connection: sqlite3.Connection, check: str) -> tuple[str, ...]:
     rows: Sequence[tuple[str]] = connection.execute(f"PRAGMA {check}({PROBLEMS_MAX})").fetchall()
     problems = tuple(line for (text,) in rows for line in str(text).splitlines())
@@ -315,7 +306,7 @@ def _damaged_texts(connection: sqlite3.Connection) -> tuple[str, ...]:
     ).fetchall()
     problems = []
     for table, column in columns:
-        if not f"{table}{column}".isidentifier():
+        if not f"{table}{column}".isidentifier() or column == "fields":
             continue
         (count,) = connection.execute(
             f"SELECT count(*) FROM {table} WHERE typeof({column}) = 'blob'"  # noqa: S608 - names are identifiers
@@ -324,6 +315,19 @@ def _damaged_texts(connection: sqlite3.Connection) -> tuple[str, ...]:
         if count:
             problems.append(f"table {table}: {column} of {counted(count, 'row')} is not UTF-8 text")
     return tuple(problems[:PROBLEMS_MAX])
+
+
+def _damaged_rows(connection: sqlite3.Connection) -> tuple[str, ...]:
+    """Return how many rows cannot be decoded, and which."""
+    keys = dict(connection.execute("SELECT id, key FROM series").fetchall())
+    names = [
+        f"table {table}: {one_line(str(keys.get(series_id, 'no series')))} at {time_ns} ns"
+        for table, _, series_id, time_ns, _ in undecodable(connection)
+    ]
+    if not names:
+        return ()
+    words = f"the fields of {counted(len(names), 'row')} cannot be parsed"
+    return (words, *names[: PROBLEMS_MAX - 1])
 
 
 def _is_utf8(text: bytes | None) -> bool:

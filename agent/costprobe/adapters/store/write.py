@@ -8,25 +8,14 @@ from threading import Lock
 from typing import Any
 
 from costprobe.adapters.store.cursors import (
-    Backlog,
-    NotifierStatus,
+    Deliveries,
     QueuedNotice,
-    Rejections,
     SinkOutbox,
-    SinkStatus,
     add_dropped,
-    delete_notifier,
+    count_notice,
     delete_progress,
     drop_notice,
-    dropped_points,
     enqueue_notices,
-    mark_notices_sent,
-    notifier_statuses,
-    register_sink,
-    sink_backlog,
-    sink_rejections,
-    sink_statuses,
-    waiting_notices,
 )
 from costprobe.adapters.store.database import (
     BUSY_TIMEOUT_MS,
@@ -34,13 +23,13 @@ from costprobe.adapters.store.database import (
     StoreLock,
     open_reader,
     open_writer,
-    size_bytes,
 )
 from costprobe.adapters.store.retention import (
     KeepSince,
     Retained,
     release_free_pages,
     retain,
+    set_damaged_aside,
     settle,
 )
 from costprobe.adapters.store.rows import (
@@ -61,7 +50,7 @@ HOURS_A_STEP = 4
 OUTBOX_CACHE_KB = 512
 
 
-class Store:
+class Store(Deliveries):
     """All measured points, and the delivery progress of each sink.
 
     Methods are thread-safe. Each change is one transaction, durable when the method returns; if it
@@ -71,9 +60,9 @@ class Store:
     def __init__(
         self, path: Path, database: Database, clock: Clock, lock: StoreLock | None = None
     ) -> None:
+        super().__init__(database)
         self.path = path
         self._lock = lock
-        self._database = database
         self._clock = clock
         self._outbox_reader: Database | None = None
         self._outbox_lock = Lock()
@@ -128,8 +117,9 @@ class Store:
         rename: Callable[[str], str] | None = None,
         *,
         repeated: bool = False,
+        notices: Sequence[tuple[str, Mapping[str, Any]]] = (),
     ) -> None:
-        """Commit rendered rows and the texts of named documents, and count dropped points, in one transaction.
+        """Commit rendered rows, texts of named documents and notices, and count dropped points, in one transaction.
 
         Args:
             rows: The rows.
@@ -137,19 +127,22 @@ class Store:
             dropped_before: Points that were lost before.
             rename: Returns the present name of a device, for all earlier rows; None if none moved.
             repeated: Whether an earlier attempt to store these rows failed.
+            notices: Notifier and alert of each notice, in order.
 
         Raises:
             StoreError: Nothing was stored.
         """
-        if not rows and not states and not dropped_before:
+        if not (rows or states or dropped_before or rename or notices):
             return
+        time_ns = self._clock.time_ns()
         with self._database.transaction("write to") as connection:
             if rename is not None:
                 rename_devices(connection, rename)
             insert(connection, rows, repeated=repeated)
-            put_states(connection, states or {}, self._clock.time_ns())
+            put_states(connection, states or {}, time_ns)
             if dropped_before:
                 add_dropped(connection, dropped_before)
+            enqueue_notices(connection, notices, time_ns)
 
     def outbox_of(self, sink: str) -> SinkOutbox:
         """Return the outbox of a registered sink."""
@@ -162,37 +155,15 @@ class Store:
     def register_sink(self, sink: str) -> None:
         """Create the cursor of a sink, before the first stored row; an existing cursor is kept."""
         with self._database.transaction("register a sink in") as connection:
-            register_sink(connection, sink)
+            connection.execute(
+                "INSERT OR IGNORE INTO cursors (sink, acked_seq) VALUES (?, 0)", (sink,)
+            )
 
     def forget_sink(self, sink: str) -> None:
         """Delete the state of a sink that is no longer configured."""
         with self._database.transaction("delete a sink in") as connection:
             connection.execute("DELETE FROM cursors WHERE sink = ?", (sink,))
             delete_progress(connection, sink)
-
-    def backlog(self, sink: str) -> Backlog:
-        """Return the backlog of a sink.
-
-        Raises:
-            KeyError: The sink is not registered.
-        """
-        with self._database.reading("read") as connection:
-            return sink_backlog(connection, sink)
-
-    def sinks(self) -> list[SinkStatus]:
-        """Return the status of every registered sink, by name."""
-        with self._database.reading("read") as connection:
-            return sink_statuses(connection)
-
-    def rejections(self, sink: str) -> Rejections | None:
-        """Return the points that a sink permanently rejected; None if there are none."""
-        with self._database.reading("read") as connection:
-            return sink_rejections(connection, sink)
-
-    def dropped_points(self) -> int:
-        """Return the points lost since the store was created: past retention unsent, or never stored."""
-        with self._database.reading("read") as connection:
-            return dropped_points(connection)
 
     def commit_alerts(
         self,
@@ -210,23 +181,24 @@ class Store:
         Raises:
             StoreError: Nothing was stored.
         """
-        rows = rendered(points)
         texts = {name: state_text(document) for name, document in states.items()}
-        time_ns = self._clock.time_ns()
-        with self._database.transaction("store incidents in") as connection:
-            insert(connection, rows)
-            put_states(connection, texts, time_ns)
-            enqueue_notices(connection, notices, time_ns)
+        self.write(rendered(points), texts, notices=notices)
 
     def notices(self, notifier: str, limit: int) -> list[QueuedNotice]:
         """Return up to `limit` queued notices of a notifier, oldest first."""
-        with self._database.reading("read") as connection:
-            return waiting_notices(connection, notifier, limit)
+        rows = self._fetch(
+            "SELECT id, alert, queued_ns FROM notices WHERE notifier = ? ORDER BY id LIMIT ?",
+            notifier,
+            limit,
+        )
+        return [QueuedNotice(number, bounded_json(text), time_ns) for number, text, time_ns in rows]
 
     def notices_sent(self, notices: Sequence[int]) -> None:
         """Record that notices were delivered."""
         with self._database.transaction("record notices in") as connection:
-            mark_notices_sent(connection, notices, self._clock.time_ns())
+            for notice in notices:
+                change = "SET sent = sent + 1, last_sent_ns = ?"
+                count_notice(connection, notice, change, self._clock.time_ns())
 
     def notice_dropped(self, notice: int, reason: str) -> None:
         """Record that a notice was discarded."""
@@ -236,12 +208,8 @@ class Store:
     def forget_notifier(self, notifier: str) -> None:
         """Delete a notifier that is no longer configured, with its queue."""
         with self._database.transaction("delete a notifier in") as connection:
-            delete_notifier(connection, notifier)
-
-    def notifiers(self) -> list[NotifierStatus]:
-        """Return the status of every notifier, by name."""
-        with self._database.reading("read") as connection:
-            return notifier_statuses(connection)
+            connection.execute("DELETE FROM notices WHERE notifier = ?", (notifier,))
+            connection.execute("DELETE FROM notifiers WHERE name = ?", (notifier,))
 
     def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Store a small named document; it replaces the previous one.
@@ -251,14 +219,6 @@ class Store:
             TypeError: It is not a JSON value.
         """
         self.write((), {name: state_text(document)})
-
-    def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
-        """Return a named document; None if there is none."""
-        with self._database.reading("read") as connection:
-            row = connection.execute(
-                "SELECT document FROM states WHERE name = ?", (name,)
-            ).fetchone()
-        return bounded_json(row[0]) if row else None
 
     def retain(self, since: KeepSince, limit: int = RETAIN_ROWS) -> Retained:
         """Run one bounded step of retention: aggregate old rows, delete the oldest.
@@ -274,6 +234,11 @@ class Store:
         with self._database.transaction("roll up") as connection:
             return retain(connection, since, limit)
 
+    def set_damaged_aside(self) -> int:
+        """Set all rows aside that cannot be decoded; return their number."""
+        with self._database.transaction("repair") as connection:
+            return set_damaged_aside(connection)
+
     def settle(self, until_ns: int, limit: int = HOURS_A_STEP) -> bool:
         """Write the rows of at most `limit` settled hours, as of a UTC ns; True if all are written."""
         with self._database.transaction("aggregate") as connection:
@@ -287,10 +252,6 @@ class Store:
         """
         with self._database.reading("shrink") as connection:
             return release_free_pages(connection, keep=keep)
-
-    def size_bytes(self) -> int:
-        """Return the size of the store on disk in bytes, log included."""
-        return size_bytes(self.path)
 
     def close(self) -> None:
         """Close the file."""

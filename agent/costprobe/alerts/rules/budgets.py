@@ -6,21 +6,19 @@ status.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.alerts.rules.rule import Labels, Rule, RuleConfig, SeriesTable, labels_of, where
+from costprobe.alerts.rules.rule import Rule, RuleConfig, labels_of
+from costprobe.alerts.rules.values import RollingSums
+from costprobe.core.columns import number
 from costprobe.core.config.fields import Currency, Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.money import money
 from costprobe.core.records import NS_PER_S, Point, Severity
 from costprobe.core.units import HOUR_S, format_duration
-
-BUCKETS = 240
 
 
 class BudgetRuleConfig(RuleConfig):
@@ -39,98 +37,48 @@ class BudgetRuleConfig(RuleConfig):
     )
 
 
-class BudgetRule(Rule):
-    """The state of a rule of kind `budget`: sums of the `cost` of rows of `device` in time buckets."""
+class BudgetRule(Rule[BudgetRuleConfig, RollingSums]):
+    """The state of a rule of kind `budget`: the sum of the `cost` of rows of `device`."""
 
     measurement = "device"
-
-    def __init__(self, config: BudgetRuleConfig) -> None:
-        self._config = config
-        self._bucket_ns = max(1, int(config.per_s * NS_PER_S) // BUCKETS)
-        self._spent: dict[int, float] = {}
-        self._since_ns: int | None = None
+    state = RollingSums
 
     def observe(self, row: Point) -> None:
         """Add the cost of a row of `device`; rows in another currency are skipped."""
         cost = row.fields.get("cost")
-        if isinstance(cost, float) and row.tags.get("currency") in {None, self._config.currency}:
-            self._add(row.time_ns, cost)
+        if isinstance(cost, float) and row.tags.get("currency") in {None, self.config.currency}:
+            self.series.setdefault((), RollingSums()).add(row.time_ns, self.config.per_s, cost)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return a symptom while the cost is at or above the limit."""
-        config = self._config
-        oldest = time_ns // self._bucket_ns - BUCKETS
-        self._spent = {bucket: cost for bucket, cost in self._spent.items() if bucket > oldest}
-        spent = math.fsum(self._spent.values())
+        config = self.config
+        sums = self.series.setdefault((), RollingSums())
+        (spent,) = sums.since(time_ns, config.per_s) or (0.0,)
         limit = config.amount * config.warn_at
         if spent < limit:
-            self._since_ns = None
+            sums.since_at_ns = None
             return []
-        self._since_ns = self._since_ns or time_ns
-        covered_s = (max(self._spent) - min(self._spent) + 1) * self._bucket_ns / NS_PER_S
+        sums.since_at_ns = sums.since_at_ns or time_ns
         used, planned, per_h = (
             money(amount, config.currency)
-            for amount in (spent, config.amount, spent / covered_s * HOUR_S)
+            for amount in (spent, config.amount, spent / sums.covered_s(config.per_s) * HOUR_S)
         )
-        return [
-            Symptom(
-                rule=config.name,
-                series=f"budget {config.name}",
-                text=(
-                    f"{used} were spent in the last {format_duration(config.per_s)},"
-                    f" of {planned} planned; {per_h} per hour on average"
-                ),
-                since_ns=self._since_ns,
-                value=spent,
-                threshold=limit,
-                severity=config.severity,
-            )
-        ]
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the buckets with their length: a changed period starts from zero."""
-        return {
-            "bucket_ns": self._bucket_ns,
-            "spent_at_ns": [bucket * self._bucket_ns for bucket in self._spent],
-            "spent": list(self._spent.values()),
-            "since_at_ns": self._since_ns,
-        }
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Restore a state of the same bucket length."""
-        if document["bucket_ns"] != self._bucket_ns:
-            return
-        self._spent = {}
-        for time_ns, cost in zip(document["spent_at_ns"], document["spent"], strict=True):
-            self._add(time_ns, cost)
-        self._since_ns = document["since_at_ns"]
-
-    def _add(self, time_ns: int, cost: float) -> None:
-        bucket = time_ns // self._bucket_ns
-        self._spent[bucket] = self._spent.get(bucket, 0.0) + cost
+        text = (
+            f"{used} were spent in the last {format_duration(config.per_s)},"
+            f" of {planned} planned; {per_h} per hour on average"
+        )
+        series = f"budget {config.name}"
+        return [self.symptom((), series, text, sums.since_at_ns, value=spent, threshold=limit)]
 
 
 # After its end a period counts until the first row of the next, at most this long.
 GRACE_NS = 1800 * NS_PER_S
 
 
-@dataclass(slots=True)
-class _FlaggedBudget:
-    """The last row of a budget whose flag is set: its start, the end of its period, its figures.
+class CalendarBudgetRule(Rule[RuleConfig, dict[str, Any]]):
+    """A rule over a flag of the rows of `budget`: the last row of each whose flag is set.
 
-    The end is a date of the calendar, which a step of the wall clock does not move.
-    """
-
-    since_at_ns: int
-    ends_ns: int
-    value: float | None
-    amount: float | None
-    text: str
-    is_next_period: bool = False
-
-
-class CalendarBudgetRule(Rule):
-    """A rule over a flag of the rows of `budget`.
+    The end of its period is a date of the calendar, which a step of the wall clock does not move.
 
     Attributes:
         flag: Boolean field that fires.
@@ -141,60 +89,41 @@ class CalendarBudgetRule(Rule):
     flag = ""
     value = ""
 
-    def __init__(self, config: RuleConfig) -> None:
-        self._config = config
-        self._flagged: SeriesTable[_FlaggedBudget] = SeriesTable()
-
     def observe(self, row: Point) -> None:
         """Add a row of `budget`."""
         labels = labels_of(row.tags)
         ends_ns = row.fields.get("period_end_ns")
         if row.fields.get(self.flag) is not True or not isinstance(ends_ns, int):
-            self._flagged.pop(labels, None)
+            self.series.pop(labels, None)
             return
-        before = self._flagged.get(labels)
+        before = self.series.get(labels)
         # A flag set in the next period too is a new incident: the old one resolves in between.
-        is_next = before is not None and (before.is_next_period or before.ends_ns != ends_ns)
-        since_ns = row.time_ns if before is None or is_next else before.since_at_ns
-        value, amount = row.fields.get(self.value), row.fields.get("amount")
-        flagged = _FlaggedBudget(
-            since_ns,
-            ends_ns,
-            value if isinstance(value, float) else None,
-            amount if isinstance(amount, float) else None,
-            str(row.fields.get("text", "")),
-            is_next,
-        )
-        self._flagged.put(labels, flagged)
+        is_next = bool(before and (before["is_next_period"] or before["ends_ns"] != ends_ns))
+        flagged = {
+            "since_at_ns": before["since_at_ns"] if before and not is_next else row.time_ns,
+            "ends_ns": ends_ns,
+            "value": number(row, self.value),
+            "amount": number(row, "amount"),
+            "text": str(row.fields.get("text", "")),
+            "is_next_period": is_next,
+        }
+        self.series.put(labels, flagged)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each budget whose flag is set."""
         symptoms = []
-        for labels, flagged in self._flagged.items():
-            if not flagged.is_next_period and time_ns < flagged.ends_ns + GRACE_NS:
-                symptoms.append(self._symptom(labels, flagged))
-            flagged.is_next_period = False
+        for labels, flagged in self.series.items():
+            if not flagged["is_next_period"] and time_ns < flagged["ends_ns"] + GRACE_NS:
+                since_ns, value, amount = (
+                    flagged[name] for name in ("since_at_ns", "value", "amount")
+                )
+                symptoms.append(
+                    self.symptom(
+                        labels, self.value, flagged["text"], since_ns, value=value, threshold=amount
+                    )
+                )
+            flagged["is_next_period"] = False
         return symptoms
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the budgets whose flag is set."""
-        return self._flagged.document(asdict)
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Restore a state."""
-        self._flagged.restore(document, _FlaggedBudget)
-
-    def _symptom(self, labels: Labels, flagged: _FlaggedBudget) -> Symptom:
-        return Symptom(
-            rule=self._config.name,
-            series=f"{self.value}{where(labels)}",
-            text=flagged.text,
-            since_ns=flagged.since_at_ns,
-            value=flagged.value,
-            threshold=flagged.amount,
-            severity=self._config.severity,
-            labels=dict(labels),
-        )
 
 
 class BudgetExceededRuleConfig(RuleConfig):

@@ -13,11 +13,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from costprobe.alerts.rules.rule import (
-    MAX_SERIES,
     UNMEASURED,
+    Config,
+    Labels,
     Rule,
     RuleConfig,
-    SeriesTable,
     labels_of,
     over,
     over_until,
@@ -59,68 +59,76 @@ class AnomalyRuleConfig(RuleConfig):
     )
 
 
-class AnomalyRule(Rule):
-    """The state of a rule of kind `anomaly`."""
+class _ChangeRule(Rule[Config, dict[str, Any]]):
+    """A rule on events of changes, by their metric and the labels of its series."""
 
     measurement = "event"
 
-    def __init__(self, config: AnomalyRuleConfig) -> None:
-        self._config = config
-        self._outliers: dict[str, dict[str, Any]] = {}
+    def symptom_of(self, series: Labels, text: str, since_ns: int, **more: Any) -> Symptom:  # noqa: ANN401 - see Symptom
+        """Return the symptom of a series of this rule."""
+        (_, metric), *labels = series
+        return self.symptom(tuple(labels), metric, text, since_ns, **more)
+
+    def lasting(
+        self, series: Labels, shift: Mapping[str, Any], at_least: float, *details: str
+    ) -> Symptom:
+        """Return the symptom of a shift that lasts."""
+        return self.symptom_of(
+            series,
+            shift["text"],
+            shift["since_at_ns"],
+            value=shift["level_pct"],
+            threshold=at_least * 100,
+            detail=". ".join(filter(None, (shift["detail"], *details))),
+            cause=shift["cause"],
+            severity=shift["severity"],
+        )
+
+    def severity_of(self, row: Point) -> Severity:
+        """Return the severity of a change: that of the rule, and info for an improvement."""
+        return "info" if _text(row, "severity") == "info" else self.config.severity
+
+
+def _key(row: Point) -> Labels:
+    return (("metric", row.tags.get("metric", "")), *labels_of(row.tags))
+
+
+class AnomalyRule(_ChangeRule[AnomalyRuleConfig]):
+    """The state of a rule of kind `anomaly`."""
 
     def observe(self, row: Point) -> None:
         """Add an anomaly."""
-        metric = row.tags.get("metric", "")
-        if row.tags.get("kind") != "anomaly" or metric not in self._config.metrics:
+        if (
+            row.tags.get("kind") != "anomaly"
+            or row.tags.get("metric", "") not in self.config.metrics
+        ):
             return
-        labels = labels_of(row.tags)
-        series = f"{metric}{where(labels)}"
-        outliers = self._outliers.pop(series, {"times_at_ns": []})
+        before = self.series.get(_key(row), {"times_at_ns": []})
         # After a restart an event may be delivered again.
-        times_ns = [at_ns for at_ns in outliers["times_at_ns"] if at_ns != row.time_ns]
-        self._outliers[series] = {
-            "labels": dict(labels),
+        times_ns = [at_ns for at_ns in before["times_at_ns"] if at_ns != row.time_ns]
+        outliers = {
             "times_at_ns": [*times_ns, row.time_ns][-MAX_TIMES:],
             "text": f"{_text(row, 'title')} ({_text(row, 'detail')})",
             "cause": _text(row, "cause"),
             "change_pct": number(row, "change_pct"),
         }
-        while len(self._outliers) > MAX_SERIES:
-            del self._outliers[next(iter(self._outliers))]
+        self.series.put(_key(row), outliers)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each series with enough outliers in the window."""
-        config = self._config
-        since_ns = time_ns - int(config.within_s * NS_PER_S)
+        since_ns = time_ns - int(self.config.within_s * NS_PER_S)
         symptoms = []
-        for series, outliers in list(self._outliers.items()):
-            outliers["times_at_ns"] = [
-                at_ns for at_ns in outliers["times_at_ns"] if at_ns >= since_ns
-            ]
-            if not outliers["times_at_ns"]:
-                del self._outliers[series]
-            elif len(outliers["times_at_ns"]) >= config.at_least:
+        for labels, outliers in list(self.series.items()):
+            times_ns = [at_ns for at_ns in outliers["times_at_ns"] if at_ns >= since_ns]
+            outliers["times_at_ns"] = times_ns
+            if not times_ns:
+                del self.series[labels]
+            elif len(times_ns) >= self.config.at_least:
+                text, value, cause = (outliers[name] for name in ("text", "change_pct", "cause"))
                 symptoms.append(
-                    Symptom(
-                        rule=config.name,
-                        series=series,
-                        text=outliers["text"],
-                        since_ns=outliers["times_at_ns"][0],
-                        value=outliers["change_pct"],
-                        cause=outliers["cause"],
-                        severity=config.severity,
-                        labels=outliers["labels"],
-                    )
+                    self.symptom_of(labels, text, times_ns[0], value=value, cause=cause)
                 )
         return symptoms
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the outliers in the window."""
-        return self._outliers
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Restore a state."""
-        self._outliers = {str(series): dict(outliers) for series, outliers in document.items()}
 
 
 # Below this share of the smallest shift, the series has reverted.
@@ -160,30 +168,21 @@ class DriftRuleConfig(RuleConfig):
     )
 
 
-class DriftRule(Rule):
-    """The state of a rule of kind `drift`."""
-
-    measurement = "event"
-
-    def __init__(self, config: DriftRuleConfig) -> None:
-        self._config = config
-        # Shifts by series; one that ended is kept for RECUR_NS.
-        self._shifts: dict[str, dict[str, Any]] = {}
+class DriftRule(_ChangeRule[DriftRuleConfig]):
+    """The state of a rule of kind `drift`: shifts by series; one that ended is kept for RECUR_NS."""
 
     def observe(self, row: Point) -> None:
         """Add a drift: a new shift, a further shift, or a reversal."""
-        config, metric = self._config, row.tags.get("metric", "")
+        config, metric = self.config, row.tags.get("metric", "")
         # What runs beside a neighbour cost more is a change of the cost.
         monitored = "cost" if metric == CONTENTION else metric
         if row.tags.get("kind") != "drift" or monitored not in config.metrics:
             return
-        labels = labels_of(row.tags)
-        series = f"{metric}{where(labels)}"
         level_pct = number(row, "level_pct")
         level_pct = number(row, "change_pct") or 0.0 if level_pct is None else level_pct
         min_pct = config.at_least * 100
-        known = self._shifts.get(series, {})
-        known = known.get("next", known)
+        known = self.series.get(_key(row), {})
+        known = known.get("next") or known
         before = {} if known.get("is_over") else known
         is_begun = abs(level_pct) >= min_pct and (
             config.direction == "both" or (config.direction == "up") == (level_pct > 0)
@@ -196,82 +195,79 @@ class DriftRule(Rule):
             is_begun = True
         if not is_begun or _is_overshoot(known, row, level_pct):
             return
-        ends_ns = known.get("ended_at_ns", [])
-        shift = self._shift(row, series, level_pct, ends_ns, before)
-        if known.get("is_over") and not known.get("is_reported"):
+        shift = self._shift(row, level_pct, known.get("ended_at_ns", []), before)
+        if known.get("is_over") and not known["is_reported"]:
             known["next"] = shift
-            return
-        self._shifts[series] = shift
-        while len(self._shifts) > MAX_SERIES:
-            del self._shifts[next(iter(self._shifts))]
+        else:
+            self.series.put(_key(row), shift)
 
     def _shift(
-        self,
-        row: Point,
-        series: str,
-        level_pct: float,
-        ends_ns: Sequence[int],
-        known: Mapping[str, Any],
+        self, row: Point, level_pct: float, ends_ns: Sequence[int], known: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the shift of an event; `known` is the same shift until then, empty for a new one."""
         ends_ns = [end_ns for end_ns in ends_ns if row.time_ns - end_ns < RECUR_NS]
         title, detail = _text(row, "title"), _text(row, "detail")
         what, is_named, _ = title.partition(" is ")
+        first = {
+            "what": what if is_named else f"{row.tags['metric']}{where(labels_of(row.tags))}",
+            "first_pct": level_pct,
+            "peak_pct": level_pct,
+            "since_at_ns": _since_ns(row),
+            "began": f"{title}; {detail}" if detail else title,
+            "cause": "",
+        }
         return {
-            "labels": dict(labels_of(row.tags)),
-            "what": known.get("what", what if is_named else series),
+            **first,
+            **{name: known[name] for name in first if known},
             "level_pct": level_pct,
-            "first_pct": known.get("first_pct", known.get("level_pct", level_pct)),
-            "peak_pct": max(level_pct, _peak_pct(known), key=abs),
-            "since_at_ns": known.get("since_at_ns", _since_ns(row)),
+            "peak_pct": max(level_pct, known.get("peak_pct", 0.0), key=abs),
             "reported_at_ns": row.time_ns,
             "text": title,
             # A further shift is reported with the cause of the first.
             "detail": detail or (f"At first: {known['began']}" if known else ""),
-            "began": known.get("began", f"{title}; {detail}" if detail else title),
-            "severity": _severity(row, self._config),
+            "severity": self.severity_of(row),
             "cause": _text(row, "cause") or known.get("cause", ""),
             "ended_at_ns": ends_ns,
             "is_intermittent": len(ends_ns) >= RECURRENT_ENDS,
             "quiet_at_ns": None,
             "is_over": False,
+            "is_reported": False,
+            "next": None,
         }
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return the shifts that have neither reverted nor been accepted as normal."""
-        config = self._config
-        accept_ns = int(config.accept_after_s * NS_PER_S)
-        for series, drift in list(self._shifts.items()):
+        accept_s = self.config.accept_after_s
+        for labels, shift in list(self.series.items()):
             # Between two shifts is an evaluation without one, so that each is an incident.
-            if drift.get("is_reported") and "next" in drift:
-                self._shifts[series] = drift["next"]
+            if shift["is_reported"] and shift["next"]:
+                self.series[labels] = shift["next"]
                 continue
-            age_ns = time_ns - drift["reported_at_ns"]
-            if drift.get("is_over"):
-                drift["is_reported"] = True
+            age_ns = time_ns - shift["reported_at_ns"]
+            if shift["is_over"]:
+                shift["is_reported"] = True
                 if age_ns > RECUR_NS:
-                    del self._shifts[series]
-            elif age_ns > accept_ns:
-                drift["is_over"] = drift["is_reported"] = True
-                lasted = format_duration(config.accept_after_s)
-                drift["ending"] = (
+                    del self.series[labels]
+            elif age_ns > accept_s * NS_PER_S:
+                shift["is_over"] = shift["is_reported"] = True
+                lasted = format_duration(accept_s)
+                shift["ending"] = (
                     f"No further change was reported for {lasted}: the new level counts as normal."
-                    if drift["quiet_at_ns"] is None
+                    if shift["quiet_at_ns"] is None
                     else f"It has not come back for {lasted}."
                 )
         return [
-            _symptom(config, series, drift, drift["labels"])
-            for series, drift in self._shifts.items()
-            if not drift.get("is_over")
+            self.lasting(labels, shift, self.config.at_least, _recurrence(shift))
+            for labels, shift in self.series.items()
+            if not shift["is_over"]
         ]
 
     def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
         """Return the largest shift, until it reverted; or the shift that was accepted as normal."""
-        shift = self._shifts.get(symptom.series, {})
+        metric = symptom.series.partition(" ")[0]
+        shift = self.series.get((("metric", metric), *symptom.labels.items()), {})
         if not shift.get("is_over"):
             return over_until(symptom, ended_ns, UNMEASURED)
-        if "what" not in shift:
-            return over_until(symptom, ended_ns)
         since_ns = symptom.since_ns
         if shift["quiet_at_ns"] is None:
             since = span_text(since_ns, ended_ns).partition(" to ")[0]
@@ -289,25 +285,11 @@ class DriftRule(Rule):
             text = f"back to normal: {shift['what']} was {most}{peak} from {span}{left}"
         return over(symptom, text, shift["ending"], f"It was reported as: {symptom.text};")
 
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the shifts."""
-        return self._shifts
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Restore a state."""
-        self._shifts = {str(series): dict(drift) for series, drift in document.items()}
-
-
-def _peak_pct(shift: Mapping[str, Any]) -> float:
-    """Return the largest shift so far; 0 without one."""
-    return float(shift.get("peak_pct", shift.get("level_pct", 0.0)))
-
 
 def _is_back(shift: Mapping[str, Any], level_pct: float, min_pct: float) -> bool:
     """Return whether a level is that before a shift, or on its other side."""
-    peak_pct = _peak_pct(shift)
-    least_pct = max(REVERTED_SHARE * min_pct, LEFT_SHARE * abs(peak_pct))
-    return abs(level_pct) < least_pct or level_pct * peak_pct < 0
+    least_pct = max(REVERTED_SHARE * min_pct, LEFT_SHARE * abs(shift["peak_pct"]))
+    return abs(level_pct) < least_pct or bool(level_pct * shift["peak_pct"] < 0)
 
 
 def _is_overshoot(over: Mapping[str, Any], row: Point, level_pct: float) -> bool:
@@ -316,14 +298,14 @@ def _is_overshoot(over: Mapping[str, Any], row: Point, level_pct: float) -> bool
         over.get("is_over")
         and _text(row, "severity") == "info"
         and _since_ns(row) <= over["reported_at_ns"]
-        and abs(level_pct) < max(OVERSHOOT_PCT, OVERSHOOT_SHARE * abs(_peak_pct(over)))
+        and abs(level_pct) < max(OVERSHOOT_PCT, OVERSHOOT_SHARE * abs(over["peak_pct"]))
     )
 
 
 def _end(shift: dict[str, Any], row: Point, left_pct: float) -> None:
     """Record the end of a shift; an intermittent one is quiet for now."""
-    shift["ended_at_ns"] = [*shift.get("ended_at_ns", []), row.time_ns][-MAX_ENDS:]
-    shift["is_over"] = not shift.get("is_intermittent")
+    shift["ended_at_ns"] = [*shift["ended_at_ns"], row.time_ns][-MAX_ENDS:]
+    shift["is_over"] = not shift["is_intermittent"]
     shift["quiet_at_ns"], shift["reported_at_ns"] = _since_ns(row), row.time_ns
     shift["left_pct"] = left_pct
     shift["ending"] = "It has reverted."
@@ -331,7 +313,7 @@ def _end(shift: dict[str, Any], row: Point, left_pct: float) -> None:
 
 def _recurrence(shift: dict[str, Any]) -> str:
     """Describe how often an intermittent shift occurred; empty for another."""
-    if not shift.get("is_intermittent"):
+    if not shift["is_intermittent"]:
         return ""
     count = len(shift["ended_at_ns"]) + (shift["quiet_at_ns"] is None)
     return f"Intermittent: {count} times in two days"
@@ -351,87 +333,49 @@ class LoadCurveRuleConfig(RuleConfig):
     )
 
 
-class LoadCurveRule(Rule):
+class LoadCurveRule(_ChangeRule[LoadCurveRuleConfig]):
     """The state of a rule of kind `load_curve`: the shift of each probe's curve."""
 
-    measurement = "event"
-
-    def __init__(self, config: LoadCurveRuleConfig) -> None:
-        self._config = config
-        self._shifts: SeriesTable[dict[str, Any]] = SeriesTable()
-        self._accepted: set[str] = set()
+    _accepted: Collection[Labels] = ()
 
     def observe(self, row: Point) -> None:
         """Add an event of a changed load curve; one of a level near 0 ends the shift."""
         if row.tags.get("metric") != LOAD_CURVE:
             return
-        labels = labels_of(row.tags)
         level_pct = number(row, "level_pct") or 0.0
-        if abs(level_pct) < self._config.at_least * 100:
-            self._shifts.pop(labels, None)
-            return
-        before = self._shifts.get(labels)
-        self._shifts.put(
-            labels,
-            {
+        before = self.series.pop(_key(row), None)
+        if abs(level_pct) >= self.config.at_least * 100:
+            shift = {
                 "level_pct": level_pct,
                 "since_at_ns": _since_ns(row) if before is None else before["since_at_ns"],
                 "reported_at_ns": row.time_ns,
                 "text": _text(row, "title"),
                 "detail": _text(row, "detail"),
                 "cause": _text(row, "cause"),
-                "severity": _severity(row, self._config),
-            },
-        )
+                "severity": self.severity_of(row),
+            }
+            self.series.put(_key(row), shift)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return the curves that are neither back nor accepted as normal."""
-        config = self._config
-        accept_ns = int(config.accept_after_s * NS_PER_S)
-        self._accepted = set()
-        for labels, shift in list(self._shifts.items()):
-            if time_ns - shift["reported_at_ns"] > accept_ns:
-                del self._shifts[labels]
-                self._accepted.add(f"{LOAD_CURVE}{where(labels)}")
+        accept_ns = int(self.config.accept_after_s * NS_PER_S)
+        self._accepted = [
+            labels
+            for labels, shift in self.series.items()
+            if time_ns - shift["reported_at_ns"] > accept_ns
+        ]
+        for labels in self._accepted:
+            del self.series[labels]
         return [
-            _symptom(config, f"{LOAD_CURVE}{where(labels)}", shift, dict(labels))
-            for labels, shift in self._shifts.items()
+            self.lasting(labels, shift, self.config.at_least)
+            for labels, shift in self.series.items()
         ]
 
     def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
         """Return the change until a curve was back, or as it was accepted as normal."""
-        if symptom.series not in self._accepted:
-            return over_until(symptom, ended_ns, "back to normal")
-        return over(symptom, f"accepted as normal: {symptom.text}")
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the shifts."""
-        return self._shifts.document(lambda shift: shift)
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Restore a state."""
-        self._shifts.restore(document, lambda **shift: shift)
-
-
-def _symptom(
-    config: DriftRuleConfig | LoadCurveRuleConfig,
-    series: str,
-    shift: dict[str, Any],
-    labels: dict[str, str],
-) -> Symptom:
-    """Return the symptom of a shift that lasts."""
-    return Symptom(
-        rule=config.name,
-        series=series,
-        text=shift["text"],
-        detail=". ".join(filter(None, (shift["detail"], _recurrence(shift)))),
-        since_ns=shift["since_at_ns"],
-        value=shift["level_pct"],
-        threshold=config.at_least * 100,
-        cause=shift["cause"],
-        severity=shift["severity"],
-        labels=labels,
-    )
+        if (("metric", LOAD_CURVE), *symptom.labels.items()) in self._accepted:
+            return over(symptom, f"accepted as normal: {symptom.text}")
+        return over_until(symptom, ended_ns, "back to normal")
 
 
 def _text(row: Point, field: str) -> str:
@@ -443,8 +387,3 @@ def _since_ns(row: Point) -> int:
     """Return the start of a change, UTC in ns."""
     since_ns = row.fields.get("since_ns")
     return since_ns if isinstance(since_ns, int) else row.time_ns
-
-
-def _severity(row: Point, config: RuleConfig) -> Severity:
-    """Return the severity of a change: that of the rule, and info for an improvement."""
-    return "info" if _text(row, "severity") == "info" else config.severity

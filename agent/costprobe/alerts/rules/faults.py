@@ -56,48 +56,32 @@ class FaultRuleConfig(RuleConfig):
     )
 
 
-class FaultRule(Rule):
+class FaultRule(Rule[FaultRuleConfig, dict[str, Any]]):
     """The state of a rule of kind `fault`: the severity of a fault applies unless the rule has one."""
-
-    def __init__(self, config: FaultRuleConfig) -> None:
-        self._config = config
-        self._has_severity = "severity" in config.model_fields_set
-        self._since_ns: dict[str, int] = {}
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
         """Return the faults that the rule selects."""
-        config = self._config
-        selected = {
-            f"{fault.name} {fault.subject}".strip(): fault
-            for fault in faults
-            if (
-                fault.name in config.faults
-                if config.faults is not None
-                else fault.name not in OF_FLEET
-            )
-        }
-        self._since_ns = {series: self._since_ns.get(series, time_ns) for series in selected}
-        return [
-            Symptom(
-                rule=config.name,
-                series=series,
-                text=fault.text,
-                since_ns=self._since_ns[series],
-                value=fault.value,
-                cause=fault.cause or fault.name,
-                severity=config.severity if self._has_severity else fault.severity,
-                labels=dict(fault.labels),
-                detail=fault.detail,
-            )
-            for series, fault in selected.items()
-        ]
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the start of each fault."""
-        return {"since_at_ns": self._since_ns}
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Restore a state."""
-        self._since_ns = {
-            str(series): int(since_ns) for series, since_ns in document["since_at_ns"].items()
-        }
+        config, before = self.config, dict(self.series)
+        self.series.clear()
+        symptoms = {}
+        for fault in faults:
+            if fault.name in (config.faults or ()) or (
+                config.faults is None and fault.name not in OF_FLEET
+            ):
+                series = f"{fault.name} {fault.subject}".strip()
+                key = (("fault", series),)
+                self.series.put(key, before.get(key, {"since_at_ns": time_ns}))
+                symptoms[series] = Symptom(
+                    rule=config.name,
+                    series=series,
+                    text=fault.text,
+                    since_ns=self.series[key]["since_at_ns"],
+                    value=fault.value,
+                    cause=fault.cause or fault.name,
+                    severity=config.severity
+                    if "severity" in config.model_fields_set
+                    else fault.severity,
+                    labels=dict(fault.labels),
+                    detail=fault.detail,
+                )
+        return list(symptoms.values())

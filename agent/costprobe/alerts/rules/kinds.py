@@ -48,7 +48,7 @@ class RuleKind(NamedTuple):
     """
 
     config: type[RuleConfig]
-    rule: Callable[[Any], Rule]
+    rule: Callable[[Any], Rule[Any, Any]]
 
 
 RULES: dict[str, RuleKind] = {
@@ -65,7 +65,7 @@ RULES: dict[str, RuleKind] = {
 }
 
 
-def rule_of(config: RuleConfig) -> Rule:
+def rule_of(config: RuleConfig) -> Rule[Any, Any]:
     """Construct the rule of a section."""
     return RULES[config.kind].rule(config)
 

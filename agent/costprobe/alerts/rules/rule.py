@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, Field
 
@@ -106,7 +106,21 @@ class RuleConfig(Section):
     )
 
 
-class Rule(ABC):
+class SeriesTable(OrderedDict[Labels, Value]):
+    """A value for each series; at most MAX_SERIES, the least recently set are dropped."""
+
+    def put(self, labels: Labels, value: Value) -> None:
+        """Set the value of a series."""
+        self[labels] = value
+        self.move_to_end(labels)
+        while len(self) > MAX_SERIES:
+            self.popitem(last=False)
+
+
+Config = TypeVar("Config", bound=RuleConfig)
+
+
+class Rule(ABC, Generic[Config, Value]):
     """The state of one alert rule: a pure function of the rows and faults passed to it.
 
     A kind of rule is a subclass with `evaluate`, a RuleConfig section in the same file, and a line
@@ -114,11 +128,23 @@ class Rule(ABC):
     receives only what the `match` of its section selects. It has no clock and does no I/O: the
     same calls return the same symptoms.
 
+    Args:
+        config: Its section.
+
     Attributes:
         measurement: Series whose rows `observe` receives; empty for none.
+        state: Constructs the state of a series from its document: a dataclass, or a dictionary.
+        series: The state of each series. Its instants (UTC ns) stand under names that end in `_at_ns`:
+            after a step of the wall clock those that lie in the future are moved, and the state is
+            restored.
     """
 
     measurement: str = ""
+    state: Callable[..., Any] = dict
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.series: SeriesTable[Value] = SeriesTable()
 
     @abstractmethod
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
@@ -129,7 +155,7 @@ class Rule(ABC):
             faults: Faults that are present now.
         """
 
-    def observe(self, row: Point) -> None:  # noqa: B027 - optional
+    def observe(self, row: Point) -> None:
         """Add a row of `measurement`; rows of one series arrive in order of time."""
 
     def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
@@ -141,52 +167,39 @@ class Rule(ABC):
         """
         return over_until(symptom, ended_ns)
 
-    def forget_device(self, device: str) -> None:  # noqa: B027 - optional
+    def forget_device(self, device: str) -> None:
         """Drop the series of a device that does not exist any more."""
 
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the state as JSON; None for a rule without state.
+    def document(self) -> list[dict[str, Any]]:
+        """Return the state as JSON."""
+        return [
+            {"labels": dict(labels), **(value if isinstance(value, dict) else asdict(value))}  # type: ignore[call-overload] # a dataclass
+            for labels, value in self.series.items()
+        ]
 
-        Its instants (UTC ns) stand under keys that end in `_at_ns`: after a step of the wall clock
-        those that lie in the future are moved, and the state is restored.
-        """
-        return None
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401, B027 - any JSON value; optional
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Replace the state by one that `document` returned: after a restart or a clock step.
 
         Raises:
             AttributeError, KeyError, TypeError, ValueError: It is damaged.
         """
+        entries = [dict(entry) for entry in document]
+        keys = [tuple(entry.pop("labels").items()) for entry in entries]
+        states = [self.state(**entry) for entry in entries]
+        self.series = SeriesTable(zip(keys, states, strict=True))
 
-
-class SeriesTable(OrderedDict[Labels, Value]):
-    """A value for each series; at most MAX_SERIES, the least recently set are dropped."""
-
-    def put(self, labels: Labels, value: Value) -> None:
-        """Set the value of a series."""
-        self[labels] = value
-        self.move_to_end(labels)
-        while len(self) > MAX_SERIES:
-            self.popitem(last=False)
-
-    def document(self, to_document: Callable[[Value], dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the table as JSON: the labels of each series, and the document of its value."""
-        return [{"labels": dict(labels), **to_document(value)} for labels, value in self.items()]
-
-    def restore(
-        self, document: Iterable[Mapping[str, Any]], of_document: Callable[..., Value]
-    ) -> None:
-        """Replace the table by one that `document` returned.
+    def symptom(self, labels: Labels, what: str, text: str, since_ns: int, **more: Any) -> Symptom:  # noqa: ANN401 - see Symptom
+        """Return the symptom of a series.
 
         Args:
-            document: The document.
-            of_document: Returns a value from the keys of its document.
+            labels: Its labels.
+            what: What violates the rule, such as a field.
+            text: The observation.
+            since_ns: Start, UTC in ns.
+            more: Further attributes of the symptom.
         """
-        self.clear()
-        for entry in document:
-            values = {key: value for key, value in entry.items() if key != "labels"}
-            self.put(tuple(entry["labels"].items()), of_document(**values))
+        own = {"severity": self.config.severity, "labels": dict(labels), **more}
+        return Symptom(self.config.name, f"{what}{where(labels)}", text, since_ns, **own)
 
 
 def over(symptom: Symptom, text: str, *details: str) -> Symptom:

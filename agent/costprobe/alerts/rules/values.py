@@ -6,20 +6,21 @@ share of probe runs that must stay within a latency, over a rolling window.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from costprobe.alerts.rules.rule import (
     UNMEASURED,
+    Config,
     Labels,
     MeasurementName,
     Rule,
     RuleConfig,
-    SeriesTable,
     labels_of,
     numeric_field,
     over,
@@ -60,9 +61,9 @@ class AbsenceRuleConfig(RuleConfig):
     removed: ClassVar = {"forget_after": "a series that is silent for a week is dropped"}
 
 
-@dataclass(frozen=True, slots=True)
-class _LastRow:
-    """The last row of a series.
+@dataclass(slots=True, kw_only=True)
+class _Rows:
+    """The last row of a series, and the intervals between those before.
 
     Attributes:
         last_at_ns: Its time, UTC ns.
@@ -72,87 +73,137 @@ class _LastRow:
     """
 
     last_at_ns: int
-    intervals_ns: Sequence[int] = ()
+    intervals_ns: list[int] = field(default_factory=list)
     is_silent: bool = False
     is_resumed: bool = False
 
+    def add(self, time_ns: int) -> None:
+        """Add a row; one that is not later changes nothing."""
+        if time_ns <= self.last_at_ns:
+            return
+        if not self.is_resumed:
+            self.intervals_ns = [*self.intervals_ns, time_ns - self.last_at_ns][-INTERVALS:]
+        self.last_at_ns, self.is_silent, self.is_resumed = time_ns, False, False
 
-class AbsenceRule(Rule):
+    @property
+    def usual_ns(self) -> float:
+        """The usual interval in ns; 0 before the second row."""
+        return median(self.intervals_ns) if self.intervals_ns else 0.0
+
+
+Rows = TypeVar("Rows", bound=_Rows)
+
+
+class _TimedRule(Rule[Config, Rows]):
+    """A rule on the time since the last row; downtime of the daemon does not count."""
+
+    _resumed_ns: int | None = 0
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state; gaps are measured from the next evaluation on."""
+        super().restore(document)
+        self._resumed_ns = None
+        for rows in self.series.values():
+            rows.is_resumed = True
+
+    def _idle_ns(self, rows: _Rows, time_ns: int) -> int:
+        """Return the time since the last row, or since the rule was resumed."""
+        self._resumed_ns = time_ns if self._resumed_ns is None else self._resumed_ns
+        return time_ns - max(rows.last_at_ns, self._resumed_ns)
+
+
+class AbsenceRule(_TimedRule[AbsenceRuleConfig, _Rows]):
     """The state of a rule of kind `absence`."""
 
+    state = _Rows
+
     def __init__(self, config: AbsenceRuleConfig) -> None:
+        super().__init__(config)
         self.measurement = config.measurement
-        self._config = config
-        self._last_rows: SeriesTable[_LastRow] = SeriesTable()
-        self._is_resumed = False
-        self._resumed_ns = 0
 
     def observe(self, row: Point) -> None:
         """Add a row of the configured measurement."""
         labels = labels_of(row.tags)
-        before = self._last_rows.get(labels)
-        if before is None:
-            self._last_rows.put(labels, _LastRow(row.time_ns))
-        elif row.time_ns > before.last_at_ns:
-            intervals_ns = before.intervals_ns
-            if not before.is_resumed:
-                intervals_ns = [*intervals_ns, row.time_ns - before.last_at_ns][-INTERVALS:]
-            self._last_rows.put(labels, _LastRow(row.time_ns, intervals_ns))
+        rows = self.series.get(labels) or _Rows(last_at_ns=row.time_ns)
+        rows.add(row.time_ns)
+        self.series.put(labels, rows)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
-        """Return each series without rows; downtime of the daemon does not count."""
-        config = self._config
-        if self._is_resumed:
-            self._is_resumed, self._resumed_ns = False, time_ns
+        """Return each series without rows."""
+        config = self.config
         symptoms = []
-        for labels, last_row in list(self._last_rows.items()):
-            last_ns = last_row.last_at_ns
-            if time_ns - last_ns > FORGET_NS:
-                del self._last_rows[labels]
-            elif len(last_row.intervals_ns) >= MIN_INTERVALS:
-                usual_ns = median(last_row.intervals_ns)
-                longest_ns = max(config.at_least_s * NS_PER_S, config.intervals * usual_ns)
-                if last_row.is_silent or time_ns - max(last_ns, self._resumed_ns) > longest_ns:
-                    self._last_rows[labels] = replace(last_row, is_silent=True)
-                    symptoms.append(self._symptom(labels, last_ns, usual_ns, time_ns))
+        for labels, rows in list(self.series.items()):
+            if time_ns - rows.last_at_ns > FORGET_NS:
+                del self.series[labels]
+            elif len(rows.intervals_ns) >= MIN_INTERVALS:
+                longest_ns = max(config.at_least_s * NS_PER_S, config.intervals * rows.usual_ns)
+                rows.is_silent = rows.is_silent or self._idle_ns(rows, time_ns) > longest_ns
+                if rows.is_silent:
+                    symptoms.append(self._silent(labels, rows, time_ns))
         return symptoms
 
     def forget_device(self, device: str) -> None:
         """Drop the series of a device that was removed: no rows of it are expected."""
-        for labels in list(self._last_rows):
+        for labels in list(self.series):
             if device in dict(labels).get("device", "").split(TOGETHER):
-                del self._last_rows[labels]
+                del self.series[labels]
 
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the last row and the intervals of each series."""
-        return self._last_rows.document(asdict)
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Restore a state; gaps are measured from the next evaluation on."""
-        self._last_rows.restore(document, lambda **row: _LastRow(**{**row, "is_resumed": True}))
-        self._is_resumed = True
-
-    def _symptom(self, labels: Labels, last_ns: int, usual_ns: float, time_ns: int) -> Symptom:
-        config = self._config
-        series = f"{config.measurement}{where(labels)}"
-        silent_s = (time_ns - last_ns) / NS_PER_S
+    def _silent(self, labels: Labels, rows: _Rows, time_ns: int) -> Symptom:
+        silent_s = (time_ns - rows.last_at_ns) / NS_PER_S
         shown_s = round(silent_s / MINUTE_S) * MINUTE_S if silent_s >= 2 * MINUTE_S else silent_s
-        usual_s = max(1, round(usual_ns / NS_PER_S))
-        return Symptom(
-            rule=config.name,
-            series=series,
-            text=(
-                f"no row of {series} for {format_duration(round(shown_s))};"
-                f" usually one every {format_duration(usual_s)}"
-            ),
-            since_ns=last_ns,
-            value=silent_s,
-            severity=config.severity,
-            labels=dict(labels),
+        usual_s = max(1, round(rows.usual_ns / NS_PER_S))
+        text = (
+            f"no row of {self.measurement}{where(labels)} for {format_duration(round(shown_s))};"
+            f" usually one every {format_duration(usual_s)}"
         )
+        return self.symptom(labels, self.measurement, text, rows.last_at_ns, value=silent_s)
 
 
+# A rolling window is divided into so many buckets.
 BUCKETS = 240
+
+
+@dataclass(slots=True)
+class RollingSums:
+    """Sums over a rolling window.
+
+    Attributes:
+        begun_at_ns: Start of each bucket, UTC ns.
+        sums: The sums of each bucket.
+        since_at_ns: Start of the violation, UTC ns; None without one.
+    """
+
+    begun_at_ns: list[int] = field(default_factory=list)
+    sums: list[list[float]] = field(default_factory=list)
+    since_at_ns: int | None = None
+
+    def add(self, time_ns: int, window_s: float, *amounts: float) -> None:
+        """Add amounts, as many at each call."""
+        begun_ns = time_ns - time_ns % _bucket_ns(window_s)
+        if begun_ns not in self.begun_at_ns:
+            self.begun_at_ns.append(begun_ns)
+            self.sums.append([0.0] * len(amounts))
+        sums = self.sums[self.begun_at_ns.index(begun_ns)]
+        sums[:] = map(sum, zip(sums, amounts, strict=True))
+
+    def since(self, time_ns: int, window_s: float) -> list[float]:
+        """Drop the buckets before the window that ends at a UTC ns, and return the sums; empty without any."""
+        bucket_ns = _bucket_ns(window_s)
+        oldest_ns = time_ns - time_ns % bucket_ns - BUCKETS * bucket_ns
+        buckets = zip(self.begun_at_ns, self.sums, strict=True)
+        kept = [(begun_ns, sums) for begun_ns, sums in buckets if begun_ns > oldest_ns]
+        self.begun_at_ns = [begun_ns for begun_ns, _ in kept]
+        self.sums = [sums for _, sums in kept]
+        return [math.fsum(amounts) for amounts in zip(*self.sums, strict=True)]
+
+    def covered_s(self, window_s: float) -> float:
+        """Return the length of the time with buckets, of which there is at least one."""
+        bucket_ns = _bucket_ns(window_s)
+        return (max(self.begun_at_ns) - min(self.begun_at_ns) + bucket_ns) / NS_PER_S
+
+
+def _bucket_ns(window_s: float) -> int:
+    return max(1, int(window_s * NS_PER_S) // BUCKETS)
 
 
 class SloRuleConfig(RuleConfig):
@@ -175,94 +226,47 @@ class SloRuleConfig(RuleConfig):
         return numeric_field("probe", field)
 
 
-class SloRule(Rule):
-    """The state of a rule of kind `slo`: counts of runs in time buckets."""
+class SloRule(Rule[SloRuleConfig, RollingSums]):
+    """The state of a rule of kind `slo`: counts of good runs, and of all."""
 
     measurement = "probe"
-
-    def __init__(self, config: SloRuleConfig) -> None:
-        self._config = config
-        self._bucket_ns = max(1, int(config.window_s * NS_PER_S) // BUCKETS)
-        # Series -> bucket -> [good runs, all runs].
-        self._runs: SeriesTable[dict[int, list[int]]] = SeriesTable()
-        self._since_ns: dict[str, int] = {}
+    state = RollingSums
 
     def observe(self, row: Point) -> None:
         """Add a row of `probe`."""
-        value = row.fields.get(self._config.field)
-        if not isinstance(value, int | float):
-            return
-        labels = labels_of(row.tags)
-        buckets = self._runs.get(labels, {})
-        self._count(buckets, row.time_ns, int(value <= self._config.within_ms), 1)
-        self._runs.put(labels, buckets)
+        config, labels = self.config, labels_of(row.tags)
+        value = row.fields.get(config.field)
+        if isinstance(value, int | float):
+            runs = self.series.get(labels) or RollingSums()
+            runs.add(row.time_ns, config.window_s, value <= config.within_ms, 1)
+            self.series.put(labels, runs)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each series that misses its objective."""
-        config = self._config
-        oldest = time_ns // self._bucket_ns - BUCKETS
+        config = self.config
         symptoms = []
-        since_ns: dict[str, int] = {}
-        for labels, buckets in list(self._runs.items()):
-            in_window = {bucket: counts for bucket, counts in buckets.items() if bucket > oldest}
-            if not in_window:
-                del self._runs[labels]
+        for labels, sums in list(self.series.items()):
+            counts = sums.since(time_ns, config.window_s)
+            if not counts:
+                del self.series[labels]
                 continue
-            self._runs[labels] = in_window
-            good, runs = (sum(counts[i] for counts in in_window.values()) for i in (0, 1))
+            good, runs = map(int, counts)
             if runs < config.min_runs or good >= config.objective * runs:
+                sums.since_at_ns = None
                 continue
-            series = f"objective {config.name}{where(labels)}"
-            since_ns[series] = self._since_ns.get(series, time_ns)
-            symptoms.append(
-                Symptom(
-                    rule=config.name,
-                    series=series,
-                    text=(
-                        f"{good} of {runs} runs{where(labels)} in the last"
-                        f" {format_duration(config.window_s)} had {config.field} within"
-                        f" {config.within_ms:g} ms: {100 * good / runs:.1f} %, below the objective"
-                        f" of {100 * config.objective:g} %"
-                    ),
-                    since_ns=since_ns[series],
-                    value=100 * good / runs,
-                    threshold=100 * config.objective,
-                    severity=config.severity,
-                    labels=dict(labels),
-                )
+            sums.since_at_ns = sums.since_at_ns or time_ns
+            text = (
+                f"{good} of {runs} runs{where(labels)} in the last"
+                f" {format_duration(config.window_s)} had {config.field} within"
+                f" {config.within_ms:g} ms: {100 * good / runs:.1f} %, below the objective"
+                f" of {100 * config.objective:g} %"
             )
-        self._since_ns = since_ns
+            share, objective = 100 * good / runs, 100 * config.objective
+            what = f"objective {config.name}"
+            symptoms.append(
+                self.symptom(labels, what, text, sums.since_at_ns, value=share, threshold=objective)
+            )
         return symptoms
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the counts with the bucket length: a changed window starts from zero."""
-        runs = self._runs.document(
-            lambda buckets: {
-                "runs_at_ns": [bucket * self._bucket_ns for bucket in buckets],
-                "counts": list(buckets.values()),
-            }
-        )
-        return {"bucket_ns": self._bucket_ns, "runs": runs, "since_at_ns": self._since_ns}
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Restore a state of the same bucket length."""
-        if document["bucket_ns"] != self._bucket_ns:
-            return
-        self._runs.restore(document["runs"], self._buckets)
-        self._since_ns = dict(document["since_at_ns"])
-
-    def _buckets(
-        self, runs_at_ns: Sequence[int], counts: Sequence[tuple[int, int]]
-    ) -> dict[int, list[int]]:
-        buckets: dict[int, list[int]] = {}
-        for time_ns, (good, runs) in zip(runs_at_ns, counts, strict=True):
-            self._count(buckets, time_ns, good, runs)
-        return buckets
-
-    def _count(self, buckets: dict[int, list[int]], time_ns: int, good: int, runs: int) -> None:
-        counts = buckets.setdefault(time_ns // self._bucket_ns, [0, 0])
-        counts[0] += good
-        counts[1] += runs
 
 
 # Fields that are a cause themselves, whose messages say what to do.
@@ -277,7 +281,6 @@ CAUSES = {
 # A value is valid for this many intervals of its series; after that it is stale.
 VALID_INTERVALS = 4
 VALID_AT_LEAST_NS = 60 * NS_PER_S
-INTERVAL_GAIN = 0.2
 
 
 class ThresholdRuleConfig(RuleConfig):
@@ -313,118 +316,90 @@ class ThresholdRuleConfig(RuleConfig):
         return self
 
 
-@dataclass(slots=True)
-class _LastValue:
-    """The last value of a series, the mean interval, the start of the violation, time and currency.
+@dataclass(slots=True, kw_only=True)
+class _LastValue(_Rows):
+    """The last value of a series.
 
-    The time is None after a restart or a clock step: the time until the next row is no interval.
-    The limit is the last one that was violated: a reload may have changed the rule's since.
+    Attributes:
+        value: The value.
+        limit: The last limit that was violated: a reload may have changed the rule's since.
+        since_at_ns: Start of the violation, UTC ns; None without one.
+        currency: Its currency, of an amount of money.
     """
 
     value: float
     limit: float
-    interval_ns: float = 0.0
     since_at_ns: int | None = None
-    last_ns: int | None = None
     currency: str = ""
 
-    @property
-    def valid_ns(self) -> float:
-        """Validity of the value in ns."""
-        return max(VALID_AT_LEAST_NS, VALID_INTERVALS * self.interval_ns)
 
-    def add_interval(self, step_ns: int) -> None:
-        """Update the mean interval with the ns between two rows; gaps count at most `valid_ns`."""
-        if self.interval_ns:
-            step_ns = min(step_ns, round(self.valid_ns))
-        gain = INTERVAL_GAIN if self.interval_ns else 1.0
-        self.interval_ns += gain * (step_ns - self.interval_ns)
-
-
-class ThresholdRule(Rule):
+class ThresholdRule(_TimedRule[ThresholdRuleConfig, _LastValue]):
     """The state of a rule of kind `threshold`."""
 
+    state = _LastValue
+
     def __init__(self, config: ThresholdRuleConfig) -> None:
+        super().__init__(config)
         self.measurement = config.measurement
-        self._config = config
         self._sign = 1 if config.above is not None else -1
         limit = config.above if config.above is not None else config.below
         self._limit = float(limit or 0.0)
         self._clear = self._limit if config.clear is None else config.clear
-        self._last_values: SeriesTable[_LastValue] = SeriesTable()
-        self._is_resumed = False
-        self._resumed_ns = 0
 
     def observe(self, row: Point) -> None:
         """Add a row of the configured measurement."""
-        value = row.fields.get(self._config.field)
+        value = row.fields.get(self.config.field)
         if not isinstance(value, int | float):
             return
         labels = labels_of(row.tags)
-        last_value = self._last_values.get(labels)
-        if last_value is None:
-            last_value = _LastValue(float(value), self._limit)
-        elif last_value.last_ns is not None and row.time_ns > last_value.last_ns:
-            last_value.add_interval(row.time_ns - last_value.last_ns)
-        last_value.value, last_value.last_ns = float(value), row.time_ns
-        last_value.currency = row.tags.get("currency", "")
-        if self._sign * (last_value.value - self._limit) > 0:
-            last_value.since_at_ns = last_value.since_at_ns or row.time_ns
-            last_value.limit = self._limit
-        elif self._sign * (last_value.value - self._clear) <= 0:
-            last_value.since_at_ns = None
-        self._last_values.put(labels, last_value)
+        last = self.series.get(labels) or _LastValue(
+            last_at_ns=row.time_ns, value=value, limit=self._limit
+        )
+        last.add(row.time_ns)
+        last.value, last.currency = float(value), row.tags.get("currency", "")
+        if self._sign * (value - self._limit) > 0:
+            last.since_at_ns = last.since_at_ns or row.time_ns
+            last.limit = self._limit
+        elif self._sign * (value - self._clear) <= 0:
+            last.since_at_ns = None
+        self.series.put(labels, last)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
-        """Return each violating series whose value is not stale; downtime of the daemon does not count."""
-        if self._is_resumed:
-            self._is_resumed, self._resumed_ns = False, time_ns
+        """Return each violating series whose value is not stale."""
         return [
-            self._symptom(labels, last_value, last_value.since_at_ns)
-            for labels, last_value in self._last_values.items()
-            if last_value.since_at_ns is not None
-            if time_ns - max(last_value.last_ns or 0, self._resumed_ns) <= last_value.valid_ns
+            self._violation(labels, last, last.since_at_ns)
+            for labels, last in self.series.items()
+            if last.since_at_ns is not None
+            if self._idle_ns(last, time_ns)
+            <= max(VALID_AT_LEAST_NS, VALID_INTERVALS * last.usual_ns)
         ]
 
     def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
         """Return the value that was reported, in the past tense; one that ends without a good value is unmeasured."""
-        last = self._last_values.get(tuple(symptom.labels.items()))
+        last = self.series.get(tuple(symptom.labels.items()))
         if last is None or last.since_at_ns is not None:
             return over_until(symptom, ended_ns, UNMEASURED)
         what = symptom.text.replace(f"{symptom.series} is ", f"{symptom.series} was ", 1)
         span = span_text(symptom.since_ns, ended_ns)
         return over(symptom, f"back to normal: {what}, from {span}")
 
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the last value of each series."""
-        return self._last_values.document(
-            lambda last: {name: value for name, value in asdict(last).items() if name != "last_ns"}
-        )
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Restore a state; validity counts from the next evaluation on."""
-        self._last_values.restore(document, _LastValue)
-        self._is_resumed = True
-
-    def _symptom(self, labels: Labels, last_value: _LastValue, since_ns: int) -> Symptom:
-        config = self._config
+    def _violation(self, labels: Labels, last: _LastValue, since_ns: int) -> Symptom:
+        config = self.config
         side = "above" if self._sign > 0 else "below"
-        series = f"{config.field}{where(labels)}"
         value, limit, clear = (
-            field_text(config.measurement, config.field, number, last_value.currency)
-            for number in (last_value.value, last_value.limit, self._clear)
+            field_text(config.measurement, config.field, number, last.currency)
+            for number in (last.value, last.limit, self._clear)
         )
-        is_beyond = self._sign * (last_value.value - last_value.limit) > 0
-        return Symptom(
-            rule=config.name,
-            series=series,
-            text=f"{series} is {value}, {side} {limit}"
-            if is_beyond
-            else f"{series} is {value} and was {side} {limit}; resolved at {clear}",
-            detail=f"To do: {action_of(cause)}" if (cause := CAUSES.get(config.field)) else "",
-            since_ns=since_ns,
-            value=last_value.value,
-            threshold=last_value.limit,
-            severity=config.severity,
-            labels=dict(labels),
+        is_beyond = self._sign * (last.value - last.limit) > 0
+        passed = f"{value}, {side} {limit}"
+        cleared = f"{value} and was {side} {limit}; resolved at {clear}"
+        cause = CAUSES.get(config.field)
+        return self.symptom(
+            labels,
+            config.field,
+            f"{config.field}{where(labels)} is {passed if is_beyond else cleared}",
+            since_ns,
+            value=last.value,
+            threshold=last.limit,
+            detail=f"To do: {action_of(cause)}" if cause else "",
         )

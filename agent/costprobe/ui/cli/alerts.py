@@ -18,11 +18,11 @@ from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.known_names import NOTIFIERS, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import SEVERITIES, echo, echo_coloured, echo_json, paint
+from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.incidents import hidden_changes, incidents_of, noisy_services
-from costprobe.ui.text import ago, local
+from costprobe.ui.text import ago, labels_text, local
 
 STALE_S = 150.0
 WEEK = "7d"
@@ -56,7 +56,7 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
     """List the incidents that are pending or firing now, from the daemon or else the store."""
     if ctx.invoked_subcommand is not None:
         return
-    settings = LoadedConfig(ctx.obj)
+    settings = Settings(ctx.obj)
     try:
         with decoding(settings.store_path):
             document = _current(settings)
@@ -73,7 +73,7 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
         sys.exit(status)
 
 
-def _current(settings: LoadedConfig) -> dict[str, Any]:
+def _current(settings: Settings) -> dict[str, Any]:
     """Return the incidents from the daemon, whose store may be full; else the stored ones."""
     request = {"do": "alerts", "store": str(settings.store_path.resolve())}
     try:
@@ -105,18 +105,18 @@ def _exit_code(document: Mapping[str, Any]) -> int:
     "history",
     examples=("costprobe alerts history --since 7d  # incidents of the last week",),
 )
-@click.option("--since", "since_ns", type=Moment(), default=WEEK, help='"7d" or a date.')
+@click.option("--since", "since_ns", type=MOMENT, default=WEEK, help='"7d" or a date.')
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each incident.")
 @click.pass_obj
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     """List the incidents of a time range, oldest first."""
-    with reader_of(LoadedConfig(config)) as reader:
+    with reader_of(Settings(config)) as reader:
         incidents = incidents_of(reader.points("alert", since_ns, END_OF_TIME_NS))
     for incident in incidents:
         if as_json:
             echo_json(incident)
         else:
-            echo(_history_line(incident))
+            echo(incident_line(incident, incident["fired_ns"], incident["resolved_ns"]))
     if not incidents and not as_json:
         echo("no incident in that time")
 
@@ -126,14 +126,13 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     examples=("costprobe alerts test pager  # send a test alert through one notifier",),
 )
 @click.argument("notifier", required=False, shell_complete=NOTIFIERS)
-@click.option("--json", "as_json", is_flag=True, help="Print each result as JSON.")
 @click.pass_obj
-def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
+def test(config: str | None, *, notifier: str | None) -> None:
     """Send a test alert through one notifier, or through all; exit code 1 if one fails.
 
     The daemon sends it; this command does if no daemon runs.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     try:
         answers = ask(settings, {"do": "test", "notifier": notifier}, TEST_TIMEOUT_S)
     except NoDaemonError:
@@ -145,13 +144,7 @@ def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
             raise unknown_name("notifier", str(notifier), configs) from None
     if not answers:
         raise click.ClickException("no notifier is configured; add a [[notifier]] and reload")
-    if as_json:
-        results = [
-            {"notifier": name, "sent": not reason, "error": reason or None}
-            for name, reason in answers.items()
-        ]
-        echo_json(results)
-    for name, reason in () if as_json else answers.items():
+    for name, reason in answers.items():
         echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
     sys.exit(1 if any(answers.values()) else 0)
 
@@ -177,7 +170,7 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         head = f"{alert['state'].upper():8s} {alert['severity']:8s}"
         lines.append(
             f"{paint(head, role)} "
-            + one_line(f"{alert['name']}  {_labels(alert['labels'])}  {', '.join(notes)}")
+            + one_line(f"{alert['name']}  {labels_text(alert['labels'])}  {', '.join(notes)}")
         )
         texts = (alert["summary"], alert.get("detail", ""))
         lines += [one_line(f"         {text}") for text in texts if text]
@@ -195,16 +188,16 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _history_line(incident: Mapping[str, Any]) -> str:
-    fired_ns, resolved_ns = incident["fired_ns"], incident["resolved_ns"]
-    lasted = (
-        "still firing" if resolved_ns is None else f"for {ago((resolved_ns - fired_ns) / NS_PER_S)}"
-    )
+def incident_line(incident: Mapping[str, Any], fired_ns: int, ended_ns: int | None) -> str:
+    """Return an incident that fired as one line.
+
+    Args:
+        incident: The incident as JSON.
+        fired_ns: When it fired, UTC in ns.
+        ended_ns: When it was resolved; None while it fires.
+    """
+    lasted = "still firing" if ended_ns is None else f"for {ago((ended_ns - fired_ns) / NS_PER_S)}"
     return (
         f"{local(fired_ns)}  {lasted:12s}  {incident['severity']:8s}  {incident['name']}"
-        f"  {_labels(incident['labels'])}  {incident['summary']}"
+        f"  {labels_text(incident['labels'])}  {incident['summary']}"
     )
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in sorted(labels.items()))

@@ -15,9 +15,9 @@ from costprobe.ui.cli.support.known_names import (
     STORED_SERVICES,
     check_names,
 )
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import local
 
 
@@ -35,7 +35,7 @@ from costprobe.ui.text import local
 @click.option(
     "--left", is_flag=True, help="The board with the UUID of --device was removed for good."
 )
-@click.option("--at", "at_ns", type=Moment(), help='"5m" ago, or a date and time (default: now).')
+@click.option("--at", "at_ns", type=MOMENT, help='"5m" ago, or a date and time (default: now).')
 @click.option("--json", "as_json", is_flag=True, help="Print the annotation as JSON.")
 @click.pass_obj
 def command(
@@ -53,14 +53,14 @@ def command(
     Without --service, --probe and --device it concerns everything on the host. The same text at the
     same time is stored once. An absent board is reported by an alert until it is back, or --left.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     if text is None and not left:
         raise bad_input("say what changed: costprobe annotate 'deployed v42'")
     if left and subject["device"] is None:
         raise bad_input("--left needs --device with the UUID of the board: see costprobe status")
     if any(subject.values()) and not left:
         with reader_of(settings) as reader:
-            check_names(reader, lambda: settings.config, subject)
+            check_names(reader, settings, subject)
     request: dict[str, Any] = {"do": "annotate", "author": user_name(), **subject}
     if text is not None:
         request["text"] = text

@@ -39,7 +39,7 @@ from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.known_names import unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.cli.views.progress import ProgressBar
 
 
@@ -197,7 +197,7 @@ class Bench:
 
 @contextmanager
 def open_bench(
-    settings: LoadedConfig, probe: AnyProbe, device: str | None, *, notes: bool = True
+    settings: Settings, probe: AnyProbe, device: str | None, *, notes: bool = True
 ) -> Iterator[Bench]:
     """Open the sensors and prices for the probe of a command; SIGINT and SIGTERM end its run.
 
@@ -256,7 +256,7 @@ def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> Pro
 BATCH = 16
 
 
-def keep(settings: LoadedConfig, rows: Sequence[Point]) -> None:
+def keep(settings: Settings, rows: Sequence[Point]) -> None:
     """Store rows, through the daemon if it is running, because it is the only writer.
 
     Raises:

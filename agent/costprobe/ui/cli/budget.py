@@ -21,8 +21,9 @@ from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import BUDGETS, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
 from costprobe.ui.text import forecast_cells
 
@@ -42,23 +43,29 @@ _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXC
 @click.argument("names", nargs=-1, shell_complete=BUDGETS)
 @click.option("--plot/--no-plot", default=True, help="Plot each budget over its period.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@FLEET_OPTION
 @click.pass_obj
 def command(config: str | None, *, names: Sequence[str], plot: bool, as_json: bool) -> None:
     """Show spend and forecast of each budget for its period, or of the budgets NAMES."""
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     budgets = _wanted(settings.config.budget, names)
     books = SpendBooks(settings.config.budget, settings.config.telemetry.aggregate_s)
     with reader_of(settings) as reader:
         overviews = budget_overviews(books, reader, budgets, time.time_ns())
-    documents = [overview.document() for overview in overviews]
+    echo_budgets([overview.status for overview in overviews], as_json=as_json)
+    for overview in overviews[: 0 if as_json or not plot else MAX_PLOTS]:
+        echo_coloured(_plot(overview.status, overview.book).split("\n"))
+
+
+def echo_budgets(statuses: Sequence[BudgetStatus], *, as_json: bool) -> None:
+    """Print budgets of a host or of a fleet as JSON, or as a table with remarks."""
+    documents = [one.document() | {"verdict": one.verdict(one.amount)} for one in statuses]
     if as_json:
         echo_json(documents)
         return
-    echo_lines(_table([overview.status for overview in overviews]))
+    echo_lines(_table(statuses))
     for document in documents:
         echo_lines(_remarks(document), _PAINTED)
-    for overview in overviews[: MAX_PLOTS if plot else 0]:
-        echo_coloured(_plot(overview.status, overview.book).split("\n"))
 
 
 def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:

@@ -37,8 +37,8 @@ from costprobe.ui.cli.bench import Bench, keep, open_bench
 from costprobe.ui.cli.load import check_idle, in_maintenance
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.known_names import PROBES, SERVICES, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import ago, joules
 
 REPEATS = 2
@@ -105,7 +105,7 @@ def command(  # noqa: PLR0913 - click passes each option
     token_split = "calibrated" in its [[service]] the price of its tokens follows. Run it while the
     server has no other traffic.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     planned = planned_load(settings, service, probe_name, (in_flight, tokens_in, tokens_out))
     row = _measured(settings, planned, agreed=yes)
     keep(settings, [row])
@@ -118,7 +118,7 @@ def command(  # noqa: PLR0913 - click passes each option
             echo('set token_split = "calibrated" in its [[service]] to price its tokens by this')
 
 
-def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> Point:
+def _measured(settings: Settings, planned: PlannedLoad, *, agreed: bool) -> Point:
     """Measure the windows, and return the row of the calibration."""
     probe = planned.probe
     deadline_s = longest_point_s(probe) + DEADLINE_MARGIN_S
@@ -319,7 +319,7 @@ class PlannedLoad(NamedTuple):
 
 
 def planned_load(
-    settings: LoadedConfig,
+    settings: Settings,
     name: str,
     probe_name: str | None,
     asked: tuple[int | None, int | None, int | None],

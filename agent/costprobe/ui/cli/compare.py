@@ -1,8 +1,7 @@
-"""`costprobe compare`: the Pareto front of models, and the cheapest one within limits."""
+"""`costprobe compare`: models side by side, and the cheapest one within limits."""
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -23,9 +22,15 @@ from costprobe.ui import hosted_apis
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import STORED_DEVICES, STORED_MODELS, check_names
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.option_types import LABEL, Moment, Timespan
+from costprobe.ui.cli.support.option_types import (
+    FLEET_OPTION,
+    LABEL,
+    MOMENT,
+    TIMESPAN_MS,
+    FiniteRange,
+)
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
+from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
 from costprobe.ui.text import BASES, local, per_million_tokens
 from costprobe.unit_costs.compare import (
@@ -41,24 +46,6 @@ from costprobe.unit_costs.compare import (
 _HEADS = ("IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
 
 
-class Finite(click.ParamType[float]):
-    """A finite number."""
-
-    name = "number"
-
-    def convert(
-        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the number."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
-
-
 @click.command(
     cls=ExampleCommand,
     examples=(
@@ -66,7 +53,7 @@ class Finite(click.ParamType[float]):
         "costprobe compare --p99 50ms --quality 0.8  # the cheapest within these limits",
     ),
 )
-@click.option("--since", "since_ns", type=Moment(), default="7d", show_default=True)
+@click.option("--since", "since_ns", type=MOMENT, default="7d", show_default=True)
 @click.option(
     "--device", shell_complete=STORED_DEVICES, help="Only probes and services on this device."
 )
@@ -80,11 +67,11 @@ class Finite(click.ParamType[float]):
 @click.option(
     "--p99",
     "p99_ms",
-    type=Timespan(per_s=1000),
+    type=TIMESPAN_MS,
     help='Highest acceptable p99 latency, such as "50ms".',
 )
 @click.option(
-    "--quality", type=Finite(), help="Lowest acceptable quality, as in the configuration."
+    "--quality", type=FiniteRange(), help="Lowest acceptable quality, as in the configuration."
 )
 @click.option("--currency", help="Only costs in this currency, such as EUR.")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
@@ -93,6 +80,7 @@ class Finite(click.ParamType[float]):
     default=None,
     help="Plot cost against latency; the default on a terminal.",
 )
+@FLEET_OPTION
 @click.pass_obj
 def command(  # noqa: PLR0913 - an option each
     config: str | None,
@@ -112,12 +100,12 @@ def command(  # noqa: PLR0913 - an option each
     Figures are medians of stored samples, without those that other processes or throttling disturbed.
     Costs in different currencies, and probe and serving costs, are never compared with each other.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     tags = {**({"device": device} if device else {}), **dict(labels)}
     with reader_of(settings) as reader:
-        check_names(reader, lambda: settings.config, {**tags, "currency": currency})
+        check_names(reader, settings, {**tags, "currency": currency})
         for name in only:
-            check_names(reader, lambda: settings.config, {"model": name})
+            check_names(reader, settings, {"model": name})
         candidates, choices = _candidates(reader, settings.config, since_ns, tags, only)
     choices = [choice for choice in choices if currency in (None, choice.currency)]
     if not candidates:
@@ -208,7 +196,7 @@ def _limits_text(p99_ms: float | None, quality: float | None) -> str:
 def _group_lines(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
     yield f"{group.currency}, {BASES[group.basis]}"
     yield from map(one_line, _table(group))
-    yield "* on the Pareto front: no other is at least as good in every value and better in one"
+    yield "* no other is at least as good in every value and better in one (the Pareto front)"
     for placed in group.placed:
         if placed.dominated_by is not None:
             yield one_line(
@@ -256,7 +244,7 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
     if words := per_million_tokens(candidate):
         yield f"{candidate.name}: per million tokens {words}"
     if candidate.idle_share is not None:
-        yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost is idle time"
+        yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost is paid while it waits"
     if candidate.excluded:
         yield f"{candidate.name}: samples excluded: {candidate.excluded}"
     if len(candidate.plans) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,8 @@ from costprobe.ui.cli.support.checks import device_notes, module_problems, sourc
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.config_sample import host_sample, shown
 from costprobe.ui.cli.support.discovery import discovered_devices
-from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_answer, echo_file, echo_json
-from costprobe.ui.cli.support.place import may_write
+from costprobe.ui.cli.support.place import BadInputError, Settings, bad_input, may_write
 from costprobe.ui.cli.support.store_user import act_as_owner_of
 
 
@@ -38,8 +36,7 @@ def command() -> None:
 )
 @click.argument("path", type=click.Path(path_type=Path), default=SYSTEM_PATH)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-@click.option("--json", "as_json", is_flag=True, help="Print path and content as JSON.")
-def init(path: Path, *, force: bool, as_json: bool) -> None:
+def init(path: Path, *, force: bool) -> None:
     """Write a commented file for the hardware of this host to PATH ("-": standard output)."""
     if str(path) != "-":
         act_as_owner_of(path)
@@ -48,7 +45,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     assumed = assumed_prices(demo.price, demo.host, store or SYSTEM_STORE, host_detector())
     text = host_sample(discovered_devices(), assumed, time.time_ns(), store)
     if str(path) == "-":
-        echo_file([json.dumps({"path": None, "text": text})] if as_json else text.splitlines())
+        echo_file(text.splitlines())
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +57,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
         raise bad_input(
             f"{path}: cannot be written ({error.strerror}); name another path, such as costprobe.toml"
         ) from error
-    done = f"{path}: written; set your price, then run: costprobe -c {path} run"
-    echo_answer({"path": str(path), "text": text}, [done], as_json=as_json)
+    echo(f"{path}: written; set your price, then run: costprobe -c {path} run")
 
 
 @command.command(
@@ -71,21 +67,20 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
 @click.pass_obj
 def check(config: str | None, *, as_json: bool) -> None:
     """Check the file and report every error in it; exit code 2 if there is one."""
-    try:
-        settings = LoadedConfig(config)
-    except BadInputError as error:
-        if as_json and isinstance(error.__cause__, ConfigError):
-            echo_json(_error_document(error.__cause__))
-        raise
+    settings = Settings(config)
     if settings.path is None:
         raise bad_input("no configuration file; write one with: costprobe config init FILE")
-    problems, notes = source_file_findings(settings.config)
-    problems += module_problems(settings.config.probe)
-    if problems:
-        refused = ConfigError(settings.path, problems)
-        if as_json:
-            echo_json(_error_document(refused))
-        raise bad_input(str(refused))
+    try:
+        problems, notes = source_file_findings(settings.config)
+        problems += module_problems(settings.config.probe)
+        if problems:
+            refused = ConfigError(settings.path, problems)
+            raise bad_input(str(refused)) from refused
+    except BadInputError as error:
+        if as_json and isinstance(error.__cause__, ConfigError):
+            found = error.__cause__
+            echo_json({"path": str(found.path), "good": False, "problems": list(found.problems)})
+        raise
     checked = _valid_document(settings, [*notes, *device_notes(settings.config)])
     alerting = f"{counted(checked['rules'], 'rule')}, {counted(checked['notifiers'], 'notifier')}"
     counts = f"{counted(checked['probes'], 'probe')}, {counted(checked['prices'], 'price plan')}, {alerting}"
@@ -93,7 +88,7 @@ def check(config: str | None, *, as_json: bool) -> None:
     echo_answer(checked, lines, as_json=as_json)
 
 
-def _valid_document(settings: LoadedConfig, notes: list[str]) -> dict[str, Any]:
+def _valid_document(settings: Settings, notes: list[str]) -> dict[str, Any]:
     config = settings.config
     if not config.probe:
         notes.append("no [[probe]]: only the devices' telemetry is measured")
@@ -113,28 +108,18 @@ def _valid_document(settings: LoadedConfig, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _error_document(error: ConfigError) -> dict[str, Any]:
-    return {"path": str(error.path), "good": False, "problems": list(error.problems)}
-
-
 @command.command(
     examples=("costprobe config show  # the configuration in force, defaults included",),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def show(config: str | None, *, as_json: bool) -> None:
+def show(config: str | None) -> None:
     """Print the configuration in force, defaults included, as TOML.
 
     Values in URL queries and arguments of commands are shown as ***, because they may be secrets.
     """
     import tomli_w  # noqa: PLC0415 - only this command writes TOML
 
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     tables = shown(as_toml_tables(settings.config))
-    if as_json:
-        path = None if settings.path is None else str(settings.path)
-        document = {"path": path, "store": str(settings.store_path), "config": tables}
-        echo_json(document)
-        return
     echo(f"# {settings.path or 'no file: demo mode'}; store: {settings.store_path}")
     echo_file(tomli_w.dumps(tables).splitlines())

@@ -1,4 +1,4 @@
-"""`costprobe dashboard` and `costprobe fleet dashboard`: the pages of a host and of all hosts, served on this host."""
+"""`costprobe dashboard`: the page of a host, or with --fleet of all hosts, served on this host."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from costprobe.adapters.databases.kinds import fleet_reader
 from costprobe.core.clock import SystemClock
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import fleet_config
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.option_types import FiniteRange
+from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -77,6 +77,7 @@ def require_packages() -> None:
     ),
 )
 @listen_options(port=9470)
+@FLEET_OPTION
 @click.pass_obj
 def command(
     config: str | None, *, listen: str, allow_remote: bool, allowed_hosts: tuple[str, ...]
@@ -90,7 +91,7 @@ def command(
     from costprobe.ui.dashboard.app import dashboard  # noqa: PLC0415 - explained above
     from costprobe.ui.dashboard.budgets import DashboardBudgets  # noqa: PLC0415 - as above
 
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     clock = SystemClock()
     budgets = DashboardBudgets(clock, settings.path, settings.config)
     page = dashboard(settings.store_path, clock, allowed_hosts, budgets=budgets)
@@ -112,32 +113,18 @@ def _serve(page: ASGIApp, source: str, listen: str, *, allow_remote: bool) -> No
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        "costprobe fleet dashboard  # serve http://127.0.0.1:9480",
-        "costprobe fleet dashboard --amount 250000  # compare the month with a planned amount",
-    ),
+    examples=("costprobe dashboard --fleet  # serve http://127.0.0.1:9480",),
 )
 @listen_options(port=9480)
-@click.option(
-    "--amount",
-    type=FiniteRange(min=0),
-    help="Planned amount of the month (default: that of [[fleet.watch.budget]]).",
-)
-@click.option("--currency", help="Its currency, such as EUR, if the fleet is paid in several.")
 @click.pass_obj
-def dashboard(
-    config: str | None,
-    *,
-    listen: str,
-    allow_remote: bool,
-    allowed_hosts: tuple[str, ...],
-    amount: float | None,
-    currency: str | None,
+def fleet_dashboard(
+    config: str | None, *, listen: str, allow_remote: bool, allowed_hosts: tuple[str, ...]
 ) -> None:
     """Serve a page with the spend of all hosts, their models, and a heat map of their GPUs.
 
-    Its figures are those of the other commands, asked again while a page is open. It is read-only,
-    has no password, and by default accepts connections of this host only.
+    The month is compared with the [[fleet.watch.budget]] of a month. Its figures are those of the other
+    commands, asked again while a page is open. It is read-only, has no password, and by default accepts
+    connections of this host only.
     """
     require_packages()
     # These packages are optional.
@@ -147,11 +134,9 @@ def dashboard(
     clock = SystemClock()
     planned = tuple(
         PlannedMonth(float(one.amount), one.currency, one.timezone, one.labels)
-        for one in (settings.watch.budget if settings.watch else ())
+        for one in settings.watched.budget
         if one.period == "month"
     )
-    if amount is not None:
-        planned = (PlannedMonth(amount, currency), *planned)
     setup = FleetSetup(settings.silent_after_s, planned, settings.host_url)
     page = fleet_page(lambda: fleet_reader(settings, clock), clock, setup, allowed_hosts)
     try:

@@ -35,8 +35,8 @@ from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.config_sample import shown
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 
 FILE_MODE: Final = 0o600
 KIB: Final = 1 << 10
@@ -58,12 +58,8 @@ def command() -> None:
 @click.option(
     "--list", "only_list", is_flag=True, help="List what it would contain; write nothing."
 )
-@click.option("--force", is_flag=True, help="Replace an existing file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the list of files as JSON.")
 @click.pass_obj
-def bundle(
-    config: str | None, *, file: Path | None, only_list: bool, force: bool, as_json: bool
-) -> None:
+def bundle(config: str | None, *, file: Path | None, only_list: bool) -> None:
     """Write the data needed to diagnose a fault to FILE (.tar.gz; "-": standard output), without secrets.
 
     Tokens, passwords, users and paths of addresses, arguments of commands and the environment are
@@ -72,24 +68,20 @@ def bundle(
     host = _host(config)
     target = file or Path(_default_name(host.time_ns))
     to_stdout = str(target) == "-" and not only_list
-    if to_stdout and as_json:
-        raise bad_input("--json prints to standard output, too; name a file")
-    if not to_stdout and target.exists() and not force and not only_list:
-        raise bad_input(f"{target}: already exists; name another, or replace it with --force")
+    if not to_stdout and target.exists() and not only_list:
+        raise bad_input(f"{target}: already exists; name another")
     learn_secrets(None if isinstance(host.config, str) else host.config)
     members = list(gathered(sources(host), REDACTOR))
-    for source, content in [] if as_json else members:
+    for source, content in members:
         echo(f"{source.name:14} {_size(len(content)):>10}  {source.holds}", err=to_stdout)
     try:
         if to_stdout:
             _archive(members, host.time_ns, sys.stdout.buffer)
         elif not only_list:
-            _write(target, members, host.time_ns, replace=force)
+            _write(target, members, host.time_ns)
     except OSError as error:
         raise bad_input(f"{target}: cannot be written ({error.strerror})") from error
-    if as_json:
-        echo_json(_document(None if only_list else target, members))
-    elif not only_list and not to_stdout:
+    if not only_list and not to_stdout:
         echo(f"{target}: written, readable by you only; check it before you send it")
 
 
@@ -97,7 +89,8 @@ def _host(config: str | None) -> Host:
     """Return the sources of the bundle, even if the configuration has errors."""
     now_ns = time.time_ns()
     try:
-        settings = LoadedConfig(config)
+        settings = Settings(config)
+        settings.check()
     except click.ClickException as error:
         path = Path(config) if config else SYSTEM_PATH
         return Host(error.message, path, default_store(path), now_ns)
@@ -113,26 +106,12 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes} B" if size_bytes < KIB else f"{size_bytes / KIB:.1f} KiB"
 
 
-def _document(file: Path | None, members: Sequence[tuple[BundleFile, bytes]]) -> dict[str, Any]:
-    return {
-        "file": None if file is None else str(file),
-        "members": [
-            {"name": source.name, "size_bytes": len(content), "holds": source.holds}
-            for source, content in members
-        ],
-    }
-
-
-def _write(
-    target: Path, members: Sequence[tuple[BundleFile, bytes]], time_ns: int, *, replace: bool
-) -> None:
+def _write(target: Path, members: Sequence[tuple[BundleFile, bytes]], time_ns: int) -> None:
     """Write the archive; an incomplete file is deleted.
 
     Raises:
         OSError: It cannot be written, or already exists.
     """
-    if replace:
-        target.unlink(missing_ok=True)
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
         with os.fdopen(handle, "wb") as file:

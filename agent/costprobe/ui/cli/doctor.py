@@ -27,8 +27,8 @@ from costprobe.ui.cli.support.checks import (
     write_checks,
 )
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines, paint
+from costprobe.ui.cli.support.place import Settings
 
 # How long --probes waits for an idle device.
 IDLE_WITHIN_S: Final = 10.0
@@ -53,7 +53,7 @@ _ROLES: Mapping[str, Role] = {"good": "good", "note": "note", "bad": "bad"}
 def command(config: str | None, *, probes: bool, as_json: bool) -> None:
     """Check every prerequisite, with a fix for each that fails; exit code 1 if one does."""
     checks = []
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     for check in chain(_checks(settings), _probe_checks(settings) if probes else ()):
         checks.append(check)
         if not as_json:
@@ -65,7 +65,7 @@ def command(config: str | None, *, probes: bool, as_json: bool) -> None:
     sys.exit(any(check.state == "bad" for check in checks))
 
 
-def _checks(settings: LoadedConfig) -> Iterator[Check]:
+def _checks(settings: Settings) -> Iterator[Check]:
     source = settings.path or "no file: demo mode"
     yield Check("configuration", "good", f"{source}", "")
     yield from write_checks(settings.path, settings.config)
@@ -81,7 +81,7 @@ def _checks(settings: LoadedConfig) -> Iterator[Check]:
     yield from host_checks()
 
 
-def _probe_checks(settings: LoadedConfig) -> Iterator[Check]:
+def _probe_checks(settings: Settings) -> Iterator[Check]:
     """Run each probe once, in its own process and as the daemon's user."""
     from costprobe.ui.cli.bench import open_bench  # noqa: PLC0415 - only with --probes
 

@@ -33,9 +33,9 @@ from costprobe.ui.cli.support.known_names import (
     STORED_SERVICES,
     check_names,
 )
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import local
 
 EVENTS_SHOWN = 20
@@ -64,19 +64,19 @@ _BASIS: Final[Mapping[Basis, str]] = {
 @click.option(
     "--since",
     "since_ns",
-    type=Moment(),
+    type=MOMENT,
     help="Compare the time since then with as long before it.",
 )
 @click.option(
     "--between",
-    type=(Moment(), Moment()),
+    type=(MOMENT, MOMENT),
     metavar="A B",
     help="Start and end of the earlier period.",
 )
 @click.option(
     "--and",
     "later",
-    type=(Moment(), Moment()),
+    type=(MOMENT, MOMENT),
     metavar="C D",
     help="Start and end of the later period.",
 )
@@ -107,9 +107,9 @@ def command(
     now_ns = time.time_ns()
     periods = _periods(since_ns, between, later, now_ns)
     tags = {name: value for name, value in selected.items() if value}
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     with reader_of(settings) as reader:
-        check_names(reader, lambda: settings.config, tags)
+        check_names(reader, settings, tags)
         with decoding(settings.store_path):
             explaining = Explaining(reader, periods, now_ns)
         found = list(explaining.series(tags))

@@ -21,8 +21,8 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA
 from costprobe.spend.charges import PeriodCharge, period_charges, tenant_charges
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import MOMENT
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 # Provider, publisher and issuer of the charges: costprobe derives them from the host's prices.
 ISSUER: Final = "costprobe"
@@ -137,8 +137,8 @@ PERIODS_NS = {"hour": HOUR_NS, "day": DAY_NS}
     help="InfluxDB line protocol, CSV with one row per value, JSON with one line per row, or charges as"
     " CSV in the columns of FOCUS 1.2.",
 )
-@click.option("--since", "since_ns", type=Moment(), default=ALWAYS_NS, help='"24h" or a date.')
-@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option("--since", "since_ns", type=MOMENT, default=ALWAYS_NS, help='"24h" or a date.')
+@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
 @click.option(
     "--measurement",
     "measurements",
@@ -171,7 +171,7 @@ def command(
         raise bad_input("--measurement: --format focus has charges only; leave it out")
     if form != "focus" and period is not None:
         raise bad_input("--period: only for --format focus")
-    loaded = LoadedConfig(config)
+    loaded = Settings(config)
     with reader_of(loaded) as reader:
         if form == "focus":
             _write_focus(reader, TimeSpan(since_ns, until_ns), period or "day", loaded.config)

@@ -26,11 +26,11 @@ from costprobe.fleet.updates import Effect
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import (
-    FleetKey,
     FleetOptions,
+    fleet_key,
     fleet_options,
 )
-from costprobe.ui.cli.support.option_types import Timespan
+from costprobe.ui.cli.support.option_types import TIMESPAN
 from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.fleet_documents import monthly_document, outlier_document, outliers_document
 from costprobe.ui.text import local
@@ -45,7 +45,7 @@ from costprobe.ui.text import local
 )
 @click.option(
     "--within",
-    type=FleetKey(),
+    type=fleet_key(),
     multiple=True,
     help="Compare within the values of this label, such as a cooling row or a lot; may be repeated.",
 )
@@ -80,16 +80,16 @@ def outliers(
         "costprobe fleet change label:release --within label:rack  # the same of a label, within racks",
     ),
 )
-@click.argument("key", type=FleetKey(*SOFTWARE_TAGS))
+@click.argument("key", type=fleet_key(*SOFTWARE_TAGS))
 @click.option(
     "--window",
     "window_s",
-    type=Timespan(),
+    type=TIMESPAN,
     default="24h",
     show_default=True,
     help="Time before and after a change that is compared.",
 )
-@click.option("--within", type=FleetKey(), help="Compare only hosts with the same value.")
+@click.option("--within", type=fleet_key(), help="Compare only hosts with the same value.")
 @fleet_options(since="14d")
 def change(
     options: FleetOptions,

@@ -1,4 +1,4 @@
-"""`costprobe fleet` spend, savings, forecast, compare and status: what all devices cost, and the hosts."""
+"""Spend, savings, forecast, unit costs and status of all hosts: the commands of these names with --fleet."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from costprobe.spend.settings import HISTORY_HOURS
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import (
-    FleetKey,
     FleetOptions,
     fleet_config,
+    fleet_key,
     fleet_options,
 )
-from costprobe.ui.cli.support.option_types import FiniteRange, Timespan
+from costprobe.ui.cli.support.option_types import TIMESPAN, FiniteRange
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.fleet_documents import (
@@ -53,13 +53,13 @@ from costprobe.ui.text import ago, forecast_cells, joules, local
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet spend --since 30d --by service  # what each service cost on all hosts",
-        "costprobe fleet spend --by label:team --csv  # a spreadsheet of the spend by team",
+        "costprobe spend --fleet --since 30d --by service  # what each service cost on all hosts",
+        "costprobe spend --fleet --by label:team --csv  # a spreadsheet of the spend by team",
     ),
 )
 @click.option(
     "--by",
-    type=FleetKey("host", "device", "gpu_model", "model", "service", "tenant"),
+    type=fleet_key("host", "device", "gpu_model", "model", "service", "tenant"),
     help="What the spend is divided by (default: the total only).",
 )
 @fleet_options(since="30d")
@@ -68,7 +68,7 @@ def spend(
     *,
     by: str | None,
 ) -> None:
-    """Show what all devices cost in a period: money, energy, emissions and idle share.
+    """Show what all devices cost in a period: money, energy, emissions, and what of it was unused.
 
     `model` is the served model, `gpu_model` the product name of the GPU. Two currencies are never
     added. The period begins and ends with whole five minutes, of more than 2.5 days with whole hours;
@@ -91,13 +91,13 @@ _SAVINGS_HEADS: Final = tuple(field.name for field in fields(FleetSaving))
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet savings  # spare GPUs of each model, and what they cost a month",
-        "costprobe fleet savings --by label:team --utilization 50  # with more room for peaks",
+        "costprobe savings --fleet  # spare GPUs of each model, and what they cost a month",
+        "costprobe savings --fleet --by label:team --utilization 50  # with more room for peaks",
     ),
 )
 @click.option(
     "--by",
-    type=FleetKey("gpu_model", "host"),
+    type=fleet_key("gpu_model", "host"),
     default="gpu_model",
     show_default=True,
     help="Groups of devices between which work may move.",
@@ -156,8 +156,8 @@ def _savings_lines(found: Sequence[FleetSaving], by: str) -> Iterator[str]:
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet forecast  # spend of this month up to now, and at its end",
-        "costprobe fleet forecast --period quarter --amount 250000  # whether a budget will be exceeded",
+        "costprobe forecast --fleet  # spend of this month up to now, and at its end",
+        "costprobe forecast --fleet --period quarter --amount 250000  # whether a budget will be exceeded",
     ),
 )
 @click.option(
@@ -182,8 +182,8 @@ def forecast(
 ) -> None:
     """Show the spend of this month, and forecast it to its end with an 80 % interval.
 
-    The forecast is that of `costprobe budget`: the robust rate of each hour of the week, over the
-    last eight weeks. Gaps are not extrapolated.
+    Each hour to come is expected to cost the median of the same hour of the week, over the last
+    eight weeks, as in `costprobe budget`. Gaps are not extrapolated.
     """
     now_ns = time.time_ns()
     try:
@@ -218,13 +218,13 @@ def forecast(
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet compare --by gpu_model  # each model's cost per inference by GPU model",
-        "costprobe fleet compare --by label:cloud --since 30d  # the same by cloud, a label of the hosts",
+        "costprobe compare --fleet --by gpu_model  # each model's cost per inference by GPU model",
+        "costprobe compare --fleet --by label:cloud --since 30d  # the same by cloud, a label of the hosts",
     ),
 )
 @click.option(
     "--by",
-    type=FleetKey("model", "gpu_model", "host", "service", *SOFTWARE),
+    type=fleet_key("model", "gpu_model", "host", "service", *SOFTWARE),
     metavar="KEY",
     default="model",
     show_default=True,
@@ -257,13 +257,13 @@ def compare(
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet status  # hosts, silent ones first, with versions, faults and incidents",
-        "costprobe fleet status --by label:rack --since 30d  # hosts of each rack that were seen in 30 days",
+        "costprobe status --fleet  # hosts, silent ones first, with versions, faults and incidents",
+        "costprobe status --fleet --by label:rack --since 30d  # hosts of each rack that were seen in 30 days",
     ),
 )
 @click.option(
     "--by",
-    type=FleetKey("host"),
+    type=fleet_key("host"),
     default="host",
     show_default=True,
     help="List hosts, or groups by a label.",
@@ -271,7 +271,7 @@ def compare(
 @click.option(
     "--silent-after",
     "silent_after_s",
-    type=Timespan(),
+    type=TIMESPAN,
     help="A host without a row for so long is silent (default: `silent_after` of [fleet]).",
 )
 @fleet_options(since="7d")
@@ -385,7 +385,8 @@ def spend_lines(spend: SpendByKey, by: str, period: FleetPeriod) -> Iterator[str
     """Yield the spend of a period as a table with a line for each group and currency."""
     devices = counted(spend.total.series, "device")
     yield f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
-    heads = (by or "spend", "cost", "share", "idle", "kWh", "kg CO2e", "covered")
+    unused = "while waiting" if by in ("service", "model", "tenant") else "unused"
+    heads = (by or "spend", "cost", "share", unused, "kWh", "kg CO2e", "covered")
     totals = {one.currency: one.cost for one in spend.total.costs}
     rows = [
         row
@@ -452,7 +453,7 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
             "M tokens in",
             "M tokens out",
             "J",
-            "idle",
+            "while waiting",
             _COUNTED[basis],
         )
         rows = [

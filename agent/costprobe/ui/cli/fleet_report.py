@@ -1,4 +1,4 @@
-"""`costprobe fleet report`: the cost of all hosts in a period, on one page."""
+"""`costprobe report --fleet`: the cost of all hosts in a period, on one page."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import click
 from costprobe.fleet.report import FleetReport, fleet_report
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
-    FleetKey,
     echo_problems,
     fleet_answers,
     fleet_config,
+    fleet_key,
     require_rows,
 )
-from costprobe.ui.cli.support.option_types import LABEL, Moment
+from costprobe.ui.cli.support.option_types import LABEL, MOMENT
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, replace_file
 from costprobe.ui.fleet_documents import compare_document, head_of, part_document
 
@@ -26,15 +26,15 @@ from costprobe.ui.fleet_documents import compare_document, head_of, part_documen
 @click.command(
     cls=ExampleCommand,
     examples=(
-        "costprobe fleet report --out fleet.html  # the last 30 days of all hosts as one HTML file",
-        "costprobe fleet report --since 7d --by label:team --format md  # the last week as Markdown",
+        "costprobe report --fleet --out fleet.html  # the last 30 days of all hosts as one HTML file",
+        "costprobe report --fleet --since 7d --by label:team --format md  # the last week as Markdown",
     ),
 )
 @click.option(
-    "--since", "since_ns", type=Moment(), default="30d", show_default=True, help='"7d" or a date.'
+    "--since", "since_ns", type=MOMENT, default="30d", show_default=True, help='"7d" or a date.'
 )
-@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: a minute ago).')
-@click.option("--by", "label", type=FleetKey(), help="Divide spend by a label, too.")
+@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: a minute ago).')
+@click.option("--by", "label", type=fleet_key(), help="Divide spend by a label, too.")
 @LABEL
 @click.option(
     "--format",

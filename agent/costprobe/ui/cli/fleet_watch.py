@@ -1,4 +1,4 @@
-"""`costprobe fleet watch`: checks of the whole fleet, again and again, with notifications."""
+"""`costprobe fleet watch`: checks of the whole fleet, again and again; and `costprobe budget --fleet`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from costprobe.adapters.databases.kinds import fleet_reader
 from costprobe.adapters.host.log import line_head, start_logging
+from costprobe.adapters.http.errors import DeliveryError
 from costprobe.adapters.store.database import StoreError
 from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
@@ -20,11 +21,13 @@ from costprobe.core.outside import one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
 from costprobe.fleet.settings import FleetSection
-from costprobe.fleet.watch import FleetWatch
+from costprobe.fleet.watch import FleetBudgets, FleetQuery, FleetWatch, PartialAnswerError
 from costprobe.spend.budget import BudgetStatus, forecast_words
+from costprobe.ui.cli.budget import echo_budgets
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.fleet_options import fleet_config
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.cli.support.signals import handle_signals
 
 
@@ -44,7 +47,7 @@ def watch(config: str | None, *, once: bool, as_json: bool) -> None:
     Runs until Ctrl-C or SIGTERM, as the service costprobe-fleet does; SIGHUP reloads the file. It needs a
     configuration file and a store of its own. Of several watchers of one fleet that write to its database, one notifies.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     fleet = settings.config.fleet
     if fleet is None:
         raise bad_input(
@@ -58,7 +61,29 @@ def watch(config: str | None, *, once: bool, as_json: bool) -> None:
     _run(settings)
 
 
-def _run(settings: LoadedConfig) -> None:
+@click.command(
+    cls=ExampleCommand,
+    examples=("costprobe budget --fleet  # spend of all hosts and each [[fleet.watch.budget]]",),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def budget(config: str | None, *, as_json: bool) -> None:
+    """Show spend and forecast of each budget of the fleet, [[fleet.watch.budget]], for its period."""
+    fleet = fleet_config(config)
+    if not fleet.watched.budget:
+        raise click.ClickException(
+            "no budget of the fleet is configured; add a [[fleet.watch.budget]], see docs/fleet.md"
+        )
+    budgets = FleetBudgets(fleet.watched.budget, {})
+    with closing(fleet_reader(fleet, SystemClock())) as reader:
+        try:
+            budgets.evaluate(FleetQuery(reader, time.time_ns()))
+        except (DeliveryError, PartialAnswerError) as error:
+            raise click.ClickException(str(error)) from error
+    echo_budgets(budgets.statuses, as_json=as_json)
+
+
+def _run(settings: Settings) -> None:
     # Imported here: other commands of this group do not need the daemon's parts.
     from costprobe.daemon.fleet_watch import FleetWatcher, watch_problem  # noqa: PLC0415
     from costprobe.daemon.systemd import SystemdNotifier  # noqa: PLC0415

@@ -24,13 +24,17 @@ from costprobe.savings.growth import (
 )
 from costprobe.savings.placements import day_of
 from costprobe.savings.supply import HEADROOM
+from costprobe.spend.budget import BudgetStatus
+from costprobe.spend.evaluate import SpendBooks
+from costprobe.spend.now import host_months
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import STORED_LOADS, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Timespan
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, TIMESPAN
 from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
+from costprobe.ui.text import forecast_cells
 
 DAY_S = 86_400
 MAX_HORIZON_DAYS = 365
@@ -49,20 +53,21 @@ HISTORY_DAYS = 365
 @click.option(
     "--horizon",
     "horizon_s",
-    type=Timespan(),
+    type=TIMESPAN,
     default="90d",
     show_default=True,
     help="How far to look ahead, from 1d to 365d.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@FLEET_OPTION
 @click.pass_obj
 def command(config: str | None, *, names: Sequence[str], horizon_s: float, as_json: bool) -> None:
-    """Show the growth of the load of each service, and of each device without one, or of NAMES.
+    """Show the spend of this month and its forecast, and the growth of the load of each service or device.
 
-    A damped trend with its 80 % interval, the cost at today's prices, the cost of 1,000 more
-    requests, and the date when capacity ends. `costprobe budget` forecasts the spend of budgets.
+    Of NAMES or all: a damped trend with its 80 % interval, the cost at today's prices, the cost of 1,000
+    more requests, and the date when capacity ends.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     horizon_days = round(horizon_s / DAY_S)
     if not 1 <= horizon_days <= MAX_HORIZON_DAYS:
         raise bad_input(f"--horizon: write a time from 1d to {MAX_HORIZON_DAYS}d, such as 90d")
@@ -72,6 +77,9 @@ def command(config: str | None, *, names: Sequence[str], horizon_s: float, as_js
         prices = stored_prices(settings)
         history = history_of(savings_sections(settings.config), prices, reader, since_ns)
         echo_notes(prices)
+        budgets = settings.config.budget
+        books = SpendBooks(budgets, settings.config.telemetry.aggregate_s)
+        months = [] if as_json else host_months(books, budgets, reader, now_ns)[1]
     found = growth(history, now_ns, horizon_days)
     known = {name for one in found for name in ([one.service] if one.service else one.devices)}
     for name in names:
@@ -85,7 +93,23 @@ def command(config: str | None, *, names: Sequence[str], horizon_s: float, as_js
         first = day_of(now_ns // NS_PER_S, history.zone)
         echo_json([growth_document(one, first) for one in found])
     else:
+        echo_lines([*spend_lines([month.status for month in months]), ""] if months else [])
         echo_lines(growth_lines(found, horizon_days))
+
+
+def spend_lines(statuses: Sequence[BudgetStatus]) -> list[str]:
+    """Return what the host spends in the present period of each currency, with its forecast."""
+    heads = ("spend of this", "so far", "covered", "forecast", "80 % interval")
+    rows = [
+        (
+            f"{one.budget.period} in {one.budget.currency}",
+            money(one.spent, one.budget.currency) if one.coverage else "-",
+            percent(one.coverage),
+            *forecast_cells(one, one.budget.currency),
+        )
+        for one in statuses
+    ]
+    return table_lines([heads, *rows])
 
 
 WHOLE_FROM = 1000

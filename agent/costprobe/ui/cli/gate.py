@@ -22,8 +22,8 @@ from costprobe.probing.run import AnyProbe
 from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.bench import Bench
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.loaded_config import bad_input
 from costprobe.ui.cli.support.output import replace_file
+from costprobe.ui.cli.support.place import bad_input
 from costprobe.unit_costs.compare import Verdict, change_of, runs_needed, verdict
 
 SUFFIX: Final = ".json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -12,8 +11,8 @@ from costprobe.core.outside import UnusableInputError, decoded_text, read_regula
 from costprobe.delivery.contract import HttpSinkConfig
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.known_names import SINKS
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database, write_files
 from costprobe.ui.grafana.provisioning import (
     EDITIONS,
@@ -35,7 +34,6 @@ PROMETHEUS = (
     " grafana export FOLDER --source prometheus"
 )
 _folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-_json = click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON.")
 
 
 @click.group(cls=ExampleGroup)
@@ -58,13 +56,11 @@ def command() -> None:
     show_default=True,
     help="Data source that the dashboards query.",
 )
-@_json
-def export(folder: Path, *, edition: str, as_json: bool) -> None:
+def export(folder: Path, *, edition: str) -> None:
     """Write the dashboards to FOLDER as JSON, for Grafana's import page."""
     found = boards(edition)
-    write_files({folder / name: text for name, text in found.items()}, quiet=as_json)
-    words = ["in Grafana: Dashboards, New, Import; then select the database at the top"]
-    _print_next_steps(sorted(folder / name for name in found), words, as_json=as_json)
+    write_files({folder / name: text for name, text in found.items()})
+    echo("in Grafana: Dashboards, New, Import; then select the database at the top")
 
 
 @command.command(
@@ -103,7 +99,6 @@ def export(folder: Path, *, edition: str, as_json: bool) -> None:
     is_flag=True,
     help="Include the hourly rows that `costprobe influx setup` creates.",
 )
-@_json
 @click.pass_obj
 def provision(  # noqa: PLR0913 - click gives each option as an argument
     config: str | None,
@@ -116,14 +111,13 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     secret_file: PurePosixPath | None,
     boards_at: PurePosixPath | None,
     hourly: bool,
-    as_json: bool,
 ) -> None:
     """Write data source, provider, dashboards and an alert rule to FOLDER, laid out as /etc/grafana/provisioning.
 
     The dashboards themselves go to FOLDER/boards; copy them to the folder given by --dashboards. The secret
     stays in its file: Grafana reads it when it starts.
     """
-    sink = chosen_influxdb(LoadedConfig(config).config, name, PROMETHEUS)
+    sink = chosen_influxdb(Settings(config).config, name, PROMETHEUS)
     _check(sink, user, secret_file, boards_at)
     source = Source(
         sink.api,
@@ -145,13 +139,10 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     files |= {
         folder / "boards" / name: provisioned(text, SOURCE) for name, text in boards().items()
     }
-    write_files(files, quiet=as_json)
-    words = [f"copy {folder}/boards to {boards_path} on Grafana's host, and restart Grafana"]
+    write_files(files)
+    echo(f"copy {folder}/boards to {boards_path} on Grafana's host, and restart Grafana")
     if sink.api == "v2" and secret_file is None:
-        words.append(
-            "note: without --secret-file Grafana queries without a token, which 2.x rejects"
-        )
-    _print_next_steps(sorted(files), words, as_json=as_json)
+        echo("note: without --secret-file Grafana queries without a token, which 2.x rejects")
 
 
 def _check(
@@ -176,10 +167,3 @@ def _authority(sink: HttpSinkConfig) -> str | None:
         return decoded_text(read_regular(sink.ca_file, MAX_CA_BYTES + 1), MAX_CA_BYTES)
     except (OSError, UnusableInputError) as error:
         raise bad_input(f"{sink.ca_file}: cannot be read; it is the sink's ca_file") from error
-
-
-def _print_next_steps(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:
-    """Print the remaining steps."""
-    echo_answer(
-        {"files": [str(path) for path in files], "next": list(words)}, words, as_json=as_json
-    )

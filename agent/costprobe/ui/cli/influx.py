@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -15,9 +14,9 @@ from costprobe.core.clock import SystemClock
 from costprobe.delivery.influx import InfluxClient, InfluxV1Config, InfluxV2Config
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.known_names import SINKS
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.option_types import Timespan
-from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.option_types import TIMESPAN
+from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.cli.support.sinks import chosen_influxdb, write_files
 from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
 from costprobe.ui.influx_setup.v1 import InfluxqlApi, InfluxV1Setup
@@ -48,10 +47,10 @@ def command() -> None:
 @click.option("--admin-token-file", type=_file, help="2.x: file with an all-access token.")
 @click.option("--admin-user", help="1.x with authentication: an administrator.")
 @click.option("--admin-password-file", type=_file, help="1.x: file with that user's password.")
-@click.option("--keep", type=Timespan(), default="30d", help="How long rows are kept (30d).")
+@click.option("--keep", type=TIMESPAN, default="30d", help="How long rows are kept (30d).")
 @click.option(
     "--keep-hourly",
-    type=Timespan(),
+    type=TIMESPAN,
     default="1095d",
     help="How long hourly rows are kept (1095d).",
 )
@@ -60,7 +59,12 @@ def command() -> None:
     type=_file,
     help="File for the sink's token or password (the one that the sink names).",
 )
-@click.option("--json", "as_json", is_flag=True, help="The steps, as JSON.")
+@click.option(
+    "--tasks",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="2.x: only write the Flux tasks to this folder, to create them in another way.",
+)
 @click.pass_obj
 def setup(  # noqa: PLR0913 - click gives each option as an argument
     config: str | None,
@@ -73,7 +77,7 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     keep: float,
     keep_hourly: float,
     secret_file: Path | None,
-    as_json: bool,
+    folder: Path | None,
 ) -> None:
     """Show what is missing in the database of a sink; create it with --apply.
 
@@ -82,7 +86,10 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     rows, one that reports silent agents, and a token that may only write. A new password or token
     is written to its file with mode 0600; it is never shown.
     """
-    sink = chosen_influxdb(LoadedConfig(config).config, name, NO_SETUP)
+    sink = chosen_influxdb(Settings(config).config, name, NO_SETUP)
+    if folder is not None:
+        _write_tasks(sink, folder)
+        return
     options = SetupOptions(keep, keep_hourly)
     if isinstance(sink, InfluxV1Config):
         path = secret_file or _file_of(sink.password)
@@ -96,38 +103,30 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
         with planned as planner:
             steps = planner.steps()
             for step in steps:
-                _run(step, apply=apply, quiet=as_json)
+                _run(step, apply=apply)
     except SetupError as error:
         raise click.ClickException(str(error)) from None
-    needs_token = isinstance(sink, InfluxV2Config) and path is None
-    notes = ["no token for the sink; set its file with --secret-file"] if needs_token else []
-    if as_json:
-        echo_json(_document(sink, steps, notes, apply=apply))
+    if isinstance(sink, InfluxV2Config) and path is None:
+        echo("note: no token for the sink; set its file with --secret-file")
+    missing = sum(step.create is not None for step in steps)
+    if not missing:
+        echo("nothing is missing")
+    elif not apply:
+        echo(f"{missing} to create; nothing was changed. To create them: --apply")
     else:
-        _print_steps(steps, notes, apply=apply)
+        echo(f"{missing} created; check with: costprobe doctor")
 
 
-@command.command(
-    examples=("costprobe influx tasks --sink influxdb2 tasks  # the Flux tasks as files",),
-)
-@click.option(
-    "--sink", "name", shell_complete=SINKS, help="The [[sink]] whose bucket it is (the only one)."
-)
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
-@click.pass_obj
-def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) -> None:
-    """Write the Flux tasks of 2.x to FOLDER, to create them in another way."""
-    sink = chosen_influxdb(LoadedConfig(config).config, name, NO_SETUP)
+def _write_tasks(sink: InfluxV1Config | InfluxV2Config, folder: Path) -> None:
+    """Write the Flux tasks of 2.x."""
     if not isinstance(sink, InfluxV2Config):
         raise bad_input('Flux tasks are for InfluxDB 2.x: a sink with api = "v2"')
-    files = {
-        folder / "hourly.flux": rollup_task(sink.bucket, sink.bucket + HOURLY),
-        folder / "deadman.flux": deadman_task(sink.bucket),
-    }
-    write_files(files, quiet=as_json)
-    if as_json:
-        echo_json({"files": [str(path) for path in files]})
+    write_files(
+        {
+            folder / "hourly.flux": rollup_task(sink.bucket, sink.bucket + HOURLY),
+            folder / "deadman.flux": deadman_task(sink.bucket),
+        }
+    )
 
 
 @contextmanager
@@ -170,50 +169,13 @@ def _v2(
         client.close()
 
 
-def _run(step: SetupStep, *, apply: bool, quiet: bool) -> None:
-    if step.create is not None and apply:
-        step.create()
-    if not quiet:
-        note = f" ({step.note})" if step.note else ""
-        echo(f"{_state(step, apply=apply)}: {step.what}{note}")
-
-
-def _state(step: SetupStep, *, apply: bool) -> str:
-    if step.create is None:
-        return "exists"
-    return "created" if apply else "would create"
-
-
-def _document(
-    sink: InfluxV1Config | InfluxV2Config,
-    steps: list[SetupStep],
-    notes: list[str],
-    *,
-    apply: bool,
-) -> dict[str, Any]:
-    return {
-        "sink": sink.name,
-        "api": sink.api,
-        "applied": apply,
-        "steps": [
-            {"state": _state(step, apply=apply), "what": step.what, "note": step.note or None}
-            for step in steps
-        ],
-        "pending_steps": 0 if apply else sum(step.create is not None for step in steps),
-        "notes": notes,
-    }
-
-
-def _print_steps(steps: list[SetupStep], notes: list[str], *, apply: bool) -> None:
-    missing = sum(step.create is not None for step in steps)
-    for note in notes:
-        echo(f"note: {note}")
-    if not missing:
-        echo("nothing is missing")
-    elif not apply:
-        echo(f"{missing} to create; nothing was changed. To create them: --apply")
-    else:
-        echo(f"{missing} created; check with: costprobe doctor")
+def _run(step: SetupStep, *, apply: bool) -> None:
+    state = "exists"
+    if step.create is not None:
+        state = "created" if apply else "would create"
+        if apply:
+            step.create()
+    echo(f"{state}: {step.what}{f' ({step.note})' if step.note else ''}")
 
 
 def _file_of(secret: Secret | None) -> Path | None:

@@ -11,12 +11,11 @@ import click
 from costprobe import __version__
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.service_files import (
     CONFIG,
     FILES,
     HOST,
-    JSON_OPTION,
     OTHER_UNITS,
     ROOT_OPTION,
     SERVICE,
@@ -24,7 +23,6 @@ from costprobe.ui.cli.support.service_files import (
     StepError,
     Steps,
     check_host,
-    step_printer,
 )
 from costprobe.ui.cli.support.service_venv import (
     install_packages,
@@ -52,10 +50,7 @@ READABLE_BY_ALL = 0o022
 @click.option(
     "--no-start", is_flag=True, help="Do not start the service; a running one is stopped."
 )
-@JSON_OPTION
-def command(
-    root: Path, python: str | None, source: str | None, *, no_start: bool, as_json: bool
-) -> None:
+def command(root: Path, python: str | None, source: str | None, *, no_start: bool) -> None:
     """Install the service, or upgrade it; configuration and store are kept.
 
     The virtual environment is created in /opt/costprobe from the files of the running program, unit
@@ -65,11 +60,10 @@ def command(
     """
     check_host(root)
     os.umask(READABLE_BY_ALL)
-    printed, log = step_printer(as_json=as_json)
-    steps = Steps(log)
+    steps = Steps(echo)
     on_host = root == HOST
     stopped: list[str] = []
-    try:
+    with files.disk_errors(root):
         if on_host:
             _install_environment(python, source, steps)
             stopped = _replace_environment(steps)
@@ -82,12 +76,7 @@ def command(
                 ["systemctl", f"--root={root}", "enable", SERVICE],
                 "check that systemd is installed",
             )
-    except OSError as error:
-        raise StepError(
-            f"{error.filename or root}: {error.strerror}; check that the disk is writable"
-        ) from error
-    document = {"root": str(root), "steps": printed, "config": str(root / CONFIG)}
-    echo_answer(document, [f"installed; the configuration is {root / CONFIG}"], as_json=as_json)
+    echo(f"installed; the configuration is {root / CONFIG}")
 
 
 def _install_environment(python: str | None, source: str | None, steps: Steps) -> None:

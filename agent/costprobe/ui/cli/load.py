@@ -23,11 +23,9 @@ from costprobe.core.units import counted, percent, significant
 from costprobe.drift.load_curve import (
     CurveChange,
     PresentLoad,
-    conditions_of,
     load_curve_event,
     newest_shift,
 )
-from costprobe.drift.runs import Conditions
 from costprobe.pricing.book import Terms
 from costprobe.probing.load_curve import (
     DEADLINE_MARGIN_S,
@@ -52,14 +50,14 @@ from costprobe.serving.latency_watch import ProductionWatch, watched
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import check_names
-from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import BadInputError, Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
 from costprobe.ui.text import ago, energy_cell, figure, local
 
 
 def measured_curve(
-    settings: LoadedConfig, probe: ServedProbeConfig, device: str | None, *, agreed: bool
+    settings: Settings, probe: ServedProbeConfig, device: str | None, *, agreed: bool
 ) -> LoadCurve:
     """Measure the load curve of a probe.
 
@@ -166,7 +164,7 @@ def check_idle(bench: Bench, probe: ServedProbeConfig) -> None:
         )
 
 
-def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None) -> list[LoadCurve]:
+def stored(settings: Settings, probe: ServedProbeConfig, device: str | None) -> list[LoadCurve]:
     """Return the stored load curves of a probe on one device, in order of time; at least one.
 
     Raises:
@@ -174,7 +172,7 @@ def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None)
     """
     tags = {"probe": probe.name, **({"device": device} if device else {})}
     with reader_of(settings) as reader:
-        check_names(reader, lambda: settings.config, {"device": device})
+        check_names(reader, settings, {"device": device})
         rows = reader.points("sweep", 0, END_OF_TIME_NS, tags)
         curves = curves_from_rows(rows, _bounds_ms(probe))
     if not curves:
@@ -184,7 +182,7 @@ def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None)
     return [curve for curve in curves if curve.device == curves[-1].device]
 
 
-def earlier(settings: LoadedConfig, probe: ServedProbeConfig, curve: LoadCurve) -> list[LoadCurve]:
+def earlier(settings: Settings, probe: ServedProbeConfig, curve: LoadCurve) -> list[LoadCurve]:
     """Return the stored curves of the same devices, in order of time."""
     if not settings.store_path.exists():
         return []
@@ -193,7 +191,7 @@ def earlier(settings: LoadedConfig, probe: ServedProbeConfig, curve: LoadCurve) 
         return curves_from_rows(reader.points("sweep", 0, END_OF_TIME_NS, tags), curve.bounds_ms)
 
 
-def rows_of(settings: LoadedConfig, curves: Sequence[LoadCurve]) -> list[Point]:
+def rows_of(settings: Settings, curves: Sequence[LoadCurve]) -> list[Point]:
     """Return the rows of the newest curve, with the event of its change.
 
     Args:
@@ -265,7 +263,7 @@ def _announcement(
 _PRESENT_NS: Final = 86_400 * NS_PER_S
 
 
-def change_event(settings: LoadedConfig, curves: Sequence[LoadCurve]) -> Event | None:
+def change_event(settings: Settings, curves: Sequence[LoadCurve]) -> Event | None:
     """Return the event of a newest curve that differs from the level before, or is back; None if neither.
 
     Args:
@@ -276,16 +274,15 @@ def change_event(settings: LoadedConfig, curves: Sequence[LoadCurve]) -> Event |
     if shift is None:
         return None
     with reader_of(settings) as reader:
-        before, after = (_conditions(reader, curve) for curve in (shift.baseline, shift.newest))
+        rows = _device_rows(reader, shift.baseline), _device_rows(reader, shift.newest)
         load = _present_load(reader, settings.config, shift.newest)
-    return load_curve_event(shift, before, after, load)
+    return load_curve_event(shift, rows, load)
 
 
-def _conditions(reader: StoreReader, curve: LoadCurve) -> Conditions:
-    """Return the conditions of the first device of a curve in the windows of its points."""
+def _device_rows(reader: StoreReader, curve: LoadCurve) -> list[Point]:
+    """Return the rows of the first device of a curve in the windows of its points."""
     tags = {"device": curve.device.split(TOGETHER)[0]}
-    rows = reader.points("device", _start_ns(curve), curve.time_ns, tags)
-    return conditions_of(rows, curve)
+    return list(reader.points("device", _start_ns(curve), curve.time_ns, tags))
 
 
 def _present_load(reader: StoreReader, config: Config, curve: LoadCurve) -> PresentLoad | None:
@@ -483,7 +480,7 @@ def _plot(curve: LoadCurve) -> str:
     plotext.plot(
         [point.speed or 0.0 for point in front],
         [curve.price(point) * scale for point in front],
-        label="Pareto front",
+        label="cheapest at its speed",
         marker="braille",
     )
     if others:

@@ -6,16 +6,15 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Mapping
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from costprobe import __version__
 from costprobe.adapters.host.processes import forbid_core_dumps
 from costprobe.core.outside import OutsideError, one_line
-from costprobe.ui.cli.support.command_classes import LazyGroup
+from costprobe.ui.cli.support.command_classes import FLEET, LazyGroup
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 from costprobe.ui.cli.support.output import colour_of
 from costprobe.ui.cli.support.place import bad_input
@@ -30,84 +29,108 @@ STORE_USER = "costprobe.store_user"
 _ERROR = "Error: "
 
 
-class CommandEntry(NamedTuple):
-    """Module of a command, and its place in `costprobe --help`.
-
-    Attributes:
-        module: Import path.
-        section: Heading in the help.
-        help: Line in the help.
-        keeps_root: True if the command opens no store and runs no code of the operator; all others
-            give up root's rights if the store belongs to another user.
-    """
-
-    module: str
-    section: str
-    help: str
-    keeps_root: bool = False
-
-
-def _entry(module: str, section: str, help_line: str, *, keeps_root: bool = False) -> CommandEntry:
-    return CommandEntry(f"costprobe.ui.cli.{module}", section, help_line, keeps_root)
-
-
-COMMANDS: Mapping[str, CommandEntry] = {
-    "run": _entry("run", "Run", "Run the daemon in the foreground."),
-    "probe": _entry("probe", "Run", "Run one probe now, without a daemon."),
-    "calibrate": _entry(
-        "calibrate", "Run", "Measure what a token in and a token out of a service take."
-    ),
-    "status": _entry("status", "Look", "Show each part's state, last results and faults."),
-    "top": _entry("top", "Look", "Show devices, costs, sinks, budgets and alerts live."),
-    "trend": _entry("trend", "Look", "Show a field over time, as a table and a plot."),
-    "compare": _entry("compare", "Look", "Compare models, and find the cheapest within limits."),
-    "dashboard": _entry("dashboard", "Look", "Serve the dashboard: costs, devices, alerts, live."),
-    "fleet": _entry(
-        "fleet", "Look", "Ask about all hosts: state, spend and unit costs.", keeps_root=True
-    ),
-    "export": _entry("export", "Look", "Export the series as line protocol, CSV, JSON or FOCUS."),
-    "allocation": _entry(
-        "allocation", "Money", "Show cost by tenant, namespace, service or model."
-    ),
-    "report": _entry("report", "Money", "Write a cost report of a period."),
-    "savings": _entry(
-        "savings", "Money", "Compare what each workload costs a month on every supply."
-    ),
-    "budget": _entry("budget", "Money", "Show spend and forecast of each budget."),
-    "forecast": _entry("forecast", "Money", "Forecast load, its cost, and when capacity ends."),
-    "price": _entry("price", "Money", "Show prices in force, and stored changes."),
-    "alerts": _entry("alerts", "Alerts", "List incidents, and test notifiers."),
-    "explain": _entry("explain", "Alerts", "Explain a change of cost between two periods."),
-    "annotate": _entry(
-        "annotate", "Alerts", "Annotate a change, such as a deployment, as a possible cause."
-    ),
-    "silence": _entry("silence", "Alerts", "Silence matching alerts for a period."),
-    "replay": _entry("replay", "Alerts", "Run the rules over stored rows."),
-    "config": _entry(
-        "config", "Set up", "Write, check and show the configuration.", keeps_root=True
-    ),
-    "doctor": _entry("doctor", "Set up", "Check every prerequisite, with a fix for each."),
-    "install": _entry(
-        "install", "Set up", "Install or upgrade the systemd service.", keeps_root=True
-    ),
-    "uninstall": _entry("uninstall", "Set up", "Remove the systemd service.", keeps_root=True),
-    "influx": _entry("influx", "Set up", "Set up the database of a sink.", keeps_root=True),
-    "grafana": _entry(
-        "grafana", "Set up", "Write Grafana dashboards and provisioning files.", keeps_root=True
-    ),
-    "prometheus": _entry(
-        "prometheus",
-        "Set up",
-        "Print recording and alerting rules for Prometheus.",
-        keeps_root=True,
-    ),
-    "completion": _entry(
-        "completion", "Set up", "Print the completion script of a shell.", keeps_root=True
-    ),
-    "sink": _entry("sink", "Maintain", "Show sinks and rejected points, and retry."),
-    "store": _entry("store", "Maintain", "Check, back up and compact the store."),
-    "debug": _entry("debug", "Maintain", "Write a support bundle, without secrets."),
+# Commands by section of the help, each with its line; the module of a command has its name.
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Run": {
+        "run": "Run the daemon in the foreground.",
+        "probe": "Run one probe now, without a daemon.",
+        "calibrate": "Measure what a token in and a token out of a service take.",
+    },
+    "Look": {
+        "status": "Show each part's state, last results and faults.",
+        "trend": "Show a field over time, as a table and a plot.",
+        "compare": "Compare models, and find the cheapest within limits.",
+        "dashboard": "Serve the dashboard: costs, devices, alerts, live.",
+        "fleet": "Find outliers and effects of updates on all hosts.",
+        "export": "Export the series as line protocol, CSV, JSON or FOCUS.",
+    },
+    "Money": {
+        "spend": "Show cost by tenant, namespace, service or model.",
+        "report": "Write a cost report of a period.",
+        "savings": "Compare what each workload costs a month on every supply.",
+        "budget": "Show spend and forecast of each budget.",
+        "forecast": "Forecast spend, load, its cost, and when capacity ends.",
+        "price": "Show prices in force, and stored changes.",
+    },
+    "Alerts": {
+        "alerts": "List incidents, and test notifiers.",
+        "explain": "Explain a change of cost between two periods.",
+        "annotate": "Annotate a change, such as a deployment, as a possible cause.",
+        "silence": "Silence matching alerts for a period.",
+        "replay": "Run the rules over stored rows.",
+    },
+    "Set up": {
+        "config": "Write, check and show the configuration.",
+        "doctor": "Check every prerequisite, with a fix for each.",
+        "install": "Install or upgrade the systemd service.",
+        "uninstall": "Remove the systemd service.",
+        "influx": "Set up the database of a sink.",
+        "grafana": "Write Grafana dashboards and provisioning files.",
+        "prometheus": "Print recording and alerting rules for Prometheus.",
+        "completion": "Print the completion script of a shell.",
+    },
+    "Maintain": {
+        "sink": "Show rejected points of sinks, and retry.",
+        "store": "Check, back up and compact the store.",
+        "debug": "Write a support bundle, without secrets.",
+    },
 }
+COMMANDS: Mapping[str, str] = {
+    name: line for commands in SECTIONS.values() for name, line in commands.items()
+}
+# Commands that open no store and run no code of the operator; all others give up root's rights if the
+# store belongs to another user. So do questions to a fleet.
+KEEPS_ROOT = frozenset(
+    {"fleet", "config", "install", "uninstall", "influx", "grafana", "prometheus", "completion"}
+)
+# Where the same question about all hosts is, asked with --fleet.
+OF_FLEET: Mapping[str, str] = {
+    **{
+        name: f"fleet_questions:{name}"
+        for name in ("status", "spend", "compare", "savings", "forecast")
+    },
+    "report": "fleet_report:report",
+    "budget": "fleet_watch:budget",
+    "dashboard": "dashboard:fleet_dashboard",
+}
+# What to do instead of a command or an option that is gone.
+REMOVED: Mapping[str, str] = {
+    "top": "write: costprobe status --watch",
+    "allocation": "write: costprobe spend",
+    **{
+        f"fleet {name}": f"write: costprobe {name} --fleet"
+        for name in ("status", "spend", "compare", "savings", "report", "forecast", "dashboard")
+    },
+    "dashboard --amount": "add a [[fleet.watch.budget]]",
+    "dashboard --currency": "add a [[fleet.watch.budget]]",
+    "sink status": "write: costprobe status",
+    "silence list": "write: costprobe alerts",
+    "influx tasks": "write: costprobe influx setup --tasks FOLDER",
+    "trend --basis": "write: --label basis=probe, or basis=serving",
+    "trend --exact": "--json and --csv have every value",
+    "debug bundle --force": "name another file",
+    **{
+        f"{name} --json": "the exit code says whether it worked"
+        for name in (
+            *("config init", "config show", "grafana export", "grafana provision", "influx setup"),
+            *("install", "uninstall", "debug bundle", "store backup", "store compact"),
+            *("sink retry", "silence end", "price update", "alerts test"),
+        )
+    },
+}
+
+
+def _refuse_removed(args: Sequence[str]) -> None:
+    """Refuse a command or an option that is gone.
+
+    Raises:
+        click.ClickException: With exit code 2, and what to type instead.
+    """
+    for count in (1, 2):
+        path = " ".join(args[:count])
+        for name in (path, *(f"{path} {arg.partition('=')[0]}" for arg in args[count:])):
+            if name in REMOVED:
+                raise bad_input(f"`costprobe {name}` is gone; {REMOVED[name]}")
 
 
 class MainGroup(LazyGroup):
@@ -118,8 +141,8 @@ class MainGroup(LazyGroup):
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a shell needs it
 
         names = [
-            CompletionItem(name, help=entry.help)
-            for name, entry in COMMANDS.items()
+            CompletionItem(name, help=line)
+            for name, line in COMMANDS.items()
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -134,9 +157,12 @@ class MainGroup(LazyGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, for a run or a completion, and give up root's rights before it starts."""
+        _refuse_removed(args)
+        twin = f"{args[0]}{FLEET}"
+        if FLEET.strip() in args and twin in self.modules:
+            args = [twin, *(arg for arg in args[1:] if arg != FLEET.strip())]
         name, command, arguments = super().resolve_command(ctx, args)
-        entry = COMMANDS.get(name or "")
-        if entry is not None and not entry.keeps_root:
+        if name in COMMANDS and name not in KEEPS_ROOT:
             try:
                 ctx.meta[STORE_USER] = act_as_store_user(ctx.params.get("config_path"))
             except click.ClickException:
@@ -174,14 +200,22 @@ class MainGroup(LazyGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the commands from the table by section, without loading them."""
         width = max(map(len, COMMANDS))
-        for section, commands in groupby(COMMANDS.items(), lambda item: item[1].section):
+        for section, commands in SECTIONS.items():
             with formatter.section(section):
-                formatter.write_dl([(f"{name:{width}}", entry.help) for name, entry in commands])
+                formatter.write_dl([(f"{name:{width}}", line) for name, line in commands.items()])
 
 
 @click.group(
     cls=MainGroup,
-    modules={name: f"{entry.module}:command" for name, entry in COMMANDS.items()},
+    modules={
+        place: f"costprobe.ui.cli.{module}"
+        for name in COMMANDS
+        for place, module in (
+            (name, f"{name}:command"),
+            (f"{name}{FLEET}", OF_FLEET.get(name)),
+        )
+        if module
+    },
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=(
         "costprobe run  # run the daemon; without a configuration file in demo mode",

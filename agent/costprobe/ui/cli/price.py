@@ -35,9 +35,9 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand, ExampleGrou
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import FiniteRange, Moment
+from costprobe.ui.cli.support.option_types import MOMENT, FiniteRange
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.status_lines import range_words
 from costprobe.ui.hosted_apis import price_document
 from costprobe.ui.text import kind_prices, local
@@ -80,7 +80,7 @@ def listing(
     """
     if apis and any((gpu, cloud, region, instance)):
         raise bad_input("--apis: lists hosted models; remove the other filters")
-    catalogue = catalogue_folder(LoadedConfig(config).store_path).at(time.time_ns())
+    catalogue = catalogue_folder(Settings(config).store_path).at(time.time_ns())
     if apis:
         hosted = list(hosted_models().values())
         if as_json:
@@ -126,9 +126,8 @@ def listing(
     "--from", "place", required=True, help="URL or file of a price table, as in the package."
 )
 @click.option("--sha256", help="SHA-256 that the file must have, as 64 hexadecimal digits.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def update(config: str | None, *, place: str, sha256: str | None, as_json: bool) -> None:
+def update(config: str | None, *, place: str, sha256: str | None) -> None:
     """Install a newer catalogue of list prices, after checks of its schema and values.
 
     Prices before the installation stay as they were. An http:// URL needs --sha256. Nothing is ever
@@ -153,7 +152,7 @@ def update(config: str | None, *, place: str, sha256: str | None, as_json: bool)
         raise bad_input(
             f"--from: its SHA-256 is {found}, not that of --sha256; nothing is installed"
         )
-    folder = catalogue_folder(LoadedConfig(config).store_path)
+    folder = catalogue_folder(Settings(config).store_path)
     try:
         catalogue = folder.install(content, time.time_ns())
     except ValueError as error:
@@ -161,10 +160,6 @@ def update(config: str | None, *, place: str, sha256: str | None, as_json: bool)
     except OSError as error:
         raise bad_input(f"{error.filename}: cannot be written ({error.strerror})") from error
     offers = sum(1 for _ in catalogue.offers)
-    if as_json:
-        version = catalogue.version.isoformat()
-        echo_json({"version": version, "prices": offers, "sha256": found})
-        return
     echo(f"installed the catalogue of {catalogue.version}: {counted(offers, 'offer')}")
     echo("a running daemon uses it after a reload: systemctl reload costprobe")
 
@@ -277,9 +272,9 @@ _REPORTED = (
     "--for", "program", type=click.Choice(list(PRICE_FILES)), required=True, help="The program."
 )
 @click.option(
-    "--since", "since_ns", type=Moment(), default="7d", show_default=True, help='"7d" or a date.'
+    "--since", "since_ns", type=MOMENT, default="7d", show_default=True, help='"7d" or a date.'
 )
-@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
 @click.option(
     "--usd",
     "usd",
@@ -307,7 +302,7 @@ def export(
     The costs of the window are ratios of sums over it, as in `costprobe report`. Window, coverage and
     date are in the file if its format has a place for them, and printed to standard error.
     """
-    loaded = LoadedConfig(config)
+    loaded = Settings(config)
     until_ns = time.time_ns() if until_ns is None else until_ns
     if since_ns >= until_ns:
         raise bad_input("--since: must be before --until")
@@ -365,13 +360,13 @@ command.add_command(export, "export")
     ),
 )
 @click.option(
-    "--at", "at_ns", type=Moment(), help="Time of the price, such as 30d ago (default: now)."
+    "--at", "at_ns", type=MOMENT, help="Time of the price, such as 30d ago (default: now)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
     """Show each device's plan, its rate per hour and the parts of the rate."""
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     devices = discovered_devices(settings.config.telemetry)
     known = stored_prices(settings)
     book, carbon = known.book(devices), known.carbon_book(devices)
@@ -394,12 +389,12 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
 @command.command(
     examples=("costprobe price history  # plans and spot prices over time",),
 )
-@click.option("--since", "since_ns", type=Moment(), default="365d", show_default=True)
+@click.option("--since", "since_ns", type=MOMENT, default="365d", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     """List every price change that the daemon recorded, oldest first."""
-    with reader_of(LoadedConfig(config)) as reader:
+    with reader_of(Settings(config)) as reader:
         rows = list(reader.points("event", since_ns, END_OF_TIME_NS, {"kind": "price"}))
     if as_json:
         entries = [{"time": iso(r.time_ns), **r.tags, **r.fields} for r in rows]

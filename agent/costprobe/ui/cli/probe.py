@@ -39,9 +39,9 @@ from costprobe.ui.cli.load import shown as load_shown
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import NAMES_SHOWN, PROBES, STORED_DEVICES, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.option_types import Percent
+from costprobe.ui.cli.support.option_types import PERCENT
 from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.cli.sweep import shown
 from costprobe.ui.cli.views.status_lines import probe_line
 from costprobe.ui.text import local
@@ -286,7 +286,7 @@ _OPTIONS = {
 )
 @click.option(
     "--fail-above",
-    type=Percent(),
+    type=PERCENT,
     help='With --against: exit with 1 if it is more expensive by more than this, such as "5%".',
 )
 @click.option(
@@ -342,7 +342,7 @@ def command(  # noqa: PLR0913 - click passes each option
     With --against it answers whether a change made an inference more expensive: exit code 1 if it did,
     by more than --fail-above, and 0 if not, or if the runs do not decide it. Nothing is stored.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     probe = _chosen(settings.config, name, body, model)
     gate = "--save" if against is None else "--against"
     kinds = {"--cold-start": cold_start, "--load": load, "--naive": naive, "--sweep": sweep}
@@ -390,7 +390,7 @@ def command(  # noqa: PLR0913 - click passes each option
 
 
 def _gated(
-    settings: LoadedConfig,
+    settings: Settings,
     probe: AnyProbe,
     device: str | None,
     base: ProbeRuns | AnyProbe | None,
@@ -432,7 +432,7 @@ def _check_options(chosen: Sequence[str], more: Mapping[str, bool]) -> None:
 
 
 def _swept(
-    settings: LoadedConfig, probe: AnyProbe, device: str | None, *, stored: bool
+    settings: Settings, probe: AnyProbe, device: str | None, *, stored: bool
 ) -> sweeps.SweepCurve:
     """Return the stored sweep of a model, or measure and store it."""
     if not isinstance(probe, ProbeConfig):
@@ -446,7 +446,7 @@ def _swept(
 
 
 def _load_curves(
-    settings: LoadedConfig, probe: AnyProbe, device: str | None, *, stored: bool, agreed: bool
+    settings: Settings, probe: AnyProbe, device: str | None, *, stored: bool, agreed: bool
 ) -> list[LoadCurve]:
     """Return the load curves of a server in order of time; unless `stored`, measure and store one."""
     if isinstance(probe, ProbeConfig):
@@ -463,7 +463,7 @@ def _load_curves(
 
 
 def _measured_starts(
-    settings: LoadedConfig, probe: AnyProbe, device: str | None, runs: int
+    settings: Settings, probe: AnyProbe, device: str | None, runs: int
 ) -> StartReport:
     """Measure and store starts of a probe's model."""
     if not isinstance(probe, ProbeConfig):
@@ -478,7 +478,7 @@ def _measured_starts(
     return report
 
 
-def _measured_mistakes(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> NaiveReport:
+def _measured_mistakes(settings: Settings, probe: AnyProbe, device: str | None) -> NaiveReport:
     """Measure a probe's model in a new process, correctly and with common mistakes."""
     if not isinstance(probe, ProbeConfig):
         raise bad_input(

@@ -26,7 +26,6 @@ from costprobe.alerts.rules.kinds import effective_rules
 from costprobe.configuration import Config, validated
 from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import MAX_FILE_BYTES
-from costprobe.core.incident import Alert
 from costprobe.core.outside import bounded_toml, from_csv_cell
 from costprobe.core.periods import parse_date_ns
 from costprobe.core.records import NS_PER_S, TOGETHER, FieldValue, Point
@@ -37,11 +36,12 @@ from costprobe.drift.message import RowHistory
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.serving.meter import Counts
 from costprobe.serving.tokens import TokenWeighing
+from costprobe.ui.cli.alerts import incident_line
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import echo_answer
-from costprobe.ui.text import ago, local
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
+from costprobe.ui.text import local
 
 MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "budget", "agent")
 
@@ -53,8 +53,8 @@ MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "budge
         "costprobe replay --set rule.drift.at_least=5%  # the same with another threshold",
     ),
 )
-@click.option("--since", "since_ns", type=Moment(), default="30d", help='"30d" or a date.')
-@click.option("--until", "until_ns", type=Moment(), help='"1h" or a date (default: now).')
+@click.option("--since", "since_ns", type=MOMENT, default="30d", help='"30d" or a date.')
+@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
 @click.option(
     "--set",
     "changes",
@@ -88,7 +88,7 @@ def command(
     Nothing is sent or stored. Rows contain no faults, so rules of that kind do not fire; silences and
     maintenance windows are ignored.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     changed = overridden(settings.config, changes)
     until_ns = time.time_ns() if until_ns is None else until_ns
     with ExitStack() as stack:
@@ -183,7 +183,8 @@ def _lines(replayed: Replayed, *, with_events: bool) -> list[str]:
             f"{local(event.time_ns)}  {event.kind:8s}  {event.text}" for event in replayed.events
         ]
     for alert in replayed.incidents.values():
-        lines.append(_alert_line(alert))
+        fired_ns = alert.fired_ns or alert.since_ns
+        lines.append(incident_line(alert.to_document(), fired_ns, alert.ended_ns))
         if alert.detail:
             lines.append(f"    {alert.detail}")
     kinds = Counter(event.kind for event in replayed.events)
@@ -192,20 +193,6 @@ def _lines(replayed: Replayed, *, with_events: bool) -> list[str]:
         f" {kinds['drift']} drifts, {kinds['anomaly']} anomalies"
     )
     return lines
-
-
-def _alert_line(alert: Alert) -> str:
-    fired_ns = alert.fired_ns or alert.since_ns
-    lasted = (
-        "still firing"
-        if alert.ended_ns is None
-        else f"for {ago((alert.ended_ns - fired_ns) / NS_PER_S)}"
-    )
-    labels = " ".join(f"{name}={value}" for name, value in sorted(alert.labels.items()))
-    return (
-        f"{local(fired_ns)}  {lasted:12s}  {alert.severity:8s}  {alert.name}"
-        f"  {labels}  {alert.summary}"
-    )
 
 
 def _document(replayed: Replayed) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,12 +24,14 @@ from costprobe.ui.cli.support.command_prices import (
     stored_prices,
 )
 from costprobe.ui.cli.support.known_names import unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
 from costprobe.ui.cli.support.output import echo, replace_file
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.report.gather import Period, ReportSources, report_of
 from costprobe.ui.report.model import Report
 from costprobe.ui.text import local
+
+FORMS = ("html", "md", "csv", "json")
 
 
 @click.command(
@@ -40,12 +42,12 @@ from costprobe.ui.text import local
         "costprobe report --by team  # spend by the label team of services and probes",
     ),
 )
-@click.option("--since", "since_ns", type=Moment(), default="30d", show_default=True)
-@click.option("--until", "until_ns", type=Moment(), help='"1d" or a date (default: now).')
+@click.option("--since", "since_ns", type=MOMENT, default="30d", show_default=True)
+@click.option("--until", "until_ns", type=MOMENT, help='"1d" or a date (default: now).')
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["html", "md", "csv", "json"]),
+    type=click.Choice(FORMS),
     help="Default: by the suffix of --out, else html.",
 )
 @click.option(
@@ -68,6 +70,7 @@ from costprobe.ui.text import local
     help="Divide spend by this label of services, probes or hosts, such as team.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@FLEET_OPTION
 @click.pass_obj
 def command(  # noqa: PLR0913 - click gives each option as an argument
     config: str | None,
@@ -89,7 +92,7 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
     if period.since_ns >= period.until_ns:
         raise bad_input("--since must be before --until")
     chosen = "json" if as_json else form or _form_of(file)
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     plans = plans_of(plans_file) if plans_file else []
     with reader_of(settings) as reader, _without_collection():
         labels = {tag for series in reader.series() for tag in series.tags}
@@ -108,7 +111,7 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
         report = report_of(past, period, now_ns, budgets, months if until_ns is None else (), label)
     if not (report.spend or report.trends or report.changes or report.models):
         raise click.ClickException(f"no row since {local(since_ns)}; is the daemon running?")
-    text = FORMS[chosen](report)
+    text = _rendered(chosen, report)
     if file is None:
         sys.stdout.write(text)
     else:
@@ -135,35 +138,13 @@ def _form_of(file: Path | None) -> str:
     return ending if ending in FORMS else "html"
 
 
-def _html(report: Report) -> str:
-    from costprobe.ui.report.formats import page  # noqa: PLC0415 - only a page pays for its templates
+def _rendered(form: str, report: Report) -> str:
+    """Return a report in a format; only a page pays for its templates."""
+    if form in ("csv", "json"):
+        from costprobe.ui.report.document import document, spreadsheet  # noqa: PLC0415 - explained above
+
+        return spreadsheet(report) if form == "csv" else f"{json.dumps(document(report))}\n"
+    from costprobe.ui.report.formats import markdown, page  # noqa: PLC0415 - as above
     from costprobe.ui.report.sections import host_report  # noqa: PLC0415 - as above
 
-    return page(host_report(report))
-
-
-def _markdown(report: Report) -> str:
-    from costprobe.ui.report.formats import markdown  # noqa: PLC0415 - as above
-    from costprobe.ui.report.sections import host_report  # noqa: PLC0415 - as above
-
-    return markdown(host_report(report))
-
-
-def _csv(report: Report) -> str:
-    from costprobe.ui.report.document import spreadsheet  # noqa: PLC0415 - as above
-
-    return spreadsheet(report)
-
-
-def _json(report: Report) -> str:
-    from costprobe.ui.report.document import document  # noqa: PLC0415 - as above
-
-    return json.dumps(document(report)) + "\n"
-
-
-FORMS: Mapping[str, Callable[[Report], str]] = {
-    "html": _html,
-    "md": _markdown,
-    "csv": _csv,
-    "json": _json,
-}
+    return (page if form == "html" else markdown)(host_report(report))

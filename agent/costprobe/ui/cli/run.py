@@ -19,8 +19,7 @@ from costprobe.probing.cost import ProbeRun
 from costprobe.probing.rows import report_document, terms_document
 from costprobe.probing.run import AnyProbe, Listeners, ProbeTarget
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.place import may_run_service
+from costprobe.ui.cli.support.place import Settings, bad_input, may_run_service
 from costprobe.ui.cli.support.signals import handle_signals
 from costprobe.ui.cli.views.progress import ProgressBar
 from costprobe.ui.cli.views.status_lines import price_words, probe_line
@@ -41,7 +40,7 @@ def command(config: str | None) -> None:
     probe at once and then every minute, and prints the assumed prices. It also runs in demo
     mode, with a separate store, for users without write access to the store of the service.
     """
-    settings = LoadedConfig(config, demo=not config and not may_run_service())
+    settings = Settings(config, demo=not config and not may_run_service())
     log = start_logging(os.environ, sys.stderr)
     console = Console()
     try:
@@ -70,7 +69,7 @@ class Console:
     def __init__(self) -> None:
         self._bar = ProgressBar()
 
-    def ready(self, daemon: Daemon, settings: LoadedConfig) -> None:
+    def ready(self, daemon: Daemon, settings: Settings) -> None:
         """Print the devices with their prices, the assumptions, and the path of the store."""
         if settings.path is None:
             reason = (

@@ -23,9 +23,9 @@ from costprobe.ui.cli.support.command_prices import (
     stored_prices,
 )
 from costprobe.ui.cli.support.known_names import STORED_PROBES, STORED_SERVICES, check_names
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
 from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.savings import (
     break_even_words,
     document,
@@ -49,7 +49,7 @@ SHOWN = 3
         "costprobe savings --plans plans.toml --service chat  # with offers, one service only",
     ),
 )
-@click.option("--since", "since_ns", type=Moment(), default="30d", show_default=True)
+@click.option("--since", "since_ns", type=MOMENT, default="30d", show_default=True)
 @click.option("--service", shell_complete=STORED_SERVICES, help="Only workloads of this service.")
 @click.option("--probe", shell_complete=STORED_PROBES, help="Only workloads of this probe's model.")
 @click.option(
@@ -71,6 +71,7 @@ SHOWN = 3
     " purchase price of these GPUs, without the server. May be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Every supply as JSON.")
+@FLEET_OPTION
 @click.pass_obj
 def command(  # noqa: PLR0913 - one argument for each option
     config: str | None,
@@ -91,10 +92,10 @@ def command(  # noqa: PLR0913 - one argument for each option
     reserved, spot or owned. On a detected cloud instance its commitments of one and three years are
     compared, too, at the catalogue's prices. What was not measured is asked for, never guessed.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     plans = plans_of(file) if file else []
     with reader_of(settings) as reader:
-        check_names(reader, lambda: settings.config, {"service": service, "probe": probe})
+        check_names(reader, settings, {"service": service, "probe": probe})
         devices = devices_in(reader, since_ns)
         prices = stored_prices(settings)
         assumed = prices.assumed()

@@ -13,10 +13,10 @@ from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import ask, user_name
 from costprobe.ui.cli.support.known_names import SILENCES
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.option_types import LabelValue, Timespan
-from costprobe.ui.cli.support.output import echo_answer
-from costprobe.ui.text import ago, local
+from costprobe.ui.cli.support.option_types import LABEL_VALUE, TIMESPAN
+from costprobe.ui.cli.support.output import echo, echo_answer
+from costprobe.ui.cli.support.place import Settings, bad_input
+from costprobe.ui.text import ago, labels_text, local
 
 
 @click.group(
@@ -29,18 +29,18 @@ from costprobe.ui.text import ago, local
 @click.option(
     "--match",
     "patterns",
-    type=LabelValue(),
+    type=LABEL_VALUE,
     multiple=True,
     metavar="LABEL=PATTERN",
     help="Label and pattern (device, probe, rule, severity, ...); * and ? are wildcards."
     " May be repeated: all must match.",
 )
-@click.option("--for", "for_s", type=Timespan(), help='Duration, such as "2h".')
+@click.option("--for", "for_s", type=TIMESPAN, help='Duration, such as "2h".')
 @click.option("--comment", help="Reason.")
 @click.option(
     "--starts-in",
     "starts_in_s",
-    type=Timespan(),
+    type=TIMESPAN,
     default=0.0,
     help='Delay before it starts, such as "30m".',
 )
@@ -76,25 +76,12 @@ def command(
         "comment": comment,
         "author": user_name(),
     }
-    added = ask(LoadedConfig(ctx.obj), request)
+    added = ask(Settings(ctx.obj), request)
     lines = [
-        f"silence {added['id']} until {local(added['ends_ns'])}: {_matched(added)}",
+        f"silence {added['id']} until {local(added['ends_ns'])}: {labels_text(added['match'])}",
         f"end it with: costprobe silence end {added['id']}",
     ]
     echo_answer(added, lines, as_json=as_json)
-
-
-@command.command(
-    "list",
-    examples=("costprobe silence list  # current and future silences",),
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
-def list_(config: str | None, *, as_json: bool) -> None:
-    """List current and future silences."""
-    silences = ask(LoadedConfig(config), {"do": "silences"})
-    lines = [silence_line(silence, time.time_ns()) for silence in silences]
-    echo_answer(silences, lines or ["no silence is active"], as_json=as_json)
 
 
 @command.command(
@@ -102,12 +89,11 @@ def list_(config: str | None, *, as_json: bool) -> None:
     examples=("costprobe silence end 0a1b2c3d  # end a silence by its ID",),
 )
 @click.argument("silence_id", metavar="ID", shell_complete=SILENCES)
-@click.option("--json", "as_json", is_flag=True, help="Print the ended silence as JSON.")
 @click.pass_obj
-def end(config: str | None, *, silence_id: str, as_json: bool) -> None:
+def end(config: str | None, *, silence_id: str) -> None:
     """End a silence now."""
-    ended = ask(LoadedConfig(config), {"do": "unsilence", "id": silence_id})
-    echo_answer(ended, [f"silence {ended['id']} has ended: {_matched(ended)}"], as_json=as_json)
+    ended = ask(Settings(config), {"do": "unsilence", "id": silence_id})
+    echo(f"silence {ended['id']} has ended: {labels_text(ended['match'])}")
 
 
 def silence_line(silence: dict[str, Any], now_ns: int) -> str:
@@ -116,10 +102,4 @@ def silence_line(silence: dict[str, Any], now_ns: int) -> str:
         when = f"starts in {ago((silence['starts_ns'] - now_ns) / NS_PER_S)}"
     else:
         when = f"{ago((silence['ends_ns'] - now_ns) / NS_PER_S)} left"
-    return (
-        f"{silence['id']}  {when}  {_matched(silence)}  {silence['comment']} ({silence['author']})"
-    )
-
-
-def _matched(silence: dict[str, Any]) -> str:
-    return " ".join(f"{label}={pattern}" for label, pattern in sorted(silence["match"].items()))
+    return f"{silence['id']}  {when}  {labels_text(silence['match'])}  {silence['comment']} ({silence['author']})"

@@ -1,77 +1,38 @@
-"""`costprobe sink`: state of the sinks, rejected points, and an immediate retry."""
+"""`costprobe sink`: rejected points, and an immediate retry."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from costprobe.adapters.host.files import write_new
-from costprobe.adapters.store.cursors import SinkStatus
-from costprobe.adapters.store.database import decoding
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.periods import iso
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.command_classes import ExampleGroup
-from costprobe.ui.cli.support.control_client import ask, present_states
+from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.known_names import SINKS, unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.output import echo, echo_answer, echo_json, echo_lines
-from costprobe.ui.text import ago, local
+from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 
 @click.group(cls=ExampleGroup)
 def command() -> None:
-    """Show sinks and rejected points, and retry."""
-
-
-@command.command(
-    examples=("costprobe sink status  # backlog, lag and last error of each sink",),
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
-def status(config: str | None, *, as_json: bool) -> None:
-    """Show backlog, progress and last error of each sink."""
-    settings = LoadedConfig(config)
-    with reader_of(settings) as reader:
-        states, sinks = reader.states(), reader.sinks()
-        with decoding(reader.path):
-            status, _ = present_states(settings, states, time.time_ns()).get("status", ({}, 0))
-            now = status.get("sinks", {})
-            entries = [{**_entry(sink), **now.get(sink.sink, {})} for sink in sinks]
-    if as_json:
-        echo_json(entries)
-    elif not entries and settings.config.sink:
-        echo("no daemon has used the sinks of this configuration yet: costprobe run")
-    elif not entries:
-        echo("no sink is configured: the series stay in the store; add a [[sink]]")
-    for entry in [] if as_json else entries:
-        last = "never" if entry["acked_ns"] is None else local(entry["acked_ns"])
-        echo(
-            f"{entry['sink']}: {entry.get('state', 'unknown')}, {entry['sent_points_total']:,} sent,"
-            f" {entry['outbox_points']:,} wait, {entry['rejected_points_total']:,} refused,"
-            f" {entry['dropped_points_total']:,} dropped; last progress {last}"
-        )
-        if entry.get("last_error"):
-            again = entry.get("retry_in_s")
-            when = "" if again is None else f"; retry in {ago(again)}"
-            echo(f"  {entry['last_error']}{when}", "bad")
+    """List rejected points, and retry; `costprobe status` has the state of each sink."""
 
 
 @command.command(
     examples=("costprobe sink retry influxdb  # retry now instead of after the back-off",),
 )
 @click.argument("name", required=False, shell_complete=SINKS)
-@click.option("--json", "as_json", is_flag=True, help="Print the names of the sinks as JSON.")
 @click.pass_obj
-def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
+def retry(config: str | None, *, name: str | None) -> None:
     """Make the running daemon retry the sink NAME, or all sinks, immediately."""
     request: dict[str, Any] = {"do": "retry"}
-    names = ask(LoadedConfig(config), request | ({"sink": name} if name else {}))
-    done = f"retried: {', '.join(names)}" if names else "no sink is configured"
-    echo_answer({"sinks": names}, [done], as_json=as_json)
+    names = ask(Settings(config), request | ({"sink": name} if name else {}))
+    echo(f"retried: {', '.join(names)}" if names else "no sink is configured")
 
 
 @command.command(
@@ -93,7 +54,7 @@ def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
 @click.pass_obj
 def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path | None) -> None:
     """List the newest points that the sink NAME, or any sink, rejected permanently, with reasons."""
-    with reader_of(LoadedConfig(config)) as reader:
+    with reader_of(Settings(config)) as reader:
         entries = _rejected(reader, name)
     if file is not None:
         try:
@@ -107,17 +68,6 @@ def rejected(config: str | None, *, name: str | None, as_json: bool, file: Path 
         echo("no point was rejected")
     for entry in entries if not as_json and file is None else []:
         echo_lines([f"{entry['time']}  {entry['sink']}  {entry['reason']}", f"    {entry['line']}"])
-
-
-def _entry(sink: SinkStatus) -> dict[str, Any]:
-    return {
-        "sink": sink.sink,
-        "sent_points_total": sink.sent_points,
-        "outbox_points": sink.backlog.points,
-        "rejected_points_total": sink.rejected_points,
-        "dropped_points_total": sink.dropped_points,
-        "acked_ns": sink.acked_ns,
-    }
 
 
 def _rejected(reader: StoreReader, name: str | None) -> list[dict[str, Any]]:

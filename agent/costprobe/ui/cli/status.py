@@ -11,8 +11,9 @@ import click
 from costprobe.adapters.store.database import decoding
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.control_client import current_status
+from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import Role, echo, echo_json, echo_lines
-from costprobe.ui.cli.support.place import BadInputError, Place, reader_of
+from costprobe.ui.cli.support.place import BadInputError, Settings, reader_of
 from costprobe.ui.cli.views.status_lines import lines_of, outbox_document
 from costprobe.ui.incidents import is_running
 
@@ -35,13 +36,31 @@ _PAINTED: tuple[tuple[str, Role], ...] = (
     examples=(
         "costprobe status  # state of each part",
         "costprobe status --json  # the same for scripts",
+        "costprobe status --watch  # devices, costs, sinks, budgets and alerts, live until q",
     ),
 )
+@click.option(
+    "--watch",
+    "is_live",
+    is_flag=True,
+    help="Show devices, costs, sinks, budgets and alerts live; without a terminal once.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole status as JSON.")
+@FLEET_OPTION
 @click.pass_obj
-def command(config: str | None, *, as_json: bool) -> None:
-    """Show the daemon's status, or its last one; exit code 3 if it is not running."""
-    place = Place(config)
+def command(config: str | None, *, is_live: bool, as_json: bool) -> None:
+    """Show the daemon's status, or its last one; exit code 3 if it is not running.
+
+    With --watch until q or Ctrl-C: a narrow terminal shows the most important columns; the arrow keys,
+    space and tab reach all lines. Its status and alerts are the running daemon's, or else the last stored.
+    """
+    if is_live:
+        # Imported here: the status alone is quicker.
+        from costprobe.ui.cli.watch import watch  # noqa: PLC0415
+
+        watch(config, as_json=as_json)
+        return
+    place = Settings(config)
     with decoding(place.store_path):
         stored, current = _stored(place), current_status(place)
         # If the store cannot be written, the stored status is old; the daemon returns the current one.
@@ -63,7 +82,7 @@ def command(config: str | None, *, as_json: bool) -> None:
     sys.exit(0 if status["running"] else NOT_RUNNING)
 
 
-def _stored(place: Place) -> dict[str, Any] | None:
+def _stored(place: Settings) -> dict[str, Any] | None:
     """Return the last status in the store; None if there is none that can be read."""
     try:
         with reader_of(place) as reader:

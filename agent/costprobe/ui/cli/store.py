@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from costprobe.adapters.store.database import StoreError
-from costprobe.adapters.store.upkeep import back_up, compact, examine, keep_since
+from costprobe.adapters.store.upkeep import Health, back_up, compact, examine, keep_since
 from costprobe.core.clock import SystemClock
 from costprobe.core.periods import iso
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.command_classes import ExampleGroup
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 MIB = 1 << 20
 
@@ -34,39 +35,42 @@ def check(config: str | None, *, as_json: bool) -> None:
 
     The daemon may be running.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     path = settings.store_path
     try:
         health = examine(path)
     except StoreError as error:
         raise click.ClickException(str(error)) from error
     waiting: dict[str, int] = {}
-    if not health.problems:
+    if health.schema:
         with reader_of(settings) as reader:
             waiting = {sink.sink: sink.backlog.points for sink in reader.sinks()}
     if as_json:
         echo_json({"path": str(path), **asdict(health), "outbox_points": waiting})
     else:
         echo(f"{path}: {health.size_bytes / MIB:,.1f} MiB, schema {health.schema or 'none'}")
+        if health.schema:
+            _echo_content(health, waiting)
         if not health.problems:
-            times = [
-                iso(time_ns)
-                for time_ns in (health.oldest_ns, health.newest_ns)
-                if time_ns is not None
-            ]
-            echo(
-                f"{counted(health.points, 'row')} of {health.series:,} series {' to '.join(times)}"
-            )
-            if health.rolled:
-                echo(f"{health.rolled:,} rows are aggregates of an hour")
-            for sink, points in waiting.items():
-                echo(f"sink {sink}: {counted(points, 'point')} waiting")
             echo("whole", "good")
         for problem in health.problems:
             echo(f"damaged: {problem}", "bad")
     if health.problems:
-        echo("restart the daemon: it quarantines a damaged store", err=True)
+        fix = "restart the daemon: it quarantines a damaged store"
+        if health.schema:
+            fix = "stop the daemon and run `costprobe store compact`, which sets these rows aside"
+        echo(fix, err=True)
         raise SystemExit(1)
+
+
+def _echo_content(health: Health, waiting: Mapping[str, int]) -> None:
+    known_ns = (health.oldest_ns, health.newest_ns)
+    times = " to ".join(iso(time_ns) for time_ns in known_ns if time_ns is not None)
+    echo(f"{counted(health.points, 'row')} of {health.series:,} series {times}")
+    if health.rolled:
+        echo(f"{health.rolled:,} rows are aggregates of an hour")
+    for sink, points in waiting.items():
+        echo(f"sink {sink}: {counted(points, 'point')} waiting")
 
 
 @command.command(
@@ -74,11 +78,10 @@ def check(config: str | None, *, as_json: bool) -> None:
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-@click.option("--json", "as_json", is_flag=True, help="Print file and size as JSON.")
 @click.pass_obj
-def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> None:
+def backup(config: str | None, *, file: Path, force: bool) -> None:
     """Copy the store to FILE consistently, even while the daemon writes to it."""
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     if file.absolute() == settings.store_path.absolute():
         raise bad_input(f"{file}: is the store itself; choose another file")
     if not file.name:
@@ -89,9 +92,6 @@ def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> Non
         raise bad_input(f"{file}: already exists; replace it with --force") from error
     except StoreError as error:
         raise click.ClickException(str(error)) from error
-    if as_json:
-        echo_json({"file": str(file), "size_bytes": size_bytes})
-        return
     echo(f"{file}: {size_bytes / MIB:,.1f} MiB; to restore it, replace the store with it")
 
 
@@ -99,14 +99,13 @@ def backup(config: str | None, *, file: Path, force: bool, as_json: bool) -> Non
     name="compact",
     examples=("costprobe store compact  # roll up, delete and free space now",),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
-def compact_command(config: str | None, *, as_json: bool) -> None:
+def compact_command(config: str | None) -> None:
     """Aggregate and delete all due rows now, and free the space.
 
     The daemon does the same in small steps every ten minutes; it must be stopped meanwhile.
     """
-    settings = LoadedConfig(config)
+    settings = Settings(config)
     path = settings.store_path
     clock = SystemClock()
     try:
@@ -120,9 +119,6 @@ def compact_command(config: str | None, *, as_json: bool) -> None:
                 " stop the daemon first (it does the same in small steps)"
             ) from error
         raise click.ClickException(str(error)) from error
-    if as_json:
-        echo_json({"path": str(path), **asdict(done)})
-        return
     echo(
         f"{path}: {done.before_bytes / MIB:,.1f} → {done.after_bytes / MIB:,.1f} MiB;"
         f" {done.aggregated:,} rows aggregated, {done.removed:,} removed"

@@ -17,7 +17,7 @@ from costprobe.probing.load_curve import is_load_row
 from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import check_names
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
 from costprobe.ui.text import energy_cell, local
 
@@ -182,7 +182,7 @@ def rows_of(curve: SweepCurve) -> list[Point]:
     return rows
 
 
-def stored(settings: LoadedConfig, probe: ProbeConfig, device: str | None) -> SweepCurve:
+def stored(settings: Settings, probe: ProbeConfig, device: str | None) -> SweepCurve:
     """Return the last stored sweep of a probe.
 
     Raises:
@@ -190,7 +190,7 @@ def stored(settings: LoadedConfig, probe: ProbeConfig, device: str | None) -> Sw
     """
     tags = {"probe": probe.name, **({"device": device} if device else {})}
     with reader_of(settings) as reader:
-        check_names(reader, lambda: settings.config, {"device": device})
+        check_names(reader, settings, {"device": device})
         found = reader.points("sweep", 0, END_OF_TIME_NS, tags)
         rows = [row for row in found if not is_load_row(row)]
     if not rows:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import csv
+import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
 from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import ASSUMED, MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
-from costprobe.core.units import counted
+from costprobe.core.units import counted, significant
 from costprobe.ui.cli.support.command_classes import ExampleCommand
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import (
     FIELDS,
     STORED_DEVICES,
@@ -23,34 +27,13 @@ from costprobe.ui.cli.support.known_names import (
     STORED_SERVICES,
     check_names,
 )
-from costprobe.ui.cli.support.option_types import LABEL, Moment
+from costprobe.ui.cli.support.option_types import LABEL, MOMENT
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Place, bad_input, reader_of
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import series_names, trend_plots
 from costprobe.ui.text import local
 from costprobe.unit_costs.change import change_of, compared_spans
 from costprobe.unit_costs.now import ContinuedSeries, TagChange, continued_series, identity_of
-
-if TYPE_CHECKING:  # loaded for a name that the store does not know
-    from costprobe.configuration import Config
-
-
-import statistics
-from collections.abc import Iterable
-from dataclasses import replace
-
-from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
-from costprobe.core.records import NS_PER_S, Point
-from costprobe.core.units import significant
-from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.unit_costs.change import (
-    COMPARED_SHARE,
-    ProductionSums,
-    Unit,
-    middle_ns,
-    production_change,
-    production_sums,
-)
 
 # A series with more rows is read by the hour, for a response within some tenths of a second.
 ROWS_MAX = 10_000
@@ -66,7 +49,7 @@ CHANGED_MAX = 3
         "costprobe trend --field latency_p90_ms --since 7d --probe ranker  # latency of one probe",
     ),
 )
-@click.option("--since", "since_ns", type=Moment(), default="24h", show_default=True)
+@click.option("--since", "since_ns", type=MOMENT, default="24h", show_default=True)
 @click.option(
     "--field",
     default="cost_per_inference",
@@ -77,21 +60,18 @@ CHANGED_MAX = 3
 @click.option("--device", shell_complete=STORED_DEVICES, help="Only this device.")
 @click.option("--probe", shell_complete=STORED_PROBES, help="Only this probe.")
 @click.option("--service", shell_complete=STORED_SERVICES, help="Only this service.")
-@click.option("--basis", type=click.Choice(["probe", "serving"]), help="Only costs of this basis.")
 @LABEL
-@click.option("--exact", is_flag=True, help="Read every value of a long history, not hours.")
 @click.option("--plot/--no-plot", default=True, help="Plot the series.")
 @click.option("--json", "as_json", is_flag=True, help="Print every value as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print every value as CSV.")
 @click.pass_obj
-def command(  # noqa: PLR0913 - an option each
+def command(
     config: str | None,
     /,
     *,
     since_ns: int,
     field: str,
     labels: Sequence[tuple[str, str]],
-    exact: bool,
     plot: bool,
     as_json: bool,
     as_csv: bool,
@@ -101,16 +81,17 @@ def command(  # noqa: PLR0913 - an option each
     measurement, field = _measurement_and_field(field)
     tags = {**{name: value for name, value in selected.items() if value}, **dict(labels)}
     now_ns = time.time_ns()
-    with reader_of(Place(config)) as reader:
+    settings = Settings(config)
+    with reader_of(settings) as reader:
         wanted = {**selected, **dict(labels), "basis": None}
-        check_names(reader, lambda: _loaded(config), wanted)
+        check_names(reader, settings, wanted)
         all_series = reader.values(
             measurement,
             field,
             since_ns,
             now_ns,
             tags or None,
-            most=None if exact or as_json or as_csv else ROWS_MAX,
+            most=None if as_json or as_csv else ROWS_MAX,
         )
         found = continued_series(all_series)
         shown = [one.series for one in found]
@@ -125,7 +106,6 @@ def command(  # noqa: PLR0913 - an option each
             else _change_pct(series)
             for series in shown
         ]
-        reasons = production_reasons(reader, field, shown, spans)
     if as_json:
         echo_json(_document(measurement, field, all_series))
     elif as_csv:
@@ -137,23 +117,14 @@ def command(  # noqa: PLR0913 - an option each
         if any(series.tags.get("plan") == ASSUMED for series in shown):
             echo("the price is assumed; set [[price]]")
         if any(_is_served(measurement, field, series) for series in shown):
-            echo_lines([_compared(spans), *reasons])
+            echo(_compared(spans))
         if any(series.is_hourly for series in shown):
-            echo(
-                "hours, evenly spaced; median, min and max are of these. --exact reads every value."
-            )
+            echo("hours, evenly spaced; median, min and max are of these; --json has every value")
         for words, group in comparable(shown).items() if plot else ():
             scale = series_scale(measurement, field, group)
             unit = words if is_amount(measurement, field) else group[0].tags.get("basis", "")
             title = f"{field} {unit}".rstrip() + per_scale(scale)
             echo_coloured(trend_plots(title, as_read(group, scale)))
-
-
-def _loaded(given_path: str | None) -> Config:
-    # Imported here, because the import takes longer than the command.
-    from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415
-
-    return LoadedConfig(given_path).config
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
@@ -206,7 +177,7 @@ def _compared(spans: tuple[TimeSpan, TimeSpan]) -> str:
     before, after = spans
     return (
         f"change of services: {local(after.start_ns)} to {local(after.end_ns)} against"
-        f" {local(before.start_ns)} to {local(before.end_ns)}, sums over each"
+        f" {local(before.start_ns)} to {local(before.end_ns)}, sums over each; why: costprobe explain"
     )
 
 
@@ -338,60 +309,3 @@ def trend_table(
         row = (name, f"{len(values):,}", first, last, change, median, least, most)
         tables[scale].append(row)
     return [line for rows in tables.values() for line in table_lines(rows)]
-
-
-# What the cost of each field is divided by.
-_UNITS: dict[str, Unit] = {
-    "cost_per_inference": "inference",
-    "cost_per_thousand_inferences": "inference",
-    "cost_hardware": "inference",
-    "cost_energy": "inference",
-    "cost_per_request": "request",
-    "cost_per_million_tokens_in": "token",
-    "cost_per_million_tokens_out": "token",
-}
-
-
-def production_reasons(
-    reader: StoreReader,
-    field: str,
-    all_series: Iterable[SeriesValues],
-    spans: tuple[TimeSpan, TimeSpan],
-) -> list[str]:
-    """Return a line for each service with a decomposition of its change of cost.
-
-    Args:
-        reader: The store.
-        field: A field of `cost`; others than costs of a unit have no lines.
-        all_series: The series that are shown.
-        spans: The earlier and the later span.
-    """
-    unit = _UNITS.get(field)
-    keys = {
-        (series.tags["service"], series.tags.get("currency", ""))
-        for series in all_series
-        if series.tags.get("basis") == "serving"
-    }
-    lines = []
-    for service, currency in sorted(keys) if unit else ():
-        tags = {"service": service, "basis": "serving", "currency": currency}
-        # The row of an hour is stamped at its start.
-        rows = list(reader.points("cost", spans[0].start_ns - HOUR_NS, spans[1].end_ns + 1, tags))
-        before, after = (_sums(rows, span) for span in spans)
-        if before is None or after is None:
-            continue
-        try:
-            change = production_change(before, after, unit=unit)
-        except ValueError:
-            continue
-        from costprobe.drift.message import explanation  # noqa: PLC0415 - only a service that changed
-
-        lines.append(f"{service}: {change.change_pct:+z.1f} % per {unit}; {explanation(change)}")
-    return lines
-
-
-def _sums(rows: Sequence[Point], span: TimeSpan) -> ProductionSums | None:
-    """Return the sums over a span; None where windows cover too little of it."""
-    sums = production_sums(row for row in rows if span.start_ns < middle_ns(row) <= span.end_ns)
-    least_s = COMPARED_SHARE * (span.end_ns - span.start_ns) / NS_PER_S
-    return sums if sums is not None and sums.window_s >= least_s else None

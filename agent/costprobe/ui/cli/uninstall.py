@@ -8,20 +8,17 @@ import click
 
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.output import echo, echo_lines
 from costprobe.ui.cli.support.service_files import (
     FILES,
     HOST,
-    JSON_OPTION,
     OTHER_UNITS,
     ROOT_OPTION,
     SERVICE,
     USER,
     VENV,
-    StepError,
     Steps,
     check_host,
-    step_printer,
 )
 
 
@@ -34,16 +31,14 @@ from costprobe.ui.cli.support.service_files import (
 )
 @ROOT_OPTION
 @click.option("--purge", is_flag=True, help="Delete configuration, store and user as well.")
-@JSON_OPTION
-def command(root: Path, *, purge: bool, as_json: bool) -> None:
+def command(root: Path, *, purge: bool) -> None:
     """Stop the service and delete it; configuration and store are kept.
 
     With --purge only the entries in the journal remain.
     """
     check_host(root)
-    printed, log = step_printer(as_json=as_json)
-    steps = Steps(log)
-    try:
+    steps = Steps(echo)
+    with files.disk_errors(root):
         _stop(root, steps)
         _remove_program(root, steps)
         remaining = [] if purge else _kept(root)
@@ -52,13 +47,8 @@ def command(root: Path, *, purge: bool, as_json: bool) -> None:
         if root == HOST:
             steps.attempt(["systemctl", "daemon-reload"])
             steps.attempt(["systemctl", "reset-failed", SERVICE, *OTHER_UNITS])
-    except OSError as error:
-        raise StepError(
-            f"{error.filename or root}: {error.strerror}; check that the disk is writable"
-        ) from error
     done = "uninstalled" if purge or not remaining else "uninstalled; --purge deletes these, too"
-    document = {"root": str(root), "steps": printed, "kept": remaining}
-    echo_answer(document, [*remaining, done], as_json=as_json)
+    echo_lines([*remaining, done])
 
 
 def _stop(root: Path, steps: Steps) -> None:

@@ -102,6 +102,7 @@ class Bounds:
         max_w: The highest power that is possible, in W; set by the device's sensor.
         counter_is_still: The energy counter stands still; a sensor that has another one reads that.
         impossible: The running totals that have jumped; a sensor that has another way reads that.
+        suspect_ns: When the last readings of power or energy were discarded, in CLOCK_MONOTONIC ns.
     """
 
     def __init__(self) -> None:
@@ -112,10 +113,9 @@ class Bounds:
         self._method = ""
         self._reported: set[str] = set()
         self._faults: list[SensorFault] = []
-        self._is_suspect = False
-        self._suspect_ns: deque[int] = deque(maxlen=SUSPECT_MAX)
+        self.suspect_ns: deque[int] = deque(maxlen=SUSPECT_MAX)
 
-    def admitted(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def admitted(self, t_ns: int, values: Mapping[str, Any]) -> dict[str, Any]:
         """These fields of a sample without the impossible ones; running totals are not judged."""
         admitted = dict(values)
         for name, value in values.items():
@@ -125,21 +125,22 @@ class Bounds:
             if high is None:
                 high = self.max_w if name in POWERS else values.get("mem_total_bytes") or value
             if not low <= value <= high:
-                self._discard(name, f"{_shown(name, value)} was read", low, high)
+                self._discard(t_ns, name, f"{_shown(name, value)} was read", low, high)
                 del admitted[name]
         return admitted
 
     def sample(self, sample: Sample) -> Sample:
         """A sample without what is impossible; each sample of the device, in order, once."""
         found = {name: getattr(sample, name) for name in RANGES}
-        changes: dict[str, Any] = dict.fromkeys(found.keys() - self.admitted(found).keys())
+        changes: dict[str, Any] = dict.fromkeys(
+            found.keys() - self.admitted(sample.t_ns, found).keys()
+        )
         for name in RATES:
             value = getattr(sample, name, None)
             if value is not None:
                 changes[name] = self._total(name, sample.t_ns, value)
         if sample.counter is not None:
             changes["counter"] = self.energy(sample.counter)
-        self._stamp(sample.t_ns)
         return sample._replace(**changes) if changes else sample
 
     def energy(self, reading: EnergyReading | None) -> EnergyReading | None:
@@ -151,7 +152,6 @@ class Bounds:
             total.fall()  # totals of two methods have no difference
         self._method = reading.method
         energy_j = self._total("energy_j", reading.t_ns, reading.energy_j)
-        self._stamp(reading.t_ns)
         was_still = self.counter_is_still
         self.counter_is_still = total.still_readings >= STILL_READINGS
         if self.counter_is_still and not was_still:
@@ -162,20 +162,11 @@ class Bounds:
 
     def powers(self, powers_w: Sequence[tuple[int, float]]) -> list[Power]:
         """Readings of the power, each (CLOCK_MONOTONIC ns, W), without the impossible ones."""
-        admitted = []
-        for t_ns, power_w in powers_w:
-            if self.admitted({"power_w": power_w}):
-                admitted.append(Power(t_ns, power_w))
-            self._stamp(t_ns)
-        return admitted
-
-    def is_suspect(self, start_ns: int, end_ns: int) -> bool:
-        """Whether a reading of power or energy between two CLOCK_MONOTONIC ns was discarded."""
-        return any(start_ns <= t_ns <= end_ns for t_ns in self._suspect_ns)
-
-    def suspect_ns(self) -> list[int]:
-        """When readings of power or energy were discarded, in CLOCK_MONOTONIC ns."""
-        return list(self._suspect_ns)
+        return [
+            Power(t_ns, power_w)
+            for t_ns, power_w in powers_w
+            if self.admitted(t_ns, {"power_w": power_w})
+        ]
 
     def take_faults(self) -> list[SensorFault]:
         """The faults since the last call."""
@@ -188,13 +179,14 @@ class Bounds:
         most = (self.max_w if rate is None else rate) * (passed_s + PUBLISHED_LATE_S)
         if not advance <= most:
             counted = f"{_shown(name, advance)} were counted in {passed_s:.1f} s"
-            self._discard(name, counted, 0.0, most)
+            self._discard(t_ns, name, counted, 0.0, most)
             self.impossible.add(name)
             total.fall(advance)
         return total.of(value)
 
-    def _discard(self, name: str, what: str, low: float, high: float) -> None:
-        self._is_suspect |= name in OF_ENERGY
+    def _discard(self, t_ns: int, name: str, what: str, low: float, high: float) -> None:
+        if name in OF_ENERGY:
+            self.suspect_ns.append(t_ns)
         detail = f"{what}, and {low:g} to {_shown(name, high)} is possible; it was discarded"
         self._report("IMPOSSIBLE", name.replace("_instant", ""), detail)
 
@@ -202,11 +194,6 @@ class Bounds:
         if f"{code} {name}" not in self._reported:
             self._reported.add(f"{code} {name}")
             self._faults.append(SensorFault(name, code, Reaction.TRANSIENT, detail))
-
-    def _stamp(self, t_ns: int) -> None:
-        if self._is_suspect:
-            self._suspect_ns.append(t_ns)
-            self._is_suspect = False
 
 
 def _shown(name: str, value: float) -> str:

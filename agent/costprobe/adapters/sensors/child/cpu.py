@@ -35,12 +35,10 @@ class Zone(NamedTuple):
     """One package's counter.
 
     Attributes:
-        name: The kernel's name, such as package-0.
         path: File that holds the energy in microjoules.
         max_energy_range_uj: The value after which it wraps to 0, in microjoules.
     """
 
-    name: str
     path: Path
     max_energy_range_uj: int
 
@@ -109,15 +107,12 @@ def find_zones(
                 continue
             range_uj = int((directory / "max_energy_range_uj").read_text())
             int(counter.read_text())
-        except PermissionError:
-            denied = _missing(str(counter), "EACCES", NO_ACCESS)
-        except OSError as error:
-            code = errno.errorcode.get(error.errno or errno.EIO, "EIO")
-            denied = _missing(str(counter), code, f"it cannot be read: {error.strerror}")
-        except ValueError:
-            denied = _missing(str(counter), "EINVAL", "it does not hold a number")
+        except (OSError, ValueError) as error:
+            code = errno.errorcode.get(getattr(error, "errno", None) or errno.EINVAL, "EIO")
+            fix = NO_ACCESS if code == "EACCES" else f"it cannot be read: {error}"
+            denied = _missing(str(counter), code, fix)
         else:
-            zones.append(Zone(name, counter, range_uj))
+            zones.append(Zone(counter, range_uj))
     # A sum without one of the packages would be wrong.
     if denied is not None:
         return denied
@@ -132,6 +127,8 @@ def _missing(path: str, code: str, fix: str) -> SensorFault:
 class RaplCounter:
     """A running total over all packages in J, unwrapped.
 
+    A counter that was reset seems to wrap: the bounds of the device discard what that implies.
+
     Args:
         zones: The packages.
     """
@@ -139,37 +136,21 @@ class RaplCounter:
     def __init__(self, zones: Sequence[Zone]) -> None:
         self._zones = tuple(zones)
         self._last_uj: list[int] | None = None
-        self._last_ns = 0
         self._total_uj = 0
 
-    def read_j(self, t_ns: int) -> float:
-        """Joules since the first reading; starts again at 0 if a counter was reset.
-
-        Args:
-            t_ns: CLOCK_MONOTONIC ns of now.
+    def read_j(self) -> float:
+        """Read the total in J.
 
         Raises:
-            OSError: A counter cannot be read any more.
+            OSError, ValueError: A counter cannot be read any more.
         """
-        return self.add(t_ns, (int(zone.path.read_text()) for zone in self._zones))
+        return self.add([int(zone.path.read_text()) for zone in self._zones])
 
-    def add(self, t_ns: int, readings_uj: Iterable[int]) -> float:
-        """Add one reading of each package in microjoules; return the total in J.
-
-        A counter that decreased has wrapped if a package can draw what that implies; otherwise it
-        was reset, as by a resume from suspend.
-        """
-        now_uj = list(readings_uj)
-        if self._last_uj is not None:
-            most_uj = UNKNOWN_MAX_W * 1e6 * max(0.01, (t_ns - self._last_ns) / NS_PER_S)
-            deltas_uj: list[int] = []
-            is_reset = False
-            for before, after, zone in zip(self._last_uj, now_uj, self._zones, strict=True):
-                deltas_uj.append(unwrap_uj(before, after, zone.max_energy_range_uj))
-                is_reset |= after < before and deltas_uj[-1] > most_uj
-            self._total_uj = 0 if is_reset else self._total_uj + sum(deltas_uj)
+    def add(self, now_uj: list[int]) -> float:
+        """Add one reading of each package in microjoules; return the total in J."""
+        for before, after, zone in zip(self._last_uj or now_uj, now_uj, self._zones, strict=True):
+            self._total_uj += unwrap_uj(before, after, zone.max_energy_range_uj)
         self._last_uj = now_uj
-        self._last_ns = t_ns
         return self._total_uj / 1e6
 
 
@@ -352,7 +333,7 @@ class CpuSensor(Sensor):
             "energy": (self._energy,),
             "dram": (self._dram_energy,),
         }
-        self._metrics = MetricReader(self.name, self._report, self._ways, self._clock, self.bounds)
+        self._metrics = MetricReader(self.name, self._report, self._ways)
         self._rapl: RaplCounter | None = None
         self._dram: RaplCounter | None = None
         self._model: ModelledCounter | None = None
@@ -430,7 +411,7 @@ class CpuSensor(Sensor):
         if self._rapl is not None:
             self.call = "energy_uj"
             try:
-                return EnergyReading(t_ns, self._rapl.read_j(t_ns), "rapl")
+                return EnergyReading(t_ns, self._rapl.read_j(), "rapl")
             except (OSError, ValueError) as error:
                 zones = find_zones(self._root)
                 unread = _missing("energy_uj", "EIO", str(error))
@@ -456,7 +437,7 @@ class CpuSensor(Sensor):
 
     def _temperature(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
         values = read_temperatures_c(self._temperature_files)
-        possible = [value for value in values if self.bounds.admitted({"temp_c": value})]
+        possible = [value for value in values if self.bounds.admitted(0, {"temp_c": value})]
         return {"temp_c": max(possible, default=None)}
 
     def _energy(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
@@ -477,8 +458,7 @@ class CpuSensor(Sensor):
         return {"counter": reading, "power_w": power_w, "power_instant_w": power_w}
 
     def _dram_energy(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
-        t_ns = self._clock.monotonic_ns()
-        return {} if self._dram is None else {"dram_j": self._dram.read_j(t_ns)}
+        return {} if self._dram is None else {"dram_j": self._dram.read_j()}
 
     def _read_ticks(self) -> CpuTicks:
         """Read /proc/stat.

@@ -6,19 +6,19 @@ on fixed grids, so that a late one delays no other. Samples of an interval becom
 the `device` series; the busy time of each process is summed from the driver's shares.
 
 While the daemon watches the device, its samples are sent as they are taken. After a fault of the
-device follows another try, a wait, or the end of its thread. The slices of a board, such as MIG instances, come
-and go while the child runs; their threads follow.
+device follows another try, a wait, or a new process. The slices of a board, such as MIG instances, come and
+go while the child runs; it lists them with each row.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, replace
 from itertools import pairwise
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.sensors.child.energy import Metering
 from costprobe.adapters.sensors.child.sensor import Sensor
@@ -34,7 +34,6 @@ from costprobe.adapters.sensors.messages import (
     SensorSettings,
     Shares,
     fault_message,
-    reading_message,
 )
 from costprobe.core.clock import Clock, suspended_ns
 from costprobe.core.records import (
@@ -230,10 +229,7 @@ def busy_by_pid_s(shares: Iterable[Shares]) -> dict[int, float] | None:
     return busy_s if len(busy_s) <= MAX_PROCESSES else None
 
 
-REINITS_MAX: Final = 3
-# A slice that cannot be read may be about to be destroyed: its board lists its slices again, and the
-# slice is tried this often, after this time, before it counts as failed.
-SLICE_RETRIES_MAX: Final = 3
+# A slice that is gone is looked for again after this time, until its board lists its slices.
 SLICE_RETRY_NS: Final = 2 * NS_PER_S
 
 
@@ -242,61 +238,17 @@ def next_on_grid(start_ns: int, every_ns: int, now_ns: int) -> int:
     return start_ns + ((now_ns - start_ns) // every_ns + 1) * every_ns
 
 
-class SampleGrid:
-    """When a device is sampled, and which samples end a row.
-
-    Args:
-        start_ns: Origin of both grids, in CLOCK_MONOTONIC ns.
-        every_ns: Interval of samples.
-        row_ns: Length of rows.
-
-    Attributes:
-        sample_ns: When the next sample is due.
-    """
-
-    def __init__(self, start_ns: int, every_ns: int, row_ns: int) -> None:
-        self._start_ns = start_ns
-        self._every_ns = every_ns
-        self._row_ns = row_ns
-        self.sample_ns = start_ns
-        self._row_end_ns = start_ns + row_ns
-
-    @property
-    def closes_row(self) -> bool:
-        """Whether the next sample ends a row."""
-        return self.sample_ns >= self._row_end_ns
-
-    def begin(self, now_ns: int) -> None:
-        """Skip what was due before now."""
-        if now_ns > self._start_ns:
-            self.sample_ns = next_on_grid(self._start_ns, self._every_ns, now_ns)
-            # A row holds two samples at least, between which something can be counted.
-            self._row_end_ns = next_on_grid(self._start_ns, self._row_ns, self.sample_ns)
-
-    def advance(self, now_ns: int) -> None:
-        """Move on from the sample that was due and has been taken."""
-        if self.closes_row:
-            self._row_end_ns = next_on_grid(self._start_ns, self._row_ns, self.sample_ns)
-        self.sample_ns = next_on_grid(self._start_ns, self._every_ns, max(self.sample_ns, now_ns))
-
-
-# A board may be repartitioned at any time.
-SLICES_EVERY_NS: Final = 60 * NS_PER_S
-
-
-INBOX_MAX: Final = 64
 # A question about a watched device waits this long for a sample; if none is due, one is taken.
 SAMPLE_WAIT_NS: Final = NS_PER_S
 # A shorter difference of the clocks is none.
 SUSPENSION_NS: Final = NS_PER_S // 2
 
 
-@dataclass(frozen=True, slots=True)
-class DriverVisit:
-    """A sequence of driver calls that is in progress, in CLOCK_MONOTONIC ns."""
+class DriverVisit(NamedTuple):
+    """A sequence of driver calls that is in progress: its start in CLOCK_MONOTONIC ns, and its longest time in ns."""
 
     began_ns: int
-    deadline_ns: int
+    allowed_ns: int
 
 
 class DeviceWorker:
@@ -331,32 +283,28 @@ class DeviceWorker:
         self.sampled_ns: int | None = None
         self.opened = False
         self.settled = retry_after_s is not None
-        # The device no longer exists: its thread ends.
-        self._is_gone = False
         self._clock = clock
         self._emit = emit
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._deadline_ns = int(settings.deadline_s * NS_PER_S)
         self._startup_ns = int(max(settings.startup_s, settings.deadline_s) * NS_PER_S)
-        every_ns = int(settings.every_s * NS_PER_S)
-        self._grid = SampleGrid(start_ns, every_ns, int(settings.aggregate_s * NS_PER_S))
+        self._start_ns = start_ns
+        self._every_ns = int(settings.every_s * NS_PER_S)
+        self._row_ns = int(settings.aggregate_s * NS_PER_S)
+        # When the next sample is due, and from when on a sample ends the row.
+        self._sample_ns = self._row_end_ns = start_ns
         self._retry_ns = clock.monotonic_ns() + int((retry_after_s or 0) * NS_PER_S)
         first_s, max_s = settings.quarantine_first_s, settings.quarantine_max_s
         self._backoff = Backoff(first_s, max_s, reset_after_s=max_s)
-        # Tries in a row without a sample.
-        self._reinits = self._slice_retries = 0
         self._suspended_ns = suspended_ns(clock)
-        # The device is not discovered again.
-        self._ended = False
         # The next sample starts an interval, and ends none.
         self._fresh = True
         self._metering = Metering(sensor, clock, emit, settings.selftest_s, self._start_scope)
         self._scope: EnergyScope = sensor.energy_scope
         # CLOCK_MONOTONIC ns after the end of the interval before.
         self._closed_ns = 0
-        # The slices of a board that were reported, and when they were found.
+        # The slices of a board that were reported.
         self._slice_names: frozenset[str] | None = None
-        self._slices_ns = 0
         self._aggregator = Aggregator(sensor.name)
         # CLOCK_MONOTONIC ns up to which the processes' shares were read.
         self._shares_ns = 0
@@ -367,19 +315,18 @@ class DeviceWorker:
         threading.Thread(target=self._run, name=self.sensor.name, daemon=True).start()
 
     def _run(self) -> None:
-        while not self._is_gone:
+        while True:
             wait_s = (self.work() - self._clock.monotonic_ns()) / NS_PER_S
-            try:
-                self.command(self._inbox.get(timeout=max(0.0, wait_s)))
-            except queue.Empty:
-                continue
+            with suppress(queue.Empty):
+                command = self._inbox.get(timeout=max(0.0, wait_s))
+                if command["cmd"] == "end":
+                    self._retire()
+                    return
+                self.command(command)
 
-    def offer(self, command: Message) -> bool:
-        """Queue a command for the device; return False if the queue is full. Thread-safe."""
-        if self._inbox.qsize() >= INBOX_MAX:
-            return False
+    def offer(self, command: Message) -> None:
+        """Queue a command for the device; "end" ends its thread. Thread-safe."""
         self._inbox.put(command)
-        return True
 
     def work(self) -> int:
         """Do everything that is due; return when there is more to do, in CLOCK_MONOTONIC ns."""
@@ -390,19 +337,17 @@ class DeviceWorker:
 
     def next_wake_ns(self) -> int:
         """When `step` has something to do, in CLOCK_MONOTONIC ns."""
-        if self._ended:
-            return self._clock.monotonic_ns() + NS_PER_S
         if self.opened:
-            return min(self._grid.sample_ns, self._metering.wake_ns)
+            return min(self._sample_ns, self._metering.wake_ns)
         return self._retry_ns
 
     def step(self) -> None:
         """Do what is due next."""
         now_ns = self._clock.monotonic_ns()
         if not self.opened:
-            if now_ns >= self._retry_ns and not self._ended:
+            if now_ns >= self._retry_ns:
                 self._guard(self._open)
-        elif now_ns >= self._grid.sample_ns:
+        elif now_ns >= self._sample_ns:
             self._guard(self._sample)
         elif (visit := self._metering.due(now_ns)) is not None:
             self._guard(visit)
@@ -417,18 +362,12 @@ class DeviceWorker:
             case "flush":
                 self._close_interval(None)
                 self._emit({"type": "flushed", "device": self.sensor.name})
-            case "slices" if self.opened:
-                self._slice_names = None
-                self._guard(self._find_slices)
-            case "end":
-                self._retire()
-                self._ended = self._is_gone = True
 
     def _watch(self, until_ns: int) -> None:
         """Read every metric at every sample until an instant, and now if that is not soon."""
         metering, now_ns = self._metering, self._clock.monotonic_ns()
         is_new = metering.watched_until_ns <= now_ns
-        is_rare = self._grid.sample_ns > now_ns + SAMPLE_WAIT_NS
+        is_rare = self._sample_ns > now_ns + SAMPLE_WAIT_NS
         metering.watched_until_ns = until_ns
         if self.opened and now_ns < until_ns and (is_new or is_rare):
             self._guard(self._sample_between)
@@ -444,7 +383,7 @@ class DeviceWorker:
         """Run driver calls under a deadline and react to their faults; the only place that does."""
         began_ns = self._clock.monotonic_ns()
         allowed_ns = self._deadline_ns if self.opened else self._startup_ns
-        self.visit = DriverVisit(began_ns, began_ns + allowed_ns)
+        self.visit = DriverVisit(began_ns, allowed_ns)
         try:
             action()
         except SensorFault as fault:
@@ -461,7 +400,11 @@ class DeviceWorker:
     def _open(self) -> None:
         device = self.sensor.discover()
         self._fresh = True
-        self._grid.begin(self._clock.monotonic_ns())
+        self._sample_ns = next_on_grid(
+            self._start_ns, self._every_ns, self._clock.monotonic_ns() - 1
+        )
+        # A row holds two samples at least, between which something can be counted.
+        self._row_end_ns = next_on_grid(self._start_ns, self._row_ns, self._sample_ns)
         self.opened = True
         self._metering.opened(device)
         self._slice_names = None
@@ -473,7 +416,6 @@ class DeviceWorker:
 
         The main thread keeps their workers.
         """
-        self._slices_ns = self._clock.monotonic_ns()
         if self.sensor.parent or (slices := self.sensor.slices()) is None:
             return
         names = frozenset(sensor.name for sensor in slices)
@@ -483,7 +425,8 @@ class DeviceWorker:
 
     def _sample(self) -> None:
         """Take a sample, and do everything that is due with it."""
-        due_ns, closes = self._grid.sample_ns, self._grid.closes_row
+        due_ns = self._sample_ns
+        closes = due_ns >= self._row_end_ns
         is_watched = due_ns < self._metering.watched_until_ns
         sample = self._read(quick=not (closes or self._fresh or is_watched))
         if self._was_suspended():
@@ -504,13 +447,14 @@ class DeviceWorker:
             self._read_shares(sample.t_ns)
         if closes:
             self._close_interval(sample.counter or self._series_counter())
+            self._row_end_ns = next_on_grid(self._start_ns, self._row_ns, due_ns)
         if is_watched:
             self._emit(self._metering.message())
-        if due_ns - self._slices_ns >= SLICES_EVERY_NS:
+        if closes:
+            # A board may be repartitioned at any time.
             self._find_slices()
-        self._reinits = self._slice_retries = 0
         self.sampled_ns = now_ns = self._clock.monotonic_ns()
-        self._grid.advance(now_ns)
+        self._sample_ns = next_on_grid(self._start_ns, self._every_ns, max(due_ns, now_ns))
 
     def _read(self, *, quick: bool = False) -> Sample:
         """Read a sample, without its impossible values."""
@@ -542,7 +486,7 @@ class DeviceWorker:
         scope = "device" if self._metering.is_slice else self._scope
         now_ns = self._clock.monotonic_ns()
         suspect = self._metering.readings.suspect
-        if self.sensor.bounds.is_suspect(self._closed_ns, now_ns):
+        if any(t_ns >= self._closed_ns for t_ns in self.sensor.bounds.suspect_ns):
             suspect = True
         self._closed_ns = now_ns + 1
         reading = self._aggregator.close(counter, suspect=suspect, scope=scope)
@@ -550,29 +494,21 @@ class DeviceWorker:
             reading = replace(reading, busy_by_pid_s=busy_by_pid_s(self._shares))
             self._shares.clear()
         if reading is not None:
-            self._emit(reading_message(reading))
+            self._emit({"type": "reading", **asdict(reading)})
 
     def _react(self, fault: SensorFault) -> None:
-        """Try again, wait, or end after a fault; one that recurs is waited for longer."""
+        """Try again after a fault; one that recurs is waited for longer."""
         self._retire()
         name, now_ns = self.sensor.name, self._clock.monotonic_ns()
-        if fault.reaction is Reaction.REINIT and self._reinits < REINITS_MAX:
-            self._reinits += 1
-            self._retry_ns = now_ns
-        elif fault.reaction is Reaction.GONE:
-            self._ended = self._is_gone = True
-            self._emit({"type": "gone", "sensor": self.sensor})
-        elif fault.reaction in (Reaction.REINIT, Reaction.RESTART):
-            self._ended = True
-            self._emit(fault_message(name, fault.with_reaction(Reaction.RESTART)))
-            self._emit({"type": "restart", "device": name})
-        elif self.sensor.parent and self._slice_retries < SLICE_RETRIES_MAX:
-            self._slice_retries += 1
+        if fault.reaction is Reaction.GONE:
             self._retry_ns = now_ns + SLICE_RETRY_NS
-            self._emit({"type": "relist", "device": self.sensor.parent})
+            return
+        wait_s = self._backoff.next_s(now_ns)
+        self._retry_ns = now_ns + int(wait_s * NS_PER_S)
+        if fault.reaction is Reaction.RESTART:
+            self._emit(fault_message(name, fault))
+            self._emit({"type": "restart", "device": name})
         else:
-            wait_s = self._backoff.next_s(now_ns)
-            self._retry_ns = now_ns + int(wait_s * NS_PER_S)
             quarantined = fault.with_reaction(Reaction.QUARANTINE)
             self._emit(fault_message(name, quarantined, retry_after_s=wait_s))
 
@@ -582,78 +518,3 @@ class DeviceWorker:
             self._close_interval(None)
         self.opened = False
         self._metering.retire()
-
-
-class WorkerPool:
-    """One worker for each device; one thread changes it, and others read it.
-
-    Args:
-        settings: What the daemon asks for.
-        quarantined_s: Devices not to access at first, and for how long, in s.
-        clock: The host's clocks.
-        emit: Takes the messages of the workers.
-
-    Attributes:
-        workers: The workers by the names of their devices.
-    """
-
-    def __init__(
-        self,
-        settings: SensorSettings,
-        quarantined_s: Mapping[str, float],
-        clock: Clock,
-        emit: Emit,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._emit = emit
-        self._retry_after_s = dict(quarantined_s)
-        # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
-        rows_ns = int(settings.aggregate_s * NS_PER_S)
-        self._grid_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns
-        self._workers: dict[str, DeviceWorker] = {}
-        self.workers: Mapping[str, DeviceWorker] = MappingProxyType(self._workers)
-        # Names of the slices of each board.
-        self._slices: dict[str, set[str]] = {}
-
-    def start(self, sensors: Sequence[Sensor]) -> None:
-        """Start a worker for each device that has none, and end those that these replace."""
-        if not all(sensor.is_fallback for sensor in sensors):
-            for name, worker in [*self._workers.items()]:
-                if worker.sensor.is_fallback:
-                    del self._workers[name]
-                    worker.offer({"cmd": "end"})
-        for sensor in sensors:
-            if sensor.name not in self._workers:
-                worker = DeviceWorker(
-                    sensor,
-                    self._settings,
-                    self._clock,
-                    self._emit,
-                    self._grid_ns,
-                    self._retry_after_s.pop(sensor.name, None),
-                )
-                self._workers[sensor.name] = worker
-                worker.start()
-
-    def keep_slices(self, board: str, sensors: Sequence[Sensor]) -> Message:
-        """Have workers for exactly these slices of a board; return the message that names them."""
-        names = {sensor.name for sensor in sensors}
-        for name in self._slices.get(board, set()) - names:
-            if (worker := self._workers.pop(name, None)) is not None:
-                worker.offer({"cmd": "end"})
-        self._slices[board] = names
-        self.start(sensors)
-        return {"type": "slices", "device": board, "names": sorted(names)}
-
-    def drop_slice(self, sensor: Sensor) -> None:
-        """Drop the worker of a destroyed slice; its board reports whether another took its place."""
-        worker = self._workers.get(sensor.name)
-        if worker is not None and worker.sensor is sensor:
-            del self._workers[sensor.name]
-            self.relist(sensor.parent)
-
-    def relist(self, board: str) -> None:
-        """Have a board report its slices now."""
-        if (worker := self._workers.get(board)) is not None:
-            worker.offer({"cmd": "slices"})

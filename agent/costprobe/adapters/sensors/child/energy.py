@@ -10,7 +10,7 @@ wrong, and every energy of the device is suspect.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor
 from costprobe.adapters.sensors.energy import POWER_LAG_S, IdlePower, mean_power_w, mean_rel_err
@@ -21,7 +21,6 @@ from costprobe.adapters.sensors.messages import (
     Power,
     Sample,
     WatchedReadings,
-    selftest_message,
 )
 from costprobe.core.clock import Clock
 from costprobe.core.records import DEVICE_KINDS, NS_PER_S, Device
@@ -37,30 +36,10 @@ AGAIN_FIRST_S: Final = 300.0
 AGAIN_MAX_S: Final = 3600.0
 
 
-class Verdict(NamedTuple):
-    """The result of a self-test.
-
-    Attributes:
-        ratio: The counter's energy over the integrated power's.
-    """
-
-    ratio: float
-
-    @property
-    def disagreement(self) -> float:
-        """Relative difference of counter and power."""
-        return abs(self.ratio - 1)
-
-    @property
-    def suspect(self) -> bool:
-        """Whether the difference is too large to trust either."""
-        return self.disagreement > SUSPECT_BEYOND
-
-
 def compare(
     first: EnergyReading, last: EnergyReading, powers: Sequence[tuple[int, float]]
-) -> Verdict | None:
-    """Compare a counter's advance with the mean power; None if power was not steady.
+) -> float | None:
+    """Return a counter's energy over the integrated power's; None if power was not steady.
 
     Args:
         first: The counter at the beginning.
@@ -76,7 +55,7 @@ def compare(
     mean_w = mean_power_w(steady)
     if not _is_steady(steady, mean_w):
         return None
-    return Verdict((last.energy_j - first.energy_j) / (span_ns / NS_PER_S) / mean_w)
+    return (last.energy_j - first.energy_j) / (span_ns / NS_PER_S) / mean_w
 
 
 def _is_steady(powers: Sequence[tuple[int, float]], mean_w: float) -> bool:
@@ -116,16 +95,16 @@ class SelfTest:
         self._powers += powers
         self.due_ns = now_ns + POLL_EVERY_NS
 
-    def take_counter(self, now_ns: int, reading: EnergyReading | None) -> Verdict | None:
+    def take_counter(self, now_ns: int, reading: EnergyReading | None) -> float | None:
         """Start or end a comparison with a reading of the counter; return the result if there is one."""
         first, powers, self._first, self._powers = self._first, self._powers, None, []
         if first is None and reading is not None:
             self._first, self.due_ns = reading, reading.t_ns + POLL_EVERY_NS
             return None
         if first is not None and reading is not None:
-            verdict = compare(first, reading, powers)
-            if verdict is not None:
-                return verdict
+            ratio = compare(first, reading, powers)
+            if ratio is not None:
+                return ratio
         self.due_ns = now_ns + int(self._again_s * NS_PER_S)
         self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
         return None
@@ -176,8 +155,8 @@ class Metering:
         # Nothing that was sent before may be joined with the next readings.
         self._is_first = True
         self._counter: EnergyReading | None = None
-        self._edge_due_ns: int | None = None
-        self._poll_ns: int | None = None
+        # When each reading is due.
+        self._edge_due_ns = self._poll_ns = NEVER_NS
         self._poll_until_ns = 0
 
     def opened(self, device: Device) -> None:
@@ -202,8 +181,7 @@ class Metering:
 
     def retire(self) -> None:
         """Stop all reading of a device that is gone."""
-        self._edge_due_ns = None
-        self._poll_ns = None
+        self._edge_due_ns = self._poll_ns = NEVER_NS
         self._selftest = None
 
     def mark(self) -> None:
@@ -216,19 +194,16 @@ class Metering:
     @property
     def wake_ns(self) -> int:
         """When a reading is due, in CLOCK_MONOTONIC ns; NEVER_NS for never."""
-        selftest_ns = None if self._selftest is None else self._selftest.due_ns
-        due = (self._edge_due_ns, self._poll_ns, selftest_ns)
-        return min((due_ns for due_ns in due if due_ns is not None), default=NEVER_NS)
+        selftest_ns = NEVER_NS if self._selftest is None else self._selftest.due_ns
+        return min(self._edge_due_ns, self._poll_ns, selftest_ns)
 
     def due(self, now_ns: int) -> Callable[[], None] | None:
         """The driver calls that are due, if any."""
-        if self._edge_due_ns is not None and now_ns >= self._edge_due_ns:
+        if now_ns >= self._edge_due_ns:
             return self._read_edge
-        if self._poll_ns is not None and now_ns >= self._poll_ns:
+        if now_ns >= self._poll_ns:
             return self._poll
-        if self._selftest is not None and now_ns >= self._selftest.due_ns:
-            return self._test
-        return None
+        return self._test if now_ns >= self.wake_ns else None
 
     def record(self, sample: Sample) -> None:
         """Add a regular sample, with its power and its counter."""
@@ -258,14 +233,14 @@ class Metering:
         """The message with what was read since the last one."""
         readings, self._is_first, is_first = self.readings, False, self._is_first
         readings.idle_power_w = self._idle.value_w()
-        readings.suspect_ns = self._bounds.suspect_ns()
+        readings.suspect_ns = list(self._bounds.suspect_ns)
         readings.scope = "parent" if self.is_slice else self._sensor.energy_scope
         message = readings.message(self._sensor.name, is_first=is_first)
         readings.clear()
         return message
 
     def _read_edge(self) -> None:
-        self._edge_due_ns = None
+        self._edge_due_ns = NEVER_NS
         self.readings.edge_ns = now_ns = self._clock.monotonic_ns()
         if self.read_counter() is None:
             self._poll_ns = now_ns
@@ -282,7 +257,7 @@ class Metering:
         if max(len(self.readings.powers), len(self.readings.buffered)) >= KEPT:
             self._emit(self.message())
         is_over = now_ns >= min(self._poll_until_ns, self.watched_until_ns)
-        self._poll_ns = None if is_over else now_ns + every_ns
+        self._poll_ns = NEVER_NS if is_over else now_ns + every_ns
 
     def _read_power(self) -> list[Power]:
         """Read the power, if the device has it."""
@@ -301,16 +276,18 @@ class Metering:
         if reading is not None and reading.method != "counter":
             self._selftest = None
             return
-        verdict = test.take_counter(now_ns, reading)
-        if verdict is None or reading is None:
+        ratio = test.take_counter(now_ns, reading)
+        if ratio is None or reading is None:
             return
         self._selftest = None
-        if verdict.suspect and self._sensor.change_energy_scope():
+        disagreement = abs(ratio - 1)
+        is_suspect = disagreement > SUSPECT_BEYOND
+        if is_suspect and self._sensor.change_energy_scope():
             self._on_new_scope(reading)
             self.readings, self._idle = WatchedReadings(KEPT), IdlePower()
             self.resumed()
             self._start_selftest()
         else:
-            self.readings.disagreement = verdict.disagreement
-            self.readings.suspect = verdict.suspect
-            self._emit(selftest_message(self._sensor.name, verdict.ratio, suspect=verdict.suspect))
+            self.readings.disagreement, self.readings.suspect = disagreement, is_suspect
+            result = {"device": self._sensor.name, "ratio": ratio, "suspect": is_suspect}
+            self._emit({"type": "selftest", **result})

@@ -20,9 +20,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, Final, NoReturn
 
-from costprobe.adapters.sensors.child.device_thread import DeviceWorker, WorkerPool
+from costprobe.adapters.sensors.child.device_thread import DeviceWorker
 from costprobe.adapters.sensors.child.kinds import SENSORS
 from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor, SensorContext, SensorTable
 from costprobe.adapters.sensors.messages import (
@@ -36,8 +37,6 @@ from costprobe.adapters.sensors.messages import (
     decode,
     encode,
     fault_message,
-    parse_command,
-    parse_settings,
 )
 from costprobe.core.clock import Clock, SystemClock, stopped_s
 from costprobe.core.records import NS_PER_S
@@ -61,23 +60,19 @@ class DriverSearch:
 
     Attributes:
         versions: Versions of the drivers, by name.
-        faults: The reason for each vendor whose devices are unknown.
+        faults: The fault of each vendor whose devices are unknown.
     """
 
     def __init__(
-        self,
-        table: SensorTable,
-        settings: SensorSettings,
-        clock: Clock,
-        emit: Emit,
+        self, table: SensorTable, settings: SensorSettings, clock: Clock, emit: Emit
     ) -> None:
         self.versions: dict[str, str] = {}
-        self.faults: dict[str, str] = {}
+        self.faults: dict[str, SensorFault] = {}
         self._table = table
         self._settings = settings
         self._clock = clock
         self._emit = emit
-        self._found: dict[str, Sensor] = {}
+        self._found: list[Sensor] = []
         last_s = settings.quarantine_first_s
         self._backoffs = {
             name: Backoff(min(RETRY_FIRST_S, last_s), last_s, RETRY_RESET_S) for name in table
@@ -85,7 +80,6 @@ class DriverSearch:
         # CLOCK_MONOTONIC ns at which each vendor is searched again, and at which a call began.
         self._due_ns = dict.fromkeys(table, 0)
         self._began_ns: dict[str, int] = {}
-        self._hanging: set[str] = set()
 
     def step(self) -> bool:
         """Search the next vendor that is due, and report one that hangs; called by one thread, often.
@@ -100,20 +94,19 @@ class DriverSearch:
                 self._began_ns[name] = now_ns
                 threading.Thread(target=self._search, args=(name,), name=name, daemon=True).start()
                 return False
-            if began_ns is None or name in self._hanging:
+            if began_ns is None or getattr(self.faults.get(name), "code", "") == "DEADLINE":
                 continue
             waited_s = (now_ns - began_ns) / NS_PER_S
             if waited_s < self._settings.report_s:
                 return False
-            self._hanging.add(name)
             detail = f"it has not returned for {waited_s:.1f} s; `dmesg` may show why"
             call = f"initialization of the {name} driver"
-            self._fail(name, SensorFault(call, "DEADLINE", Reaction.TRANSIENT, detail))
+            self._fail(name, SensorFault(call, "DEADLINE", Reaction.RESTART, detail))
         return True
 
-    def hanging_ns(self, now_ns: int) -> int:
-        """For how long a factory has not returned, in ns; 0 if none is running."""
-        return now_ns - min([*self._began_ns.values()], default=now_ns)
+    def needs_restart(self) -> bool:
+        """Whether a driver cannot be used by this process: its call hangs, or its library is another."""
+        return any(fault.reaction is Reaction.RESTART for fault in self.faults.values())
 
     def _search(self, name: str) -> None:
         reported: list[SensorFault] = []
@@ -122,9 +115,13 @@ class DriverSearch:
             self._emit(fault_message(device or None, fault))
             reported.append(fault)
 
-        found = tuple(self._found.values())
         context = SensorContext(
-            self._settings, self._clock, report, found, self.versions, is_complete=not self.faults
+            self._settings,
+            self._clock,
+            report,
+            tuple(self._found),
+            self.versions,
+            is_complete=not self.faults,
         )
         sensors: Sequence[Sensor] = ()
         wait_s = self._settings.quarantine_first_s
@@ -141,16 +138,13 @@ class DriverSearch:
         due_ns = self._clock.monotonic_ns() + int(wait_s * NS_PER_S)
         self._due_ns[name] = NEVER_NS if is_done else due_ns
         if sensors:
-            self._found.update((sensor.name, sensor) for sensor in sensors)
+            self._found += sensors
             self._emit({"type": "found", "sensors": sensors})
-        self._hanging.discard(name)
         del self._began_ns[name]
 
     def _fail(self, name: str, fault: SensorFault) -> None:
-        self.faults = {**self.faults, name: str(fault)}
+        self.faults = {**self.faults, name: fault}
         self._emit(fault_message(None, fault))
-        if fault.reaction is Reaction.RESTART:
-            self._emit({"type": "restart", "device": None})
 
 
 class HangWatch:
@@ -165,22 +159,21 @@ class HangWatch:
         self._clock = clock
         self._every_s = every_s
         self._checked_ns = clock.monotonic_ns()
-        # The last stop: its end in CLOCK_MONOTONIC ns, and its length in ns.
-        self._stop_end_ns = 0
-        self._stop_ns = 0
+        # The end of the last stop of the process, which stopped its calls, too.
+        self._resumed_ns = 0
 
     def hung(self, workers: Iterable[DeviceWorker]) -> list[tuple[str, SensorFault]]:
         """Return the devices whose calls hang, the longest first, each with its fault."""
         now_ns = self._clock.monotonic_ns()
-        lasted_ns, self._checked_ns = now_ns - self._checked_ns, now_ns
-        if stopped_s(lasted_ns / NS_PER_S, self._every_s):
-            # The calls were stopped, too.
-            self._stop_end_ns, self._stop_ns = now_ns, lasted_ns
+        if stopped_s((now_ns - self._checked_ns) / NS_PER_S, self._every_s):
+            self._resumed_ns = now_ns
+        self._checked_ns = now_ns
         visits = [(worker.visit, worker.sensor) for worker in workers]
         hung = sorted(
             (visit.began_ns, sensor.name, sensor.call)
             for visit, sensor in visits
-            if visit is not None and now_ns > visit.deadline_ns + self.stopped_ns(visit.began_ns)
+            if visit is not None
+            and now_ns - max(visit.began_ns, self._resumed_ns) > visit.allowed_ns
         )
         faults = []
         for began_ns, device, call in hung:
@@ -189,10 +182,6 @@ class HangWatch:
             fault = SensorFault(call, "DEADLINE", Reaction.RESTART, f"{detail} (Xid messages)")
             faults.append((device, fault))
         return faults
-
-    def stopped_ns(self, since_ns: int) -> int:
-        """Return for how long the process was stopped since an instant, in ns."""
-        return self._stop_ns if since_ns < self._stop_end_ns else 0
 
 
 QUEUE_MAX: Final = 4096
@@ -206,21 +195,15 @@ class MessageWriter:
 
     Args:
         write_fd: File descriptor of the pipe.
-
-    Attributes:
-        dropped: Messages that were dropped because the queue was full.
     """
 
     def __init__(self, write_fd: int) -> None:
-        self.dropped = 0
         self._write_fd = write_fd
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def put(self, message: Message) -> None:
         """Queue a message from any thread; drop it if the queue is full, never block."""
-        if self._messages.qsize() >= QUEUE_MAX:
-            self.dropped += 1
-        else:
+        if self._messages.qsize() < QUEUE_MAX:
             self._messages.put(message)
 
     def gather(self, timeout_s: float) -> list[Message]:
@@ -230,11 +213,10 @@ class MessageWriter:
         except queue.Empty:
             return []
         time.sleep(GATHER_S)
-        try:
+        with suppress(queue.Empty):
             while True:
                 gathered.append(self._messages.get_nowait())
-        except queue.Empty:
-            return gathered
+        return gathered
 
     def write(self, *messages: dict[str, Any] | Message) -> None:
         """Write messages at once; end the process if the daemon is gone."""
@@ -247,16 +229,18 @@ class MessageWriter:
 
 
 # Messages between the threads, which do not leave the process.
-INTERNAL: Final = frozenset({"stop", "restart", "slices", "gone", "flushed", "found", "relist"})
-# How often the watchdog checks for hung driver calls, in s; sooner with a short deadline.
+INTERNAL: Final = frozenset({"stop", "restart", "slices", "flushed", "found"})
+# How often the watchdog checks for hung driver calls, in s; sooner with a short deadline, and until the
+# devices are known.
 WATCH_EVERY_S: Final = 2.0
+STARTUP_WATCH_S: Final = 0.02
 HEARTBEAT_EVERY_S: Final = 10.0
 # Other messages are sent with a heartbeat if the last one is at least this old, in s.
 HEARTBEAT_WITH_MESSAGES_S: Final = 5.0
 FLUSH_WAIT_S: Final = 0.5
-# A driver whose initialization hangs is loaded again by a new process after `startup_s`, and after
+# A driver that cannot be used by this process is loaded by a new one after `quarantine_first_s`, and after
 # this many times as long while other devices are read.
-HUNG_DRIVER_STARTUPS: Final = 10
+PATIENCE: Final = 10
 
 
 class SensorChild:
@@ -284,45 +268,50 @@ class SensorChild:
         self._clock = clock
         self._commands = commands
         self._writer = MessageWriter(write_fd)
-        self._pool = WorkerPool(settings, quarantined_s, clock, self._writer.put)
-        self._workers = self._pool.workers
+        self._retry_after_s = dict(quarantined_s)
+        # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
+        rows_ns = int(settings.aggregate_s * NS_PER_S)
+        self._grid_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns
+        self._workers: dict[str, DeviceWorker] = {}
         self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
         self._hang_watch = HangWatch(clock, self._watch_s + GATHER_S)
         self._search = DriverSearch(sensors, settings, clock, self._writer.put)
-        self._driver_faults: dict[str, str] = {}
-        # When the process ends to load another library, in CLOCK_MONOTONIC ns.
-        self._restart_ns: int | None = None
-        self._is_serving = False
+        # What was reported of the drivers.
+        self._drivers: Message = {"faults": {}, "versions": {}}
+        # Since when a driver has needed another process, in CLOCK_MONOTONIC ns.
+        self._unusable_ns: int | None = None
+        # The handshake was written: each device was discovered or is reported as slow.
+        self._is_known = False
+        self._known_by_ns = clock.monotonic_ns() + int(settings.report_s * NS_PER_S)
         self._heartbeat_ns = 0
 
     def run(self) -> NoReturn:
-        """Find the devices, write the handshake, and serve until the daemon ends it."""
+        """Find the devices, and serve until the daemon ends it."""
         threading.Thread(target=self._read_commands, name="stdin", daemon=True).start()
-        self._write_handshake(self._await_devices())
-        self._is_serving = True
         while True:
             self._serve_once()
 
-    def _await_devices(self) -> list[Message]:
-        """Wait until each device was discovered, quarantined, or is reported as slow; return them."""
-        devices: list[Message] = []
-        until_ns = self._clock.monotonic_ns() + int(self._settings.report_s * NS_PER_S)
-        while True:
-            is_searched = self._search_drivers()
-            # Read before the messages: a settled device's message is among them.
-            workers = list(self._workers.values())
-            unsettled = [worker for worker in workers if not worker.settled]
-            is_settled = is_searched and not unsettled
-            messages = self._writer.gather(0.0 if is_settled else 0.02)
-            devices += [message["device"] for message in messages if message["type"] == "device"]
-            self._pass_on([message for message in messages if message["type"] != "device"])
-            self._exit_if_hung()
-            # The last messages may have started workers, of a board's slices for example.
-            if is_settled and len(workers) == len(self._workers):
-                return devices
-            if self._clock.monotonic_ns() >= until_ns:
-                self._writer.write(*(self._slow(worker.sensor) for worker in unsettled))
-                return devices
+    def _serve_once(self) -> None:
+        """Search drivers, pass on the messages of the devices, and check on them."""
+        is_searched = self._search_drivers()
+        # Read before the messages: those of a settled device are among them.
+        workers = list(self._workers.values())
+        unsettled = [worker for worker in workers if not worker.settled]
+        messages = self._writer.gather(self._watch_s if self._is_known else STARTUP_WATCH_S)
+        age_s = (self._clock.monotonic_ns() - self._heartbeat_ns) / NS_PER_S
+        if age_s >= (HEARTBEAT_WITH_MESSAGES_S if messages else HEARTBEAT_EVERY_S):
+            messages.append(self._heartbeat())
+        self._pass_on(messages)
+        self._exit_if_hung()
+        self._exit_if_unusable()
+        if self._is_known:
+            return
+        # The last messages may have started workers, of a board's slices for example.
+        is_settled = is_searched and not unsettled and len(workers) == len(self._workers)
+        if is_settled or self._clock.monotonic_ns() >= self._known_by_ns:
+            self._is_known = True
+            slow = [self._slow(worker.sensor) for worker in unsettled]
+            self._writer.write(*slow, {"type": "handshake", **self._drivers})
 
     def _slow(self, sensor: Sensor) -> Message:
         """The message of a device whose discovery takes long."""
@@ -336,37 +325,12 @@ class SensorChild:
     def _search_drivers(self) -> bool:
         """Search for devices where that is due, and report which drivers fail; True once all are known."""
         is_searched = self._search.step()
-        self._report_drivers()
+        faults = {name: str(fault) for name, fault in self._search.faults.items()}
+        drivers = {"faults": faults, "versions": dict(self._search.versions)}
+        if drivers != self._drivers:
+            self._drivers = drivers
+            self._writer.write({"type": "drivers", **drivers})
         return is_searched
-
-    def _report_drivers(self) -> None:
-        faults = self._search.faults
-        if faults != self._driver_faults:
-            self._driver_faults = faults
-            self._writer.write({"type": "drivers", "faults": faults})
-
-    def _write_handshake(self, devices: Sequence[Message]) -> None:
-        self._writer.write(
-            {
-                "type": "handshake",
-                "pid": os.getpid(),
-                **self._search.versions,
-                "driver_faults": self._driver_faults,
-                "devices": devices,
-            }
-        )
-
-    def _serve_once(self) -> None:
-        """Pass on the messages of the devices, and check on them."""
-        messages = self._writer.gather(self._watch_s)
-        age_s = (self._clock.monotonic_ns() - self._heartbeat_ns) / NS_PER_S
-        if age_s >= (HEARTBEAT_WITH_MESSAGES_S if messages else HEARTBEAT_EVERY_S):
-            messages.append(self._heartbeat())
-        self._pass_on(messages)
-        self._exit_if_hung()
-        self._search_drivers()
-        if self._restart_ns is not None and self._clock.monotonic_ns() >= self._restart_ns:
-            self._exit("library_mismatch")
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
         """Write the messages that are for the daemon, then act on those that are for this thread."""
@@ -376,32 +340,44 @@ class SensorChild:
                 case "stop":
                     self._exit("stop")
                 case "restart":
-                    self._restart(message["device"])
+                    self._exit("library_mismatch", message["device"])
                 case "found":
-                    self._pool.start(message["sensors"])
-                    if self._is_serving:
-                        self._write_handshake([])
-                case "relist":
-                    self._pool.relist(message["device"])
+                    self._start(message["sensors"])
                 case "slices":
-                    self._writer.write(
-                        self._pool.keep_slices(message["device"], message["sensors"])
-                    )
-                case "gone":
-                    self._pool.drop_slice(message["sensor"])
+                    self._keep_slices(message["device"], message["sensors"])
+
+    def _start(self, sensors: Sequence[Sensor]) -> None:
+        """Start a worker for each device that has none, and end those that these replace."""
+        if not all(sensor.is_fallback for sensor in sensors):
+            self._end(name for name, worker in self._workers.items() if worker.sensor.is_fallback)
+        for sensor in sensors:
+            if sensor.name not in self._workers:
+                worker = self._workers[sensor.name] = DeviceWorker(
+                    sensor,
+                    self._settings,
+                    self._clock,
+                    self._writer.put,
+                    self._grid_ns,
+                    self._retry_after_s.pop(sensor.name, None),
+                )
+                worker.start()
+
+    def _keep_slices(self, board: str, sensors: Sequence[Sensor]) -> None:
+        """Have workers for exactly these slices of a board."""
+        names = {sensor.name for sensor in sensors}
+        self._end(name for name in self._workers.keys() - names if name.startswith(f"{board}."))
+        self._start(sensors)
+        self._writer.write({"type": "slices", "device": board, "names": sorted(names)})
+
+    def _end(self, names: Iterable[str]) -> None:
+        for name in list(names):
+            self._workers.pop(name).offer({"cmd": "end"})
 
     def _is_for_the_daemon(self, message: Message) -> bool:
         """Whether a message leaves the process: not the late fault of a slice that was dropped."""
         device = message["device"] if message["type"] == "fault" else None
         is_stale = device is not None and device not in self._workers
         return message["type"] not in INTERNAL and not is_stale
-
-    def _command(self, command: Message) -> None:
-        """Pass a command to its device, if there is one."""
-        if command["cmd"] == "stop":
-            self._writer.put({"type": "stop"})
-        elif (worker := self._workers.get(str(command["device"]))) is not None:
-            worker.offer(command)
 
     def _heartbeat(self) -> Message:
         self._heartbeat_ns = now_ns = self._clock.monotonic_ns()
@@ -410,49 +386,34 @@ class SensorChild:
             for name, worker in self._workers.items()
             if worker.opened and worker.sampled_ns is not None
         }
-        return {
-            "type": "heartbeat",
-            "t_ns": now_ns,
-            "ages_s": ages_s,
-            "dropped": self._writer.dropped,
-        }
-
-    def _restart(self, device: str | None) -> None:
-        """End the process, so that a new one loads the driver's library.
-
-        Args:
-            device: The device that failed; None where a whole driver cannot be used: the devices
-                of other vendors are then read for a while first.
-        """
-        self._report_drivers()
-        if device is not None or not self._has_devices():
-            self._exit("library_mismatch", *filter(None, [device]))
-        wait_ns = int(self._settings.quarantine_first_s * NS_PER_S)
-        self._restart_ns = self._clock.monotonic_ns() + wait_ns
-
-    def _has_devices(self) -> bool:
-        return any(worker.opened for worker in self._workers.values())
+        return {"type": "heartbeat", "ages_s": ages_s}
 
     def _exit_if_hung(self) -> None:
         """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
         if hung := self._hang_watch.hung(self._workers.values()):
             self._writer.write(*(fault_message(device, fault) for device, fault in hung))
             self._exit("hung", *(device for device, _ in hung))
+
+    def _exit_if_unusable(self) -> None:
+        """End the process, so that a new one loads a driver that this one cannot use."""
+        if not self._search.needs_restart():
+            self._unusable_ns = None
+            return
         now_ns = self._clock.monotonic_ns()
-        hanging_ns = self._search.hanging_ns(now_ns)
-        patience_s = self._settings.startup_s * (HUNG_DRIVER_STARTUPS if self._has_devices() else 1)
-        stopped_ns = self._hang_watch.stopped_ns(now_ns - hanging_ns)
-        if hanging_ns - stopped_ns > patience_s * NS_PER_S:
-            self._exit("hung")
+        self._unusable_ns = self._unusable_ns or now_ns
+        has_devices = any(worker.opened for worker in self._workers.values())
+        patience_s = self._settings.quarantine_first_s * (PATIENCE if has_devices else 1)
+        if now_ns - self._unusable_ns > patience_s * NS_PER_S:
+            self._exit("library_mismatch")
 
     def _exit(self, reason: str, *devices: str) -> NoReturn:
         """Write the incomplete intervals of the devices and the reason, and end the process."""
         until_ns = self._clock.monotonic_ns() + int(FLUSH_WAIT_S * NS_PER_S)
         flushing = {
-            name
-            for name, worker in self._workers.items()
-            if worker.opened and worker.visit is None and worker.offer({"cmd": "flush"})
+            name for name, worker in self._workers.items() if worker.opened and worker.visit is None
         }
+        for name in flushing:
+            self._workers[name].offer({"cmd": "flush"})
         while flushing and (wait_s := (until_ns - self._clock.monotonic_ns()) / NS_PER_S) > 0:
             messages = self._writer.gather(wait_s)
             self._writer.write(
@@ -465,12 +426,13 @@ class SensorChild:
     def _read_commands(self) -> NoReturn:
         """Read the daemon's commands; a closed pipe means that the daemon ended."""
         while line := self._commands.readline(LINE_BYTES_MAX):
-            try:
-                command = parse_command(line)
-            except ValueError:
-                self._writer.dropped += 1
-            else:
-                self._command(command)
+            # A malformed line is ignored.
+            with suppress(KeyError, ValueError):
+                command = decode(line)
+                if command["cmd"] == "stop":
+                    self._writer.put({"type": "stop"})
+                elif (worker := self._workers.get(command["device"])) is not None:
+                    worker.offer(command)
         os._exit(0)
 
 
@@ -496,7 +458,8 @@ def main(sensors: SensorTable = SENSORS) -> NoReturn:
     line = commands.readline(LINE_BYTES_MAX)
     if not line:
         os._exit(0)
-    settings, quarantined_s = parse_settings(decode(line))
+    first = decode(line)
+    settings, quarantined_s = SensorSettings(**first["settings"]), first["quarantined_s"]
     SensorChild(sensors, settings, quarantined_s, SystemClock(), commands, write_fd).run()
 
 

@@ -15,7 +15,7 @@ A MIG device is a compute instance on a board in MIG mode.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -30,7 +30,6 @@ from costprobe.adapters.sensors.child.nvml import (
     PROCESS_LISTS,
     VALUE_TYPE_UNSIGNED_INT,
     Call,
-    Library,
     ListedProcesses,
     Values,
     Way,
@@ -39,14 +38,14 @@ from costprobe.adapters.sensors.child.nvml import (
     known,
     number,
     nvml_call,
-    nvml_setting,
     nvml_text,
+    open_driver,
     package_fault,
     process_util_pct,
     start_fault,
 )
 from costprobe.adapters.sensors.child.sensor import (
-    MAY_PASS,
+    PASSING,
     MetricReader,
     Report,
     Sensor,
@@ -56,8 +55,6 @@ from costprobe.adapters.sensors.child.sensor import (
 from costprobe.adapters.sensors.messages import EnergyReading, Reaction, Sample, SensorFault
 from costprobe.core.clock import Clock, utc_ns
 from costprobe.core.records import NS_PER_S, Device, EnergyScope
-
-UNSIGNED_INT: Final = 0xFFFFFFFF
 
 # nvml.h: clocks event reasons. Boards without the two finer bits set HW_SLOWDOWN alone; it counts
 # as thermal, which is more frequent than the fast power trigger that also sets it.
@@ -81,44 +78,26 @@ def _utilization(call: Call, handle: object) -> Values:
     return {"util_pct": _float(gpu_pct), "mem_util_pct": _float(memory_pct)}
 
 
-def _memory(info: Any) -> Values:  # noqa: ANN401 - pynvml has no types
+def _memory(versions: tuple[int, ...], call: Call, handle: object) -> Values:
+    info = call("nvmlDeviceGetMemoryInfo", handle, *versions)
     return {
         "mem_used_bytes": known(info.used, bits=64),
         "mem_total_bytes": known(info.total, bits=64),
     }
 
 
-def _memory_v2(call: Call, handle: object) -> Values:
-    # Version 2 excludes the driver's reserved memory from `used`.
-    info = call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
-    return _memory(info)
+def _number(
+    field: str, function: str, *args: int, bits: int = 32, kind: Callable[[int], float] = float
+) -> Way:
+    """The way to read a field that is one number."""
 
+    def read(call: Call, handle: object) -> Values:
+        value: int = call(function, handle, *args)
+        # Some functions return a signed integer.
+        is_known = known(value & (1 << bits) - 1, bits) is not None
+        return {field: kind(value) if is_known else None}
 
-def _memory_v1(call: Call, handle: object) -> Values:
-    info = call("nvmlDeviceGetMemoryInfo", handle)
-    return _memory(info)
-
-
-def _celsius(temperature: int) -> Values:
-    # One function returns a signed integer, the other an unsigned one.
-    value = known(temperature & UNSIGNED_INT)
-    return {"temp_c": None if value is None else float(temperature)}
-
-
-def _temperature_v(call: Call, handle: object) -> Values:
-    return _celsius(call("nvmlDeviceGetTemperatureV", handle, pynvml.NVML_TEMPERATURE_GPU))
-
-
-def _temperature(call: Call, handle: object) -> Values:
-    return _celsius(call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU))
-
-
-def _sm_clock(call: Call, handle: object) -> Values:
-    return {"sm_clock_mhz": _float(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM))}
-
-
-def _mem_clock(call: Call, handle: object) -> Values:
-    return {"mem_clock_mhz": _float(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_MEM))}
+    return read
 
 
 def _power_limit(call: Call, handle: object) -> Values:
@@ -141,18 +120,8 @@ def _violations(call: Call, handle: object) -> Values:
     }
 
 
-def _event_reasons(call: Call, handle: object) -> Values:
-    return {"reasons": int(call("nvmlDeviceGetCurrentClocksEventReasons", handle))}
-
-
-def _throttle_reasons(call: Call, handle: object) -> Values:
-    return {"reasons": int(call("nvmlDeviceGetCurrentClocksThrottleReasons", handle))}
-
-
-def _ecc(call: Call, handle: object) -> Values:
-    uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-    count = call("nvmlDeviceGetTotalEccErrors", handle, uncorrected, pynvml.NVML_VOLATILE_ECC)
-    return {"ecc_uncorrected": known(count, bits=64)}
+def _reasons(function: str, call: Call, handle: object) -> Values:
+    return {"reasons": int(call(function, handle))}
 
 
 def _pids(field: str, symbol: str, call: Call, handle: object) -> Values:
@@ -169,13 +138,30 @@ def _process_ways(field: str, kind: str) -> tuple[Way, ...]:
 WAYS: Final[Mapping[str, tuple[Way, ...]]] = {
     "power": (),
     "utilization": (_utilization,),
-    "memory": (_memory_v2, _memory_v1),
-    "temperature": (_temperature_v, _temperature),
-    "sm_clock": (_sm_clock,),
-    "mem_clock": (_mem_clock,),
+    # Version 2 excludes the driver's reserved memory from `used`.
+    "memory": (partial(_memory, (pynvml.nvmlMemory_v2,)), partial(_memory, ())),
+    "temperature": tuple(
+        _number("temp_c", f"nvmlDeviceGetTemperature{version}", pynvml.NVML_TEMPERATURE_GPU)
+        for version in ("V", "")
+    ),
+    "sm_clock": (_number("sm_clock_mhz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),),
+    "mem_clock": (_number("mem_clock_mhz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),),
     "power_limit": (_power_limit,),
-    "throttle": (_violations, _event_reasons, _throttle_reasons),
-    "ecc": (_ecc,),
+    "throttle": (
+        _violations,
+        partial(_reasons, "nvmlDeviceGetCurrentClocksEventReasons"),
+        partial(_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    ),
+    "ecc": (
+        _number(
+            "ecc_uncorrected",
+            "nvmlDeviceGetTotalEccErrors",
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            pynvml.NVML_VOLATILE_ECC,
+            bits=64,
+            kind=int,
+        ),
+    ),
     "compute_processes": _process_ways("compute_pids", "Compute"),
     "mps_processes": _process_ways("mps_pids", "MPSCompute"),
     "graphics_processes": _process_ways("graphics_pids", "Graphics"),
@@ -195,15 +181,6 @@ BOARD_ONLY: Final = frozenset({"power", "utilization", "mps_processes", "graphic
 
 # Totals that are summed from the reasons where the driver does not count them, or miscounts.
 THROTTLED: Final = frozenset({"throttle_power_s", "throttle_thermal_s"})
-
-
-def is_counted(way: Way | None) -> bool:
-    """Whether the driver counts throttled time; otherwise each sample must read the reasons.
-
-    Args:
-        way: The way to read `throttle` that is left.
-    """
-    return way is None or way is _violations
 
 
 class ThrottleClock:
@@ -383,8 +360,6 @@ def sample_powers(value_type: int, samples: Iterable[Any], seen_us: int) -> list
 # A counter reading that took longer than the counter's own step has no exact time.
 COUNTER_READ_MAX_NS: Final = 100_000_000
 
-UNINITIALIZED: Final = 1
-BY_UUID: Final = "nvmlDeviceGetHandleByUUID"
 # The model of a device whose name is empty.
 UNNAMED: Final = "NVIDIA GPU"
 PIDS: Final = ("compute_pids", "mps_pids")
@@ -395,35 +370,31 @@ class NvidiaSensor(Sensor):
 
     Args:
         index: NVML index of the board.
-        library: The process's NVML, initialized.
         clock: Clock of the readings.
         report: Called once with each fault that does not end a sample.
         name: Name of the device, if it is a part of the board.
     """
 
-    def __init__(
-        self, index: int, library: Library, clock: Clock, report: Report, name: str = ""
-    ) -> None:
+    def __init__(self, index: int, clock: Clock, report: Report, name: str = "") -> None:
         super().__init__(name or f"gpu{index}")
         self._index = index
-        self._library = library
         self._clock = clock
         self._report = report
-        # The board's UUID, once it is known and no other board has it.
+        # The board's UUID, once it is known.
         self._uuid = ""
-        self._uninitialized = False
+        # The metrics that a device of this kind lacks, and those that it has by another handle.
+        self._lacking: Collection[str] = ()
+        self._handles: dict[str, object] = {}
         self._reset()
 
     def _reset(self) -> None:
         self._handle: Any = None
-        self._generation = self._library.generation
-        self._metrics = MetricReader(self.name, self._report, WAYS, self._clock, self.bounds)
+        self._metrics = MetricReader(self.name, self._report, WAYS)
         self._throttle = ThrottleClock()
         self._listed = ListedProcesses()
         self._samples_seen_us = 0
         self._is_divided: bool | None = None
         self._scopes: list[PowerScope] = [WHOLE_GPU]
-        self._scopes_are_known = False
         self._support_all()
 
     def _support_all(self) -> None:
@@ -439,87 +410,67 @@ class NvidiaSensor(Sensor):
 
     def _nvml(self, function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no types
         self.call = function
+        return nvml_call(function, *args)
+
+    def _optional(self, function: str, *args: Any, none: object = None) -> Any:  # noqa: ANN401 - as above
+        """What a function returns; None where the driver does not support it, or not now.
+
+        Args:
+            function: Its name.
+            args: Its arguments.
+            none: What to return where the driver found nothing.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        if function in self._lacks:
+            return None
         try:
-            return nvml_call(function, *args)
+            return self._nvml(function, *args)
         except SensorFault as fault:
-            self._uninitialized |= fault.reaction is Reaction.REINIT
-            raise
+            if fault.code == "NOT_FOUND":
+                return none
+            if fault.reaction not in PASSING:
+                raise
+            if fault.reaction is Reaction.ABSENT:
+                self._lacks.add(function)
+            return None
 
     def discover(self) -> Device:
         """Find the GPU; by its UUID once that is known, because indices move when a GPU is lost.
 
-        A board whose UUID is empty, or that of another one, is found by its index; its name on this
-        host is its identity, or a part of it.
-
-        Initializes the library again first where a call reported that it is not initialized.
+        A board whose UUID is empty is found by its index; its name on this host is its identity.
 
         Raises:
             SensorFault: The GPU cannot be used; an error that concerns one call only counts as
                 reason for quarantine here.
         """
-        if self._uninitialized:
-            self._library.reopen(self._generation)
-            self._uninitialized = False
         self._reset()
         try:
             if self._uuid:
-                self._handle, identity = self._nvml(BY_UUID, self._uuid), self._uuid
+                self._handle = self._nvml("nvmlDeviceGetHandleByUUID", self._uuid)
             else:
                 self._handle = self._nvml("nvmlDeviceGetHandleByIndex", self._index)
-                identity = self._identify(nvml_text(self._nvml, "nvmlDeviceGetUUID", self._handle))
+                self._uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", self._handle)
             self._find_scopes()
-            self._find_limit()
-            return self._describe(identity)
+            # Bounds the readings of power by the board's highest limit, in mW (nvml.h).
+            limits = self._optional("nvmlDeviceGetPowerManagementLimitConstraints", self._handle)
+            highest_mw = limits and known(limits[1])
+            self.bounds.max_w = BOARD_TIMES * highest_mw / 1000 if highest_mw else UNKNOWN_MAX_W
+            return self._describe(self._uuid or self.name)
         except SensorFault as fault:
             raise quarantining(fault) from fault
-
-    def _identify(self, uuid: str) -> str:
-        """Return the identity of the board with the index, and keep its UUID if that finds it."""
-        other: int | None = None
-        try:
-            if uuid:
-                other = int(self._nvml("nvmlDeviceGetIndex", self._nvml(BY_UUID, uuid)))
-        except SensorFault as fault:
-            if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
-                raise
-        if other == self._index:
-            self._uuid = uuid
-        if uuid and other in (None, self._index):
-            return uuid
-        what = f"gpu{other} has the same UUID {uuid}" if uuid else "its UUID is empty"
-        detail = f"{what}: it is measured as {self.name}, and no probe of a model can select it"
-        call = "nvmlDeviceGetUUID"
-        self._metrics.report_once(
-            "uuid", SensorFault(call, "NOT_UNIQUE", Reaction.TRANSIENT, detail)
-        )
-        return f"{uuid}@{self.name}" if uuid else self.name
-
-    def _find_limit(self) -> None:
-        """Bound the readings of power by the board's highest limit, in mW (nvml.h)."""
-        self.bounds.max_w = UNKNOWN_MAX_W
-        try:
-            limits = self._nvml("nvmlDeviceGetPowerManagementLimitConstraints", self._handle)
-        except SensorFault as fault:
-            if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
-                raise
-            return
-        if highest_mw := known(limits[1]):
-            self.bounds.max_w = BOARD_TIMES * highest_mw / 1000
 
     def _find_scopes(self) -> None:
         try:
             self._scopes = scopes_of(self._nvml, self._handle)
-            self._scopes_are_known = True
         except SensorFault as fault:
-            if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
+            if fault.reaction not in PASSING:
                 raise
         self._support_all()
 
     def change_energy_scope(self) -> bool:
         """Read power and energy in the next scope, if the board has one that was not tried."""
-        if not self._scopes_are_known:
-            self._find_scopes()
-            return self._scopes != [WHOLE_GPU]
         if len(self._scopes) == 1:
             return False
         self._scopes = self._scopes[1:]
@@ -530,9 +481,9 @@ class NvidiaSensor(Sensor):
         """Describe the device, on the board of this UUID."""
         model = nvml_text(self._nvml, "nvmlDeviceGetName", self._handle) or UNNAMED
         memory_bytes = self._read("memory").get("mem_total_bytes")
-        mode = nvml_setting(self._nvml, "nvmlDeviceGetPersistenceMode", self._handle)
+        mode = self._optional("nvmlDeviceGetPersistenceMode", self._handle)
         is_persistent = None if mode is None else bool(mode)
-        compute_mode = nvml_setting(self._nvml, "nvmlDeviceGetComputeMode", self._handle)
+        compute_mode = self._optional("nvmlDeviceGetComputeMode", self._handle)
         return Device(
             self.name,
             "gpu",
@@ -550,14 +501,6 @@ class NvidiaSensor(Sensor):
             SensorFault: It is gone, or the library or the whole GPU is concerned.
         """
 
-    def _has(self, metric: str) -> bool:  # noqa: ARG002 - a MIG device lacks some
-        """Whether the driver has a metric for devices of this kind."""
-        return True
-
-    def _handle_of(self, metric: str) -> object:  # noqa: ARG002 - a MIG device has two
-        """The handle by which a metric is read."""
-        return self._handle
-
     def sample(self, *, quick: bool = False) -> Sample:
         """Read every metric that the GPU supports.
 
@@ -569,21 +512,16 @@ class NvidiaSensor(Sensor):
         """
         if not quick:
             return self._read_all(FULL, is_quick=False)
-        metrics = QUICK if is_counted(self._metrics.best("throttle")) else (*QUICK, "throttle")
-        return self._read_all(metrics, is_quick=True)
+        is_counted = self._metrics.best("throttle") in (None, _violations)
+        return self._read_all(QUICK if is_counted else (*QUICK, "throttle"), is_quick=True)
 
     def _read_all(self, metrics: Iterable[str], *, is_quick: bool) -> Sample:
-        if self._generation != self._library.generation:
-            # Another GPU's thread initialized the library again, which made this handle invalid.
-            raise fault_of(self.call, UNINITIALIZED, "the library was initialized again")
         self._check()
-        if self._clock.monotonic_ns() >= self._metrics.retry_ns:
-            self._support_all()
         if self.bounds.impossible & THROTTLED:
             self._metrics.leave("throttle", _violations)
         values: Values = {}
         for metric in metrics:
-            if self._has(metric):
+            if metric not in self._lacking:
                 values |= self._read(metric)
         if not values and not self._metrics.has_any():
             detail = "the driver supports no metric of this GPU"
@@ -637,7 +575,7 @@ class NvidiaSensor(Sensor):
             SensorFault: The library or the whole GPU is concerned.
         """
         buffer, seen_us = SAMPLES_OF_SCOPE[self._scopes[0].power_scope], self._samples_seen_us
-        found = self._recent("nvmlDeviceGetSamples", (0, ()), buffer, seen_us)
+        found = self._optional("nvmlDeviceGetSamples", self._handle, buffer, seen_us, none=(0, ()))
         if found is None:
             return None
         offset_ns = self._clock.time_ns() - self._clock.monotonic_ns()
@@ -655,7 +593,8 @@ class NvidiaSensor(Sensor):
         """
         since_us = utc_ns(self._clock, since_ns) // 1000
         # No sample since then: no process was busy.
-        found = self._recent("nvmlDeviceGetProcessUtilization", (), since_us)
+        function = "nvmlDeviceGetProcessUtilization"
+        found = self._optional(function, self._handle, since_us, none=())
         if found is None:
             return None
         by_pid = process_util_pct(found)
@@ -665,25 +604,9 @@ class NvidiaSensor(Sensor):
             self._listed.add(self._clock.monotonic_ns(), pids)
         return self._listed.known(by_pid)
 
-    def _recent(self, function: str, none: object, *args: int) -> Any:  # noqa: ANN401 - pynvml has no types
-        """What the driver kept lately: `none` if that is nothing, None if it is unknown."""
-        if function in self._lacks:
-            return None
-        try:
-            return self._nvml(function, self._handle, *args)
-        except SensorFault as fault:
-            if fault.code == "NOT_FOUND":
-                return none
-            if fault.reaction is Reaction.ABSENT:
-                self._metrics.retry_later(fault)
-                self._lacks.add(function)
-            elif fault.reaction is not Reaction.TRANSIENT:
-                raise
-            return None
-
     def _read(self, metric: str) -> Values:
         """Read one metric by its best supported way; empty if it is absent, temporarily or permanently."""
-        return self._metrics.read(metric, self._nvml, self._handle_of(metric))
+        return self._metrics.read(metric, self._nvml, self._handles.get(metric, self._handle))
 
     def slices(self) -> list[Sensor] | None:
         """Return a sensor for each MIG device on this board; none on a board without MIG mode.
@@ -697,13 +620,10 @@ class NvidiaSensor(Sensor):
             count = int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle))
             numbers = [number for number in range(count) if self._has_mig_device(number)]
         except SensorFault as fault:
-            if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
+            if fault.reaction in PASSING:
                 return None
             raise
-        return [
-            MigSensor(self._index, self._library, self._clock, self._report, number)
-            for number in numbers
-        ]
+        return [MigSensor(self._index, self._clock, self._report, number) for number in numbers]
 
     def _is_in_mig_mode(self) -> bool:
         """Whether the board is in MIG mode now.
@@ -714,7 +634,7 @@ class NvidiaSensor(Sensor):
         try:
             current, _ = self._nvml("nvmlDeviceGetMigMode", self._handle)
         except SensorFault as fault:
-            if fault.reaction is not Reaction.ABSENT or fault.code in MAY_PASS:
+            if fault.code not in NO_MIG:
                 raise
             current = 0
         was_divided, self._is_divided = self._is_divided, bool(current)
@@ -734,6 +654,8 @@ class NvidiaSensor(Sensor):
 
 
 MIG_BY_NUMBER: Final = "nvmlDeviceGetMigDeviceHandleByIndex"
+# What the driver returns for a board that has no MIG mode.
+NO_MIG: Final = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND"})
 # What MIG_BY_NUMBER returns where there is no such MIG device, or no MIG mode any more.
 NO_MIG_DEVICE: Final = frozenset({"NOT_FOUND", "INVALID_ARGUMENT", "NOT_SUPPORTED"})
 
@@ -747,45 +669,34 @@ class MigSensor(NvidiaSensor):
 
     Args:
         index: NVML index of the board.
-        library: The process's NVML, initialized.
         clock: Clock of the readings.
         report: Called once with each fault that does not end a sample.
         number: Number of the MIG device on the board.
     """
 
-    def __init__(
-        self, index: int, library: Library, clock: Clock, report: Report, number: int
-    ) -> None:
-        super().__init__(index, library, clock, report, f"gpu{index}.mig{number}")
+    def __init__(self, index: int, clock: Clock, report: Report, number: int) -> None:
+        super().__init__(index, clock, report, f"gpu{index}.mig{number}")
         self.parent = f"gpu{index}"
         self._number = number
-        self._mig_handle: Any = None
+        self._lacking = BOARD_ONLY
         self._mig_uuid = ""
 
     def _describe(self, uuid: str) -> Device:  # noqa: ARG002 - that is the board's
-        self._mig_handle = self._mig_device()
-        self._mig_uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", self._mig_handle)
-        try:
-            return self._described()
-        except SensorFault as fault:
-            if fault.code in NO_MIG_DEVICE:
-                # Destroyed since its handle was read, or a call that the driver does not support.
-                self._check()
-            raise
-
-    def _described(self) -> Device:
-        attributes = self._nvml("nvmlDeviceGetAttributes_v2", self._mig_handle)
+        handle = self._mig_device()
+        self._handles = dict.fromkeys(OF_A_SLICE, handle)
+        self._mig_uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", handle)
+        attributes = self._nvml("nvmlDeviceGetAttributes_v2", handle)
         return Device(
             self.name,
             "mig",
             self._mig_uuid or self.name,
-            nvml_text(self._nvml, "nvmlDeviceGetName", self._mig_handle) or UNNAMED,
+            nvml_text(self._nvml, "nvmlDeviceGetName", handle) or UNNAMED,
             self._read("memory").get("mem_total_bytes"),
             parent=self.parent,
             # Those of its GPU instance are shared by all compute instances on it.
             slices=int(attributes.computeInstanceSliceCount),
             slices_of=int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle)),
-            gpu_instance=nvml_setting(self._nvml, "nvmlDeviceGetGpuInstanceId", self._mig_handle),
+            gpu_instance=self._optional("nvmlDeviceGetGpuInstanceId", handle),
         )
 
     def _mig_device(self) -> object:
@@ -812,8 +723,6 @@ class MigSensor(NvidiaSensor):
         except SensorFault as fault:
             if fault.reaction is Reaction.TRANSIENT:
                 return
-            if fault.code in NO_MIG_DEVICE:
-                raise _gone(fault.call, fault.code) from fault
             raise quarantining(fault) from fault
         if uuid != self._mig_uuid:
             raise _gone(self.call, "NOT_FOUND")
@@ -821,12 +730,6 @@ class MigSensor(NvidiaSensor):
     def slices(self) -> list[Sensor]:
         """Return none: a MIG device is not divided."""
         return []
-
-    def _has(self, metric: str) -> bool:
-        return metric not in BOARD_ONLY
-
-    def _handle_of(self, metric: str) -> object:
-        return self._mig_handle if metric in OF_A_SLICE else self._handle
 
 
 def _gone(call: str, code: str) -> SensorFault:
@@ -841,10 +744,10 @@ def nvidia_sensors(context: SensorContext) -> list[Sensor]:
     """
     if not context.settings.gpus:
         return []
-    library, settings = Library(), context.settings
+    settings = context.settings
     evidence = expected_gpu(Path(settings.sysfs_root), os.environ, is_known=settings.knows_gpu)
     try:
-        driver = library.open()
+        driver = open_driver()
     except SensorFault as fault:
         if fault.code in NO_DRIVER and not evidence:
             return []
@@ -856,7 +759,4 @@ def nvidia_sensors(context: SensorContext) -> list[Sensor]:
     context.versions.update(driver.versions)
     for reported in filter(None, (package_fault(), *driver.faults)):
         context.report("", reported)
-    return [
-        NvidiaSensor(index, library, context.clock, context.report)
-        for index in range(driver.gpu_count)
-    ]
+    return [NvidiaSensor(index, context.clock, context.report) for index in range(driver.gpu_count)]

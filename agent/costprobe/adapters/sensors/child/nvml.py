@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pynvml
 
@@ -144,41 +142,37 @@ VALUE_TYPE_UNSIGNED_INT: Final = 1
 # reading the utilization. This bypasses the check.
 number = object.__getattribute__
 
-# NVML's return codes (nvml.h, nvmlReturn_t) by number, so that any release of pynvml works.
-# GPU_IS_LOST from a call about one metric still concerns the device, so the reaction depends on the
-# code alone, not on the function.
-CODES: Final[Mapping[int, tuple[str, Reaction]]] = {
-    1: ("UNINITIALIZED", Reaction.REINIT),
-    2: ("INVALID_ARGUMENT", Reaction.ABSENT),
-    3: ("NOT_SUPPORTED", Reaction.ABSENT),
-    4: ("NO_PERMISSION", Reaction.ABSENT),
-    5: ("ALREADY_INITIALIZED", Reaction.TRANSIENT),
-    6: ("NOT_FOUND", Reaction.ABSENT),
-    7: ("INSUFFICIENT_SIZE", Reaction.TRANSIENT),
-    8: ("INSUFFICIENT_POWER", Reaction.QUARANTINE),
-    9: ("DRIVER_NOT_LOADED", Reaction.RESTART),
-    10: ("TIMEOUT", Reaction.TRANSIENT),
-    11: ("IRQ_ISSUE", Reaction.QUARANTINE),
-    12: ("LIBRARY_NOT_FOUND", Reaction.RESTART),
-    13: ("FUNCTION_NOT_FOUND", Reaction.ABSENT),
-    14: ("CORRUPTED_INFOROM", Reaction.ABSENT),
-    15: ("GPU_IS_LOST", Reaction.QUARANTINE),
-    16: ("RESET_REQUIRED", Reaction.QUARANTINE),
-    17: ("OPERATING_SYSTEM", Reaction.QUARANTINE),
-    18: ("LIB_RM_VERSION_MISMATCH", Reaction.RESTART),
-    19: ("IN_USE", Reaction.TRANSIENT),
-    20: ("MEMORY", Reaction.TRANSIENT),
-    21: ("NO_DATA", Reaction.TRANSIENT),
-    22: ("VGPU_ECC_NOT_SUPPORTED", Reaction.ABSENT),
-    23: ("INSUFFICIENT_RESOURCES", Reaction.TRANSIENT),
-    24: ("FREQ_NOT_SUPPORTED", Reaction.ABSENT),
-    25: ("ARGUMENT_VERSION_MISMATCH", Reaction.ABSENT),
-    26: ("DEPRECATED", Reaction.ABSENT),
-    27: ("NOT_READY", Reaction.TRANSIENT),
-    28: ("GPU_NOT_FOUND", Reaction.QUARANTINE),
-    29: ("INVALID_STATE", Reaction.TRANSIENT),
-    30: ("RESET_TYPE_NOT_SUPPORTED", Reaction.ABSENT),
-    999: ("UNKNOWN", Reaction.TRANSIENT),
+# NVML's names of its return codes, without the prefix.
+NAMES: Final[Mapping[int, str]] = {
+    code: name.removeprefix("NVML_ERROR_")
+    for name, code in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_")
+}
+# The reaction depends on the code alone, not on the function: GPU_IS_LOST from a call about one
+# metric still concerns the device. Other codes are temporary.
+REACTIONS: Final[Mapping[str, Reaction]] = {
+    **dict.fromkeys(
+        (
+            *("INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION", "NOT_FOUND", "DEPRECATED"),
+            *("FUNCTION_NOT_FOUND", "CORRUPTED_INFOROM", "VGPU_ECC_NOT_SUPPORTED"),
+            *("FREQ_NOT_SUPPORTED", "ARGUMENT_VERSION_MISMATCH", "RESET_TYPE_NOT_SUPPORTED"),
+        ),
+        Reaction.ABSENT,
+    ),
+    **dict.fromkeys(
+        (
+            *("INSUFFICIENT_POWER", "IRQ_ISSUE", "GPU_IS_LOST", "RESET_REQUIRED"),
+            *("OPERATING_SYSTEM", "GPU_NOT_FOUND"),
+        ),
+        Reaction.QUARANTINE,
+    ),
+    **dict.fromkeys(
+        (
+            *("UNINITIALIZED", "DRIVER_NOT_LOADED", "LIBRARY_NOT_FOUND"),
+            "LIB_RM_VERSION_MISMATCH",
+        ),
+        Reaction.RESTART,
+    ),
 }
 
 FUNCTION_NOT_FOUND: Final = 13
@@ -294,17 +288,11 @@ def known(value: int, bits: int = 32) -> int | None:
     return None if value == (1 << bits) - 1 else int(value)
 
 
-def reaction_to(value: int) -> tuple[str, Reaction]:
-    """NVML's name of a return code and the reaction; an unknown code is transient."""
-    return CODES.get(value, (f"CODE_{value}", Reaction.TRANSIENT))
-
-
 def fault_of(call: str, value: int, words: str = "") -> SensorFault:
     """The fault for a return code other than success."""
-    code, reaction = reaction_to(value)
-    return SensorFault(
-        call, code, reaction, "; ".join(filter(None, (words.rstrip("."), HINTS.get(code, ""))))
-    )
+    code = NAMES.get(value, f"CODE_{value}")
+    detail = "; ".join(filter(None, (words.rstrip("."), HINTS.get(code, ""))))
+    return SensorFault(call, code, REACTIONS.get(code, Reaction.TRANSIENT), detail)
 
 
 def _read_fields(handle: object, fields: ctypes.Array[Any]) -> None:
@@ -361,71 +349,27 @@ def nvml_text(nvml: Callable[..., Any], function: str, *args: Any) -> str:  # no
     return one_line(text.decode(errors="replace") if isinstance(text, bytes) else text).strip()
 
 
-def nvml_setting(nvml: Callable[..., Any], function: str, handle: object) -> int | None:
-    """Return a number that a device's function reads; None where the driver does not report it.
-
-    Args:
-        nvml: Calls the function, as `nvml_call` does.
-        function: Its name.
-        handle: The device.
-
-    Raises:
-        SensorFault: The library or the whole GPU is concerned.
-    """
-    try:
-        return int(nvml(function, handle))
-    except SensorFault as fault:
-        if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
-            raise
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class DriverInfo:
-    """The number of GPUs, and the versions of the driver and of NVML as far as they can be read.
-
-    Attributes:
-        gpu_count: The number of GPUs.
-        versions: The versions by name.
-        faults: The faults of the calls that read the others.
-    """
+class DriverInfo(NamedTuple):
+    """The number of GPUs, the versions of driver and NVML, and the faults of reading these."""
 
     gpu_count: int
     versions: Mapping[str, str]
     faults: Sequence[SensorFault]
 
 
-class Library:
-    """The initialized library, shared by all devices of the process."""
+def open_driver() -> DriverInfo:
+    """Initialize NVML and count its GPUs; without a version they can be measured all the same.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.generation = 0
-
-    def open(self) -> DriverInfo:
-        """Initialize NVML and count its GPUs; without a version they can be measured all the same.
-
-        Raises:
-            SensorFault: Also where there is no library or no driver (code in NO_DRIVER).
-        """
-        nvml_call("nvmlInit")
-        gpu_count = int(nvml_call("nvmlDeviceGetCount"))
-        versions: dict[str, str] = {}
-        faults: list[SensorFault] = []
-        for name, function in VERSIONS.items():
-            try:
-                versions[name] = nvml_text(nvml_call, function)
-            except SensorFault as fault:
-                faults.append(fault)
-        return DriverInfo(gpu_count, versions, faults)
-
-    def reopen(self, seen_generation: int) -> None:
-        """Initialize NVML again, once for all devices of the same generation.
-
-        Raises:
-            SensorFault: NVML cannot be initialized.
-        """
-        with self._lock:
-            if seen_generation == self.generation:
-                nvml_call("nvmlInit")
-                self.generation += 1
+    Raises:
+        SensorFault: Also where there is no library or no driver (code in NO_DRIVER).
+    """
+    nvml_call("nvmlInit")
+    gpu_count = int(nvml_call("nvmlDeviceGetCount"))
+    versions: dict[str, str] = {}
+    faults: list[SensorFault] = []
+    for name, function in VERSIONS.items():
+        try:
+            versions[name] = nvml_text(nvml_call, function)
+        except SensorFault as fault:
+            faults.append(fault)
+    return DriverInfo(gpu_count, versions, faults)

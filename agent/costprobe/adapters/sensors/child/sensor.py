@@ -14,7 +14,6 @@ from typing import Final
 from costprobe.adapters.sensors.child.bounds import Bounds
 from costprobe.adapters.sensors.child.nvml import Call, Values, Way
 from costprobe.adapters.sensors.messages import (
-    Backoff,
     EnergyReading,
     Reaction,
     Sample,
@@ -22,7 +21,7 @@ from costprobe.adapters.sensors.messages import (
     SensorSettings,
 )
 from costprobe.core.clock import Clock
-from costprobe.core.records import NS_PER_S, Device, EnergyScope
+from costprobe.core.records import Device, EnergyScope
 
 # Reports a fault of a named device that does not end its sample.
 Report = Callable[[str, SensorFault], None]
@@ -139,9 +138,13 @@ SensorFactory = Callable[[SensorContext], Sequence[Sensor]]
 SensorTable = Mapping[str, SensorFactory]
 
 
+# The reactions to a fault of one call, not of the whole device.
+PASSING: Final = (Reaction.ABSENT, Reaction.TRANSIENT)
+
+
 def quarantining(fault: SensorFault) -> SensorFault:
     """Return the fault with the reaction QUARANTINE: the device cannot be used without this call."""
-    if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
+    if fault.reaction in PASSING:
         return fault.with_reaction(Reaction.QUARANTINE)
     return fault
 
@@ -150,51 +153,29 @@ def quarantining(fault: SensorFault) -> SensorFault:
 REPORT_TRANSIENT_AFTER: Final = 3
 # Reasons for a missing value that an operator can remove.
 TO_FIX: Final = ("NO_PERMISSION", "CORRUPTED_INFOROM")
-# Reasons that may pass while the process runs: a permission is granted, a driver is set up again.
-MAY_PASS: Final = frozenset({"NO_PERMISSION"})
-RETRY_FIRST_S: Final = 10.0
-RETRY_MAX_S: Final = 3600.0
 NEVER_NS: Final = 2**63 - 1
 
 
 class MetricReader:
     """The ways to read each metric that one device has left, and its faults reported so far.
 
-    A way that is not supported is not tried again, unless the reason may pass; a metric with no way
-    left is absent.
+    A way that is not supported is not tried again; a metric with no way left is absent.
 
     Args:
         device: Name of the device.
         report: Called once with each fault that does not end a sample.
         ways: The ways to read each metric, best first.
-        clock: CLOCK_MONOTONIC.
-        bounds: The bounds of the device's readings.
-
-    Attributes:
-        retry_ns: When all ways should be tried again, in CLOCK_MONOTONIC ns; NEVER_NS for never.
     """
 
-    def __init__(
-        self,
-        device: str,
-        report: Report,
-        ways: Mapping[str, Sequence[Way]],
-        clock: Clock,
-        bounds: Bounds,
-    ) -> None:
-        self.retry_ns = NEVER_NS
+    def __init__(self, device: str, report: Report, ways: Mapping[str, Sequence[Way]]) -> None:
         self._device = device
         self._report = report
-        self._clock = clock
-        self._bounds = bounds
-        self._retries = Backoff(RETRY_FIRST_S, RETRY_MAX_S, reset_after_s=RETRY_MAX_S)
         self._failing: dict[str, int] = {}
         self._reported: set[tuple[str, str]] = set()
         self.support(ways)
 
     def support(self, ways: Mapping[str, Sequence[Way]]) -> None:
         """Try all of these ways from now on."""
-        self.retry_ns = NEVER_NS
         self._ways = {metric: list(supported) for metric, supported in ways.items()}
 
     def has_any(self) -> bool:
@@ -212,33 +193,28 @@ class MetricReader:
             self._ways[metric].remove(way)
 
     def read(self, metric: str, call: Call, handle: object) -> Values:
-        """Read one metric by the first way whose values are possible; empty where it is absent.
+        """Read one metric by the first way that works; empty where it is absent.
 
         An unexpected error costs this metric alone, as one that may pass.
 
         Raises:
             SensorFault: The library or the whole device is concerned.
         """
-        ways, kept = self._ways[metric], Values()
+        ways = self._ways[metric]
         for way in tuple(ways):
             try:
                 values = way(call, handle)
             except SensorFault as fault:
-                if self.is_absent(metric, fault):
-                    ways.remove(way)
-                    continue
-                return kept
+                if not self.is_absent(metric, fault):
+                    break
+                ways.remove(way)
             except Exception as error:  # noqa: BLE001 - text and structures from a driver
                 detail = f"{type(error).__name__}: {error}"
                 self.is_absent(metric, SensorFault(metric, "FAILED", Reaction.TRANSIENT, detail))
-                continue
-            if self._failing:
+            else:
                 self.works(metric)
-            admitted = self._bounds.admitted(values)
-            if len(admitted) == len(values):
                 return values
-            kept = kept or admitted
-        return kept
+        return {}
 
     def is_absent(self, metric: str, fault: SensorFault) -> bool:
         """Whether a fault means that a metric is absent; otherwise it passes.
@@ -249,7 +225,6 @@ class MetricReader:
         if fault.reaction is Reaction.ABSENT:
             if fault.detail and fault.code in TO_FIX:
                 self.report_once(metric, fault)
-            self.retry_later(fault)
             return True
         if fault.reaction is not Reaction.TRANSIENT:
             raise fault
@@ -257,12 +232,6 @@ class MetricReader:
         if self._failing[metric] == REPORT_TRANSIENT_AFTER:
             self.report_once(metric, fault)
         return False
-
-    def retry_later(self, fault: SensorFault) -> None:
-        """Set when all ways are tried again, if the reason of this fault may pass."""
-        if fault.code in MAY_PASS and self.retry_ns == NEVER_NS:
-            now_ns = self._clock.monotonic_ns()
-            self.retry_ns = now_ns + int(self._retries.next_s(now_ns) * NS_PER_S)
 
     def works(self, metric: str) -> None:
         """Note that a metric was read."""

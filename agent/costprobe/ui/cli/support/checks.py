@@ -531,28 +531,21 @@ def _named_files(key: str, value: object) -> Iterator[tuple[str, Path]]:
 
 def device_notes(config: Config) -> Iterator[str]:
     """Devices that the file names and this host does not have now; a sensor process looks."""
-    named_devices = list(_named_devices(config))
-    if not named_devices:
-        return
-    devices = discovered_devices(config.telemetry)
+    named = [(f"budget[{n}].device", one.device or "") for n, one in enumerate(config.budget)]
+    named += [(f"price[{n}].device", one.device or "") for n, one in enumerate(config.price)]
+    named += [
+        (f"{key}[{index}].devices", device)
+        for key, all_tables in (("probe", config.probe), ("service", config.service))
+        for index, table in enumerate(all_tables)
+        for device in (() if table.devices == "all" else table.devices)
+    ]
+    named = [(key, name) for key, name in named if name]
+    devices = discovered_devices(config.telemetry) if named else ()
     present = {device.name for device in devices}
-    for key, device in named_devices:
-        if device not in {*present, *(device.uuid for device in devices)}:
+    for key, name in named:
+        if name not in {*present, *(device.uuid for device in devices)}:
             there = ", ".join(sorted(present, key=natural)) or "none"
-            yield f"{key}: this host has no device {device} now; devices: {there}"
-
-
-def _named_devices(config: Config) -> Iterator[tuple[str, str]]:
-    for index, budget in enumerate(config.budget):
-        if budget.device is not None:
-            yield f"budget[{index}].device", budget.device
-    for index, plan in enumerate(config.price):
-        if plan.device is not None:
-            yield f"price[{index}].device", plan.device
-    for key, tables in (("probe", config.probe), ("service", config.service)):
-        for index, table in enumerate(tables):
-            for device in () if table.devices == "all" else table.devices:
-                yield f"{key}[{index}].devices", device
+            yield f"{key}: this host has no device {name} now; devices: {there}"
 
 
 def source_file_findings(config: Config) -> tuple[list[str], list[str]]:

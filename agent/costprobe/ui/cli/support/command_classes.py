@@ -8,16 +8,19 @@ from __future__ import annotations
 import gc
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import click
+
+# At the end of a command's name: the same question about all hosts.
+FLEET: Final = " --fleet"
 
 
 class ExampleCommand(click.Command):
     """A command with examples.
 
     Attributes:
-        examples: Shell lines, each with its description as a comment: "costprobe top --once  # ...".
+        examples: Shell lines, each with its description as a comment: "costprobe status --watch  # ...".
     """
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:  # noqa: ANN401 - click's arguments
@@ -59,10 +62,12 @@ def examples_of(command: click.Command) -> tuple[str, ...]:
 
 
 def commands_of(group: click.Group) -> dict[str, click.Command]:
-    """Return the commands of a group by name, in the order of the code; a lazy group imports them."""
-    context = click.Context(group)
-    names = list(group.commands) or group.list_commands(context)
-    found = {name: group.get_command(context, name) for name in names}
+    """Return the commands of a group by name, in the order of the code; a lazy group imports them.
+
+    The same question about all hosts is a command of its own: "spend --fleet".
+    """
+    names = group.modules if isinstance(group, LazyGroup) else group.commands
+    found = {name: group.get_command(click.Context(group), name) for name in names}
     return {name: command for name, command in found.items() if command is not None}
 
 
@@ -83,21 +88,21 @@ class LazyGroup(ExampleGroup):
     Shell completion and `--help` must be fast, and no command should load what only
     another needs.
 
-    Args:
+    Attributes:
         modules: Where each command is, as "package.module:variable".
     """
 
     def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:  # noqa: ANN401 - click's arguments
         super().__init__(*args, **kwargs)
-        self._modules = modules
+        self.modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of the commands, in the order of the table."""
-        return list(self._modules)
+        return [name for name in self.modules if not name.endswith(FLEET)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Load a command; None if there is none of that name."""
-        place = self._modules.get(cmd_name)
+        place = self.modules.get(cmd_name)
         if place is None:
             return None
         module, variable = place.split(":")

@@ -21,11 +21,11 @@ from costprobe.pricing.catalogue import Catalogue, Offer
 from costprobe.pricing.plans import OnDemandPlan, OwnedPlan, Plan, ReservedPlan
 from costprobe.pricing.prices import StoredPrices
 from costprobe.savings.gather import SavingsSections
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Settings, bad_input
 
 
-def stored_prices(settings: LoadedConfig) -> StoredPrices:
+def stored_prices(settings: Settings) -> StoredPrices:
     """Return the prices of a configuration."""
     config = settings.config
     return StoredPrices(
@@ -103,7 +103,9 @@ def reservations_of(
     ]
     name = f"reserved-{term.replace(' ', '')}-{(discount * _PERCENT).normalize():f}"
     keys = {"plan": "reserved", "term": term.strip(), "discount": discount, "name": name}
-    return [_reservation({**own, **keys}) for own in rented.values() or listed]
+    return [
+        _validated(ReservedPlan, "--reserved", {**own, **keys}) for own in rented.values() or listed
+    ]
 
 
 def commitments_of(offer: Offer, devices: Sequence[Device]) -> list[Plan]:
@@ -116,7 +118,9 @@ def commitments_of(offer: Offer, devices: Sequence[Device]) -> list[Plan]:
     boards = sum(device.is_board for device in devices)
     terms = (("1y", offer.reserved_1y_per_h), ("3y", offer.reserved_3y_per_h))
     return [
-        _reservation(
+        _validated(
+            ReservedPlan,
+            "--reserved",
             {
                 "plan": "reserved",
                 "per": "device" if boards else "host",
@@ -125,7 +129,7 @@ def commitments_of(offer: Offer, devices: Sequence[Device]) -> list[Plan]:
                 "currency": offer.currency,
                 "term": term,
                 "name": f"{offer.cloud}-{term}",
-            }
+            },
         )
         for term, price in terms
         if price is not None
@@ -145,17 +149,13 @@ def owned_of(text: str, catalogue: Catalogue, devices: Sequence[Device]) -> Plan
         click.ClickException: The text is not valid, or the catalogue has no price of a board.
     """
     price, _, lifetime = text.rpartition("=")
-    keys = {"plan": "owned", "lifetime": lifetime.strip(), "valid_from": _today()}
     try:
-        keys["purchase_price"] = Decimal(price) if price else _boards_price(catalogue, devices)
-        keys["name"] = f"owned-{keys['purchase_price']:f}"
-        return OwnedPlan.model_validate(keys)
+        paid = Decimal(price) if price else _boards_price(catalogue, devices)
+        name = f"owned-{paid:f}"
     except ArithmeticError as error:
         raise bad_input(f"--owned {text}: write PRICE=LIFETIME, such as 15000=3y") from error
-    except ValidationError as error:
-        detail = error.errors()[0]
-        where = ".".join(str(part) for part in detail["loc"])
-        raise bad_input(f"--owned: {where}: {detail['msg']}") from error
+    keys = {"plan": "owned", "lifetime": lifetime.strip(), "purchase_price": paid, "name": name}
+    return _validated(OwnedPlan, "--owned", keys)
 
 
 def _boards_price(catalogue: Catalogue, devices: Sequence[Device]) -> Decimal:
@@ -178,13 +178,15 @@ def _money(amount: Decimal) -> Decimal:
     return round(amount, MONEY_PLACES)
 
 
-def _reservation(keys: Mapping[str, object]) -> Plan:
+def _validated(
+    plan: type[OwnedPlan | ReservedPlan], option: str, keys: Mapping[str, object]
+) -> Plan:
     try:
-        return ReservedPlan.model_validate({**keys, "valid_from": _today()})
+        return plan.model_validate({**keys, "valid_from": _today()})
     except ValidationError as error:
         detail = error.errors()[0]
         where = ".".join(str(part) for part in detail["loc"])
-        raise bad_input(f"--reserved: {where}: {detail['msg']}") from error
+        raise bad_input(f"{option}: {where}: {detail['msg']}") from error
 
 
 def _today() -> date:

@@ -14,7 +14,7 @@ import click
 
 from costprobe.core.outside import one_line
 from costprobe.daemon.control_protocol import MAX_ANSWER_BYTES, control_path, decoded, encoded
-from costprobe.ui.cli.support.place import HasStore, bad_input
+from costprobe.ui.cli.support.place import Settings, bad_input
 
 SYSTEM_SOCKET = Path("/run/costprobe/control.sock")
 TIMEOUT_S = 5.0
@@ -37,7 +37,7 @@ class NoDaemonError(click.ClickException):
     """No daemon answers."""
 
 
-def ask(settings: HasStore, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
+def ask(settings: Settings, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
     """Send a request and return the daemon's answer.
 
     Args:
@@ -65,7 +65,7 @@ def ask(settings: HasStore, request: dict[str, Any], timeout_s: float = TIMEOUT_
     )
 
 
-def present_states(place: HasStore, stored: Mapping[str, State], now_ns: int) -> dict[str, State]:
+def present_states(place: Settings, stored: Mapping[str, State], now_ns: int) -> dict[str, State]:
     """Return the state documents of the store, with status and alerts of a running daemon as of now.
 
     If the store cannot be written, its documents are old; the daemon returns the current ones.
@@ -85,7 +85,7 @@ def present_states(place: HasStore, stored: Mapping[str, State], now_ns: int) ->
     return states
 
 
-def current_status(place: HasStore) -> dict[str, Any] | None:
+def current_status(place: Settings) -> dict[str, Any] | None:
     """Return the status from the control socket; None if no daemon of this store answers."""
     try:
         status: dict[str, Any] = ask(place, {"do": "status"}, STATUS_TIMEOUT_S)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-GAP = 2
+from costprobe.ui.tables import GAP, Table
+
 # A label such as "service  " at the start of a line: further lines are indented by it.
 MAX_LABEL = 24
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
@@ -64,94 +64,15 @@ def _glued(line: str, columns: int) -> str:
     return _IN_NUMBER.sub(lambda found: f"{found[1] or found[2]}{_GLUE}", _COMMAND.sub(keep, line))
 
 
-def table_lines(rows: Sequence[Sequence[str]], text_columns: int = 1) -> list[str]:
+def table_lines(
+    rows: Sequence[Sequence[str]], text_columns: int = 1, ranks: Sequence[int] = ()
+) -> list[str]:
     """Return the lines of a table that fits the terminal: without one as wide as its content.
-
-    In a narrow terminal columns without a value are left out, and words of text columns continue on
-    further lines. If that is not enough, each row takes as many lines as its cells need.
 
     Args:
         rows: The heads, then the rows; all of the same length.
-        text_columns: The number of columns at the left with text; the others are numbers, aligned to
-            the right, and never divided.
+        text_columns: The number of columns at the left with text.
+        ranks: Rank of each column; see `Table`.
     """
-    columns = terminal_columns()
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    if columns is not None and _total(widths) > columns:
-        rows = _known(rows)
-        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    if columns is not None and _total(widths) > columns:
-        narrowed = _narrowed(rows, widths, text_columns, columns)
-        if narrowed is None:
-            return _folded(rows, widths, text_columns, columns)
-        widths = narrowed
-    return [line for row in rows for line in _lines(row, widths, text_columns)]
-
-
-def _known(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return the rows without the columns in which no row has a value."""
-    kept = [cells for cells in zip(*rows, strict=True) if not {*cells[1:]} <= {"", "-"}]
-    return list(zip(*kept, strict=True))
-
-
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + GAP * (len(widths) - 1)
-
-
-def _narrowed(
-    rows: Sequence[Sequence[str]], widths: Sequence[int], text_columns: int, columns: int
-) -> list[int] | None:
-    """Return widths that fit, with every word of a text column whole; None if none fit."""
-    least = [
-        max((len(word) for row in rows for word in row[column].split()), default=0)
-        for column in range(text_columns)
-    ]
-    found = list(widths)
-    while _total(found) > columns:
-        widest = max(range(text_columns), key=lambda column: found[column] - least[column])
-        if found[widest] <= least[widest]:
-            return None
-        found[widest] -= 1
-    return found
-
-
-def _lines(row: Sequence[str], widths: Sequence[int], text_columns: int) -> list[str]:
-    """Return a row as lines: text continues below, numbers are on the first one."""
-    texts = [
-        textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False) or [""]
-        if column < text_columns and len(cell) > width
-        else [cell]
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return [
-        (" " * GAP)
-        .join(
-            _aligned(cell[number] if number < len(cell) else "", width, column < text_columns)
-            for column, (cell, width) in enumerate(zip(texts, widths, strict=True))
-        )
-        .rstrip()
-        for number in range(max(map(len, texts)))
-    ]
-
-
-def _aligned(cell: str, width: int, is_text: bool) -> str:  # noqa: FBT001 - of each cell
-    return cell.ljust(width) if is_text else cell.rjust(width)
-
-
-def _folded(
-    rows: Sequence[Sequence[str]], widths: Sequence[int], text_columns: int, columns: int
-) -> list[str]:
-    """Return each row as several lines of whole cells; all but the first are indented."""
-    groups: list[list[int]] = []
-    for column, width in enumerate(widths):
-        before = [widths[one] for one in groups[-1]] if groups else []
-        if not groups or GAP + _total([*before, width]) > columns:
-            groups.append([])
-        groups[-1].append(column)
-    lines = []
-    for row in rows:
-        for number, group in enumerate(groups):
-            cells = [_aligned(row[one], widths[one], one < text_columns) for one in group]
-            line = (" " * GAP).join([*([""] if number else []), *cells]).rstrip()
-            lines += wrapped(line, columns)
-    return lines
+    heads, *cells = rows
+    return [*Table(heads, cells, text_columns, ranks=ranks).lines(terminal_columns())]

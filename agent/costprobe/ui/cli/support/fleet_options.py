@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gc
-import io
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,14 +19,14 @@ from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.clock import SystemClock
 from costprobe.core.config.load import ConfigError, load_file
 from costprobe.core.config.model import RootSection
-from costprobe.core.outside import csv_cell
 from costprobe.core.records import NS_PER_S
 from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.fleet.settings import FleetSection
-from costprobe.ui.cli.support.option_types import LABEL, Moment
+from costprobe.ui.cli.support.option_types import LABEL, MOMENT, Parsed
 from costprobe.ui.cli.support.output import Role, echo, echo_file, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Place, bad_input, check_access
+from costprobe.ui.cli.support.place import Settings, bad_input, check_access
 from costprobe.ui.fleet_documents import head_of
+from costprobe.ui.tables import csv_lines
 from costprobe.ui.text import local
 
 _LABEL_PREFIX: Final = "label:"
@@ -43,32 +41,18 @@ class FleetFile(RootSection):
     fleet: FleetSection | None = None
 
 
-class FleetKey(click.ParamType[str]):
-    """What an answer is divided by: one of some names, or `label:NAME`.
+def fleet_key(*names: str) -> Parsed[str]:
+    """Return the type of what an answer is divided by: one of some names, or `label:NAME`."""
 
-    Args:
-        names: The names.
-    """
+    def parse(text: str) -> str:
+        label = text.removeprefix(_LABEL_PREFIX)
+        if text in names or (label != text and _LABEL_NAME.fullmatch(label)):
+            return label
+        listed = "".join(f"{name}, " for name in names)
+        choices = f"{listed}{'or ' if names else ''}{_LABEL_PREFIX}NAME"
+        raise ValueError(f"{text!r}: write {choices}")
 
-    name = "key"
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
-        """Return the choices for the help."""
-        return f"[{'|'.join((*self._names, f'{_LABEL_PREFIX}NAME'))}]"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name, or that of the label."""
-        if value in self._names:
-            return value
-        label = value.removeprefix(_LABEL_PREFIX)
-        if label == value or not _LABEL_NAME.fullmatch(label):
-            names = "".join(f"{name}, " for name in self._names)
-            choices = f"{names}{'or ' if names else ''}{_LABEL_PREFIX}NAME"
-            self.fail(f"{value!r}: write {choices}", param, ctx)
-        return label
+    return Parsed("key", parse, f"[{'|'.join((*names, f'{_LABEL_PREFIX}NAME'))}]")
 
 
 class FleetOptions(NamedTuple):
@@ -143,12 +127,12 @@ def fleet_options(since: str | None = None) -> Callable[[Callable[..., None]], C
     if since is not None:
         options += [
             click.option(
-                "--until", "until_ns", type=Moment(), help='"1h" or a date (default: a minute ago).'
+                "--until", "until_ns", type=MOMENT, help='"1h" or a date (default: a minute ago).'
             ),
             click.option(
                 "--since",
                 "since_ns",
-                type=Moment(),
+                type=MOMENT,
                 default=since,
                 show_default=True,
                 help='"7d" or a date.',
@@ -178,7 +162,7 @@ def fleet_config(given_path: str | None) -> FleetSection:
     Raises:
         click.ClickException: There is none, or it has an error (exit code 2).
     """
-    place = Place(given_path)
+    place = Settings(given_path)
     config: FleetSection | None = None
     if place.path is not None:
         check_access(place.path)
@@ -260,14 +244,3 @@ def require_rows(found: Collection[object], answers: FleetAnswers, rows: str = "
         f"no {rows}{f' with {labels}' if labels else ''} since {local(answers.period.start_ns)};"
         f" {next(iter(answers.problems), hint)}"
     )
-
-
-def csv_lines(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a CSV file; an unknown value is empty, and names in a list are one text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    for row in rows:
-        cells = (row.get(head) for head in heads)
-        writer.writerow(csv_cell(" ".join(c) if isinstance(c, list) else c) for c in cells)
-    yield from text.getvalue().splitlines()

@@ -5,22 +5,15 @@ A mistyped name ends the command with the names that are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 
 import click
 
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.outside import nearest
 from costprobe.core.records import natural
-from costprobe.ui.cli.support.place import bad_input
-
-if TYPE_CHECKING:  # the import takes longer than commands that need no configuration
-    from costprobe.configuration import Config
-
-
-from collections.abc import Iterator
-from contextlib import closing
+from costprobe.ui.cli.support.place import Settings, bad_input
 
 NAMES_SHOWN = 20
 
@@ -44,17 +37,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> click.ClickExcep
     )
 
 
-def check_names(
-    reader: StoreReader, config: Callable[[], Config], tags: Mapping[str, str | None]
-) -> None:
+def check_names(reader: StoreReader, settings: Settings, tags: Mapping[str, str | None]) -> None:
     """Check that the store or the configuration knows the value of each tag.
 
     An empty store knows none, and the command itself reports that.
 
     Args:
         reader: The store.
-        config: Returns the configuration, whose probes and services may have no row yet; called for
-            a value that the store does not know.
+        settings: The configuration, whose probes and services may have no row yet; read for a value that
+            the store does not know.
         tags: Values by tag; None is not checked. The tag `model` is a probe or a service.
 
     Raises:
@@ -72,7 +63,7 @@ def check_names(
         if value in known:
             continue
         for kind in {"probe", "service"}.intersection(kinds):
-            known.update(entry.name for entry in getattr(config(), kind))
+            known.update(entry.name for entry in getattr(settings.config, kind))
         if value not in known:
             raise unknown_name(" or ".join(kinds), value, known)
 
@@ -100,47 +91,29 @@ def _complete_names(names: _Names) -> Offer:
 
 
 def _of_config(table: str) -> _Names:
+    return lambda path: (entry.name for entry in getattr(Settings(path).config, table))
+
+
+def _of_tag(*tags: str) -> _Names:
     def names(path: str | None) -> Iterator[str]:
-        from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - no `--help` shall pay for it
-
-        for entry in getattr(LoadedConfig(path).config, table):
-            yield entry.name
-
-    return names
-
-
-def _of_tag(tag: str) -> _Names:
-    def names(path: str | None) -> Iterator[str]:
-        from costprobe.adapters.store.read import StoreReader  # noqa: PLC0415 - as above
-        from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - as above
-
-        with closing(StoreReader.open(LoadedConfig(path).store_path)) as reader:
+        with closing(StoreReader.open(Settings(path).store_path)) as reader:
             for series in reader.series():
-                if tag in series.tags:
-                    yield series.tags[tag]
+                yield from (series.tags[tag] for tag in tags if tag in series.tags)
 
     return names
 
 
 def _probes(path: str | None) -> Iterator[str]:
-    from costprobe.probing.settings import BUILT_IN_MODELS  # noqa: PLC0415 - as above
+    from costprobe.probing.settings import BUILT_IN_MODELS  # noqa: PLC0415 - no `--help` shall pay for it
 
     yield from BUILT_IN_MODELS
     yield from _of_config("probe")(path)
 
 
-def _names_of_any(*kinds: _Names) -> _Names:
-    return lambda path: [name for kind in kinds for name in kind(path)]
-
-
 def _silences(path: str | None) -> Iterator[str]:
-    from costprobe.adapters.store.read import StoreReader  # noqa: PLC0415 - as above
-    from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - as above
-
-    with closing(StoreReader.open(LoadedConfig(path).store_path)) as reader:
+    with closing(StoreReader.open(Settings(path).store_path)) as reader:
         document, _ = reader.states()["alerts"]
-    for silence in document["silences"]:
-        yield silence["id"]
+    yield from (silence["id"] for silence in document["silences"])
 
 
 def _fields(path: str | None) -> Iterator[str]:
@@ -148,16 +121,14 @@ def _fields(path: str | None) -> Iterator[str]:
     from costprobe.core.schema import SCHEMA  # noqa: PLC0415 - as above
 
     for measurement in SCHEMA.values():
-        for field, kind in measurement.fields.items():
-            if kind in (float, int):
-                yield field
+        yield from (field for field, kind in measurement.fields.items() if kind in (float, int))
 
 
 STORED_DEVICES = _complete_names(_of_tag("device"))
 STORED_PROBES = _complete_names(_of_tag("probe"))
 STORED_SERVICES = _complete_names(_of_tag("service"))
-STORED_LOADS = _complete_names(_names_of_any(_of_tag("service"), _of_tag("device")))
-STORED_MODELS = _complete_names(_names_of_any(_of_tag("probe"), _of_tag("service")))
+STORED_LOADS = _complete_names(_of_tag("service", "device"))
+STORED_MODELS = _complete_names(_of_tag("probe", "service"))
 PROBES = _complete_names(_probes)
 SERVICES = _complete_names(_of_config("service"))
 BUDGETS = _complete_names(_of_config("budget"))

@@ -4,53 +4,55 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 import click
 
 from costprobe.core.periods import parse_moment_ns
 from costprobe.core.units import parse_duration_s
 
-
-class Moment(click.ParamType[int]):
-    """A UTC instant in ns: a duration before now ("24h") or ISO 8601 ("2026-01-31T12:00")."""
-
-    name = "moment"
-
-    def convert(
-        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """Return UTC ns since 1970."""
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_moment_ns(value, time.time_ns())
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+_Value = TypeVar("_Value")
 
 
-class Timespan(click.ParamType[float]):
-    """A duration with its unit: "2h", "50ms".
+class Parsed(click.ParamType[_Value], Generic[_Value]):
+    """A value that a function reads from its text.
 
     Args:
-        per_s: Units of the result in a second: 1 for s, 1000 for ms.
+        name: Name of the type in the help.
+        parse: Returns the value; its ValueError is the error of the option.
+        metavar: What the help shows; None for the name.
     """
 
-    name = "duration"
+    def __init__(
+        self, name: str, parse: Callable[[str], _Value], metavar: str | None = None
+    ) -> None:
+        self.name = name
+        self._parse = parse
+        self._metavar = metavar
 
-    def __init__(self, per_s: float = 1.0) -> None:
-        self._per_s = per_s
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's signature
+        """Return what the help shows."""
+        return self._metavar
 
     def convert(
-        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the duration."""
-        if isinstance(value, int | float):
-            return float(value)
+        self, value: str | _Value, param: click.Parameter | None, ctx: click.Context | None
+    ) -> _Value:
+        """Return the value; click also passes one that was converted before."""
+        if not isinstance(value, str):
+            return value
         try:
-            return parse_duration_s(value) * self._per_s
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+# UTC in ns: a duration before now ("24h") or ISO 8601 ("2026-01-31T12:00").
+MOMENT = Parsed("moment", lambda text: parse_moment_ns(text, time.time_ns()))
+# A duration in s, with its unit: "2h", "50ms".
+TIMESPAN = Parsed("duration", parse_duration_s)
+TIMESPAN_MS = Parsed("duration", lambda text: 1000 * parse_duration_s(text))
 
 
 class FiniteRange(click.FloatRange):
@@ -68,50 +70,40 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class Percent(click.ParamType[float]):
-    """A share as a percentage: "5%"."""
-
-    name = "percent"
-
-    def convert(
-        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the share: 0.05."""
-        if isinstance(value, float):
-            return value
-        number, sign, rest = value.partition("%")
-        share = math.nan
-        with suppress(ValueError):
-            share = float(number) / 100
-        if not sign or rest or not 0 <= share < math.inf:
-            self.fail(f'{value!r}: write a percentage, such as "5%"', param, ctx)
-        return share
+def _share(text: str) -> float:
+    number, sign, rest = text.partition("%")
+    share = math.nan
+    with suppress(ValueError):
+        share = float(number) / 100
+    if not sign or rest or not 0 <= share < math.inf:
+        raise ValueError(f'{text!r}: write a percentage, such as "5%"')
+    return share
 
 
-class LabelValue(click.ParamType[tuple[str, str]]):
-    """A label and its value, as NAME=VALUE."""
-
-    name = "name=value"
-
-    def convert(
-        self,
-        value: str | tuple[str, str],
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> tuple[str, str]:
-        """Return name and value."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, wanted = value.partition("=")
-        if not name or not equals or not wanted:
-            self.fail(f"{value!r}: write NAME=VALUE, such as team=search", param, ctx)
-        return name, wanted
+def _label(text: str) -> tuple[str, str]:
+    name, equals, wanted = text.partition("=")
+    if not name or not equals or not wanted:
+        raise ValueError(f"{text!r}: write NAME=VALUE, such as team=search")
+    return name, wanted
 
 
+# A share as a percentage: 0.05 of "5%".
+PERCENT = Parsed("percent", _share)
+# A label and its value.
+LABEL_VALUE = Parsed("name=value", _label)
+
+
+# Read by the main group, which then runs the command of that name for all hosts.
+FLEET_OPTION = click.option(
+    "--fleet",
+    is_flag=True,
+    expose_value=False,
+    help="Ask the database of [fleet] about all hosts; options: --fleet --help.",
+)
 LABEL = click.option(
     "--label",
     "labels",
-    type=LabelValue(),
+    type=LABEL_VALUE,
     multiple=True,
     help="Only rows with this label of a service, probe or host, such as team=search; may be repeated.",
 )

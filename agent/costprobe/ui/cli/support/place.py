@@ -1,4 +1,4 @@
-"""The path of the store, without validating the configuration, and access errors."""
+"""The configuration of a command, read when it is used, its store, and access errors."""
 
 from __future__ import annotations
 
@@ -7,28 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
 from costprobe.core.config.location import SYSTEM_PATH, config_path, store_of
 from costprobe.core.outside import UnusableInputError
 
-if TYPE_CHECKING:  # the import takes longer than the commands that need no store
+if TYPE_CHECKING:  # the imports take longer than the commands that need neither
     from costprobe.adapters.store.read import StoreReader
+    from costprobe.configuration import Config
 
 BAD_INPUT = 2
-
-
-class HasStore(Protocol):
-    """A source of the paths of the store and of the configuration."""
-
-    path: Path | None
-
-    @property
-    def store_path(self) -> Path:
-        """The path of the store."""
-        ...
 
 
 class BadInputError(click.ClickException):
@@ -82,19 +72,42 @@ def may_write(store: Path) -> bool:
     return os.access(next(place for place in places if os.path.exists(place)), os.W_OK)  # noqa: PTH110 - False where a folder may not be searched
 
 
-class Place:
-    """The configuration file that a command was called with, and its store.
+class Settings:
+    """The configuration that a command was called with, and its store.
+
+    Args:
+        given_path: The file in the command's options; None for the service's file, if there is one.
+        demo: Ignore every file and use the configuration of demo mode.
 
     Attributes:
         path: The file; None in demo mode.
     """
 
-    def __init__(self, given_path: str | None) -> None:
-        self.path = config_path(given_path)
+    def __init__(self, given_path: str | None, *, demo: bool = False) -> None:
+        self.path = None if demo else config_path(given_path)
+
+    @cached_property
+    def config(self) -> Config:
+        """The content of the file, or the configuration of demo mode without a file.
+
+        Raises:
+            click.ClickException: With exit code 2 and every error of the file.
+        """
+        # Imported here, because the import takes longer than most commands.
+        from costprobe.configuration import demo_config, load  # noqa: PLC0415
+        from costprobe.core.config.load import ConfigError  # noqa: PLC0415
+
+        if self.path is None:
+            return demo_config()
+        check_access(self.path)
+        try:
+            return load(self.path)
+        except ConfigError as error:
+            raise bad_input(str(error)) from error
 
     @cached_property
     def store_path(self) -> Path:
-        """The configured path of the store, or the default of service or demo mode."""
+        """The configured path of the store, or the default; no other part of the file is validated."""
         if self.path is not None:
             check_access(self.path)
         try:
@@ -109,24 +122,15 @@ class Place:
         Raises:
             click.ClickException: With exit code 2 and every error of the file.
         """
-        # Imported here, because the import takes longer than most commands.
-        from costprobe.configuration import load  # noqa: PLC0415
-        from costprobe.core.config.load import ConfigError  # noqa: PLC0415
-
-        if self.path is not None:
-            try:
-                load(self.path)
-            except ConfigError as error:
-                raise bad_input(str(error)) from error
+        _ = self.config
 
 
 @contextmanager
-def reader_of(place: HasStore) -> Iterator[StoreReader]:
+def reader_of(place: Settings) -> Iterator[StoreReader]:
     """Open the store for reading; the daemon may be writing to it.
 
     Raises:
-        click.ClickException: It cannot be read; or a configuration that was not validated yet has
-            errors, which may be why.
+        click.ClickException: It cannot be read; or the configuration has errors, which may be why.
     """
     # Imported here, because the import takes longer than the commands that need no store.
     from costprobe.adapters.store.database import StoreError  # noqa: PLC0415
@@ -135,8 +139,7 @@ def reader_of(place: HasStore) -> Iterator[StoreReader]:
     try:
         reader = StoreReader.open(place.store_path)
     except StoreError as error:
-        if isinstance(place, Place):
-            place.check()
+        place.check()
         if error.fault == "denied" and place.path == SYSTEM_PATH:
             raise access_denied(place.store_path) from error
         raise click.ClickException(str(error)) from error

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,6 @@ import click
 
 import costprobe
 from costprobe.adapters.host.files import replace_file
-from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
 
 SERVICE: Final = "costprobe.service"
@@ -254,6 +254,17 @@ class Steps:
         return True
 
 
+@contextmanager
+def disk_errors(root: Path) -> Iterator[None]:
+    """Report a file that cannot be written as a failed step."""
+    try:
+        yield
+    except OSError as error:
+        raise StepError(
+            f"{error.filename or root}: {error.strerror}; check that the disk is writable"
+        ) from error
+
+
 HOST: Final = Path("/")
 ROOT_OPTION = click.option(
     "--root",
@@ -261,21 +272,6 @@ ROOT_OPTION = click.option(
     default=HOST,
     help="Install into the system image below this folder; nothing is started.",
 )
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="The steps, as JSON.")
-
-
-def step_printer(*, as_json: bool) -> tuple[list[str], Callable[[str], None]]:
-    """Return a list of lines, for JSON, and the function that prints a line and adds it.
-
-    With --json the lines are printed to stderr, so that they are visible if a step fails.
-    """
-    printed: list[str] = []
-
-    def log(line: str) -> None:
-        printed.append(line.strip())
-        echo(line, err=as_json)
-
-    return printed, log
 
 
 def check_host(root: Path) -> None:

@@ -71,8 +71,8 @@ def influxql_database(sink: InfluxV1Config | InfluxV2Config) -> str:
     return sink.database if isinstance(sink, InfluxV1Config) else sink.bucket
 
 
-def write_files(files: Mapping[Path, str], *, quiet: bool) -> None:
-    """Write files for another host, and print which unless it is quiet; their folders are created.
+def write_files(files: Mapping[Path, str]) -> None:
+    """Write files for another host, and print which; their folders are created.
 
     Raises:
         click.ClickException: With exit code 2; one cannot be written.
@@ -85,5 +85,4 @@ def write_files(files: Mapping[Path, str], *, quiet: bool) -> None:
             raise bad_input(
                 f"{path}: cannot be written ({error.strerror}); choose another folder"
             ) from error
-        if not quiet:
-            echo(f"{path}: written")
+        echo(f"{path}: written")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from costprobe import __version__
 from costprobe.alerts.faults import present_faults
@@ -19,66 +20,77 @@ if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
     from costprobe.adapters.store.cursors import SinkStatus
 
 
+# A line: its label, empty for more of the part above, and its text.
+Part = tuple[str, str]
+FAULT: Final = "  FAULT"
+
+
 def lines_of(status: dict[str, Any]) -> list[str]:
     """Return a status as lines; that of another version as far as possible."""
     version = status.get("version")
     try:
-        lines = _lines_of(status)
+        lines = _labelled(_parts_of(status))
     except (AttributeError, KeyError, TypeError):
         if version == __version__:
             raise
-        state = "running" if status["running"] else "NOT RUNNING"
-        lines = [f"costprobe on {status.get('host')}: {state}; the rest needs version {version}"]
+        lines = [f"the rest needs version {version}"]
     if version != __version__ and status["running"]:
         lines.append(
             f"version  the daemon is {version}, this command is {__version__}: restart the service"
         )
-    return lines
+    return [f"costprobe on {status.get('host')}: {_state(status)}", *lines]
 
 
-def _lines_of(status: dict[str, Any]) -> list[str]:
-    if status["running"]:
-        up_s = time.time() - status["started_ns"] / 1e9
-        head = f"running for {ago(up_s)} (pid {status['pid']}, {status['version']})"
-    else:
-        head = f"NOT RUNNING; last seen {ago(status['age_s'])} ago as {status['state']}"
-    lines = [f"costprobe on {status['host']}: {head}"]
-    lines += [f"cost     {words}" for words in hourly_costs(status)]
-    lines += [f"  FAULT  {fault.text}" for fault in present_faults(status, None)]
-    lines.append(f"config   {status['config'] or 'none (demo mode)'}")
-    lines.append(f"store    {status['store']['path']}")
-    lines += [f"device   {device['name']}: {device['model']}" for device in status["devices"]]
-    lines += _sensor_lines(status["sensor"])
+def _labelled(parts: Iterable[Part]) -> list[str]:
+    return [f"{label:9}{text}" for label, text in parts]
+
+
+def _state(status: dict[str, Any]) -> str:
+    if not status["running"]:
+        return f"NOT RUNNING; last seen {ago(status['age_s'])} ago as {status['state']}"
+    up_s = time.time() - status.get("started_ns", 0) / 1e9
+    return f"running for {ago(up_s)} (pid {status['pid']}, {status['version']})"
+
+
+def _parts_of(status: dict[str, Any]) -> Iterator[Part]:
+    yield from (("cost", words) for words in hourly_costs(status))
+    yield from ((FAULT, fault.text) for fault in present_faults(status, None))
+    yield "config", status["config"] or "none (demo mode)"
+    yield "store", status["store"]["path"]
+    yield from (("device", f"{one['name']}: {one['model']}") for one in status["devices"])
+    yield from _sensor(status["sensor"])
     for probe in status["probes"]:
-        lines += _probe_lines(probe, is_running=status["running"])
+        yield from _probe(probe, is_running=status["running"])
         detectable = status.get("detectable", ())
         hidden = hidden_changes(detectable, probe["device"], probe["probe"])
-        lines += [f"         {text}" for text in hidden]
+        yield from (("", text) for text in hidden)
     for served in status.get("services", ()):
-        lines += service_lines(served)
+        yield from _service(served)
         noisy = noisy_services(status.get("noisy_services", ()), served["service"])
-        lines += [f"         {text}" for text in noisy]
-    lines += _pod_lines(status.get("kubernetes") or {})
+        yield from (("", text) for text in noisy)
+    yield from _pods(status.get("kubernetes"))
     for name, sink in status["sinks"].items():
-        lines += _sink_lines(name, sink, status["outbox"].get(name, {}))
+        yield from _sink(name, sink, status["outbox"].get(name, {}))
     for name, notifier in status["notifiers"].items():
-        lines += _notifier_lines(name, notifier)
-    lines += _alert_lines(status["alerts"])
+        yield from _notifier(name, notifier)
+    yield from _alerts(status["alerts"])
     if status["alerting"].get("fault"):
         waiting = counted(status["alerting"]["waiting_notices"], "notification")
-        lines.append(f"  FAULT  {status['alerting']['fault']}; {waiting} queued in memory")
-    for name, spot in status.get("spot_prices", {}).items():
-        lines += _spot_lines(name, spot)
-    lines += _carbon_lines(status.get("carbon") or {})
-    lines += [line for budget in status.get("budgets", []) for line in budget_lines(budget)]
+        yield FAULT, f"{status['alerting']['fault']}; {waiting} waiting in memory"
+    yield from _sources(status)
+    for budget in status.get("budgets", []):
+        yield from _budget(budget)
     if status["control"]["fault"]:
-        lines.append(f"  FAULT  no control socket: {status['control']['fault']}")
-    lines += _http_lines(status.get("http", {}))
-    late = {name: job["late"] for name, job in status["jobs"].items() if job["late"]}
-    lines += [f"late     {name}: {counted(count, 'run')} skipped" for name, count in late.items()]
-    errors = {name: job for name, job in status["jobs"].items() if job["last_error"]}
-    lines += [f"  FAULT  {name}: {job['last_error']}" for name, job in errors.items()]
-    return lines
+        yield FAULT, f"no control socket: {status['control']['fault']}"
+    if listen := status.get("http", {}).get("listen"):
+        yield "http", f"/healthz and /metrics on {listen}"
+    jobs = status["jobs"].items()
+    yield from (
+        ("late", f"{name}: {counted(job['late'], 'run')} skipped")
+        for name, job in jobs
+        if job["late"]
+    )
+    yield from ((FAULT, f"{n}: {job['last_error']}") for n, job in jobs if job["last_error"])
 
 
 def hourly_costs(status: dict[str, Any]) -> list[str]:
@@ -88,11 +100,10 @@ def hourly_costs(status: dict[str, Any]) -> list[str]:
     prices = status.get("prices", [])
     for currency in dict.fromkeys(price["currency"] for price in prices):
         own = [price for price in prices if price["currency"] == currency]
-        sums = {
-            key: math.fsum(float(price[key] or price["price_rate_per_h"]) for price in own)
+        per_hour, low, high = (
+            math.fsum(float(price[key] or price["price_rate_per_h"]) for price in own)
             for key in ("price_rate_per_h", "price_rate_low_per_h", "price_rate_high_per_h")
-        }
-        per_hour, low, high = sums.values()
+        )
         words = f"{money(per_hour, currency)} an hour"
         if len(own) < len(status["devices"]):
             words += f" for {', '.join(price['device'] for price in own)}"
@@ -104,54 +115,52 @@ def hourly_costs(status: dict[str, Any]) -> list[str]:
     return found
 
 
-def _http_lines(http: dict[str, Any]) -> list[str]:
-    return [f"http     /healthz and /metrics on {http['listen']}"] if http.get("listen") else []
-
-
-def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
+def _sensor(sensor: dict[str, Any]) -> Iterator[Part]:
     driver = f", NVIDIA driver {sensor['driver_version']}" if sensor["driver_version"] else ""
-    lines = [f"sensor   {sensor['state']}{driver}, {counted(sensor['child_restarts'], 'restart')}"]
+    yield "sensor", f"{sensor['state']}{driver}, {counted(sensor['child_restarts'], 'restart')}"
     if sensor["last_fault"]:
-        lines.append(f"         last fault: {sensor['last_fault']}")
-    return lines + [
-        f"         {name}: next try in {ago(device['retry_in_s'])}"
-        for name, device in sensor["devices"].items()
-        if device["state"] != "good"
-    ]
+        yield "", f"last fault: {sensor['last_fault']}"
+    for name, device in sensor["devices"].items():
+        if device["state"] != "good":
+            yield "", f"{name}: next try in {ago(device['retry_in_s'])}"
 
 
-def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
-    lines = []
+def _probe(probe: dict[str, Any], *, is_running: bool) -> Iterator[Part]:
     last = probe["last"]
     if last is None:
-        lines.append(f"probe    {probe['device']} {probe['probe']}: no result yet")
+        yield "probe", f"{probe['device']} {probe['probe']}: no result yet"
     else:
-        lines.append(f"probe    {local(last['time_ns'])}  {probe_line(last)}")
-        lines += _rolling(last, (last["cost"] or {}).get("currency", ""))
+        yield "probe", f"{local(last['time_ns'])}  {probe_line(last)}"
+        yield from _rolling(last, (last["cost"] or {}).get("currency", ""))
     if is_running:
         next_ns = probe["next_ns"]
-        lines.append(f"         next run {'not planned' if next_ns is None else local(next_ns)}")
+        yield "", f"next run {'not planned' if next_ns is None else local(next_ns)}"
     if probe["budget_share"] < 1:
-        lines.append(
-            f"         probing took {percent(probe['budget_used_share'], 2)} of the last hour,"
-            f" budget {percent(probe['budget_share'], 2)}, {counted(probe['skipped_for_budget'], 'run')} skipped"
+        words = (
+            f"probing took {percent(probe['budget_used_share'], 2)} of the last hour, budget"
+            f" {percent(probe['budget_share'], 2)}"
         )
+        every_s, allowed_s = probe["every_s"], probe.get("allowed_every_s", 0.0)
+        if allowed_s > every_s:
+            words += (
+                f": a run every {ago(allowed_s)} instead of {ago(every_s)};"
+                " raise [probing] duty for more"
+            )
+        yield "", words
     if probe["skipped_for_neighbour"] or probe["deferred"]:
-        lines.append(
-            f"         because of other processes {counted(probe['deferred'], 'run')} waited and"
+        words = (
+            f"because of other processes {counted(probe['deferred'], 'run')} waited and"
             f" {counted(probe['skipped_for_neighbour'], 'run')} skipped"
         )
+        yield "", words
     if probe["fault"]:
-        lines.append(
-            f"         failed {local(probe['fault']['time_ns'])}: {probe['fault']['title']}"
-        )
-        lines += [f"         {words}" for words in probe["fault"]["stderr_tail"][-3:]]
-    return lines
+        yield "", f"failed {local(probe['fault']['time_ns'])}: {probe['fault']['title']}"
+        yield from (("", words) for words in probe["fault"]["stderr_tail"][-3:])
 
 
-def _rolling(last: dict[str, Any], currency: str) -> list[str]:
-    """Return the rolling costs of the windows that contain a sample; of probes with their spread."""
-    lines, rolling = [], last["rolling"]
+def _rolling(last: dict[str, Any], currency: str) -> Iterator[Part]:
+    """Yield the rolling costs of the windows that contain a sample; of probes with their spread."""
+    rolling = last["rolling"]
     for window in WINDOWS_S:
         name = f"rolling_{window}"
         cost, iqr = rolling.get(name), rolling.get(f"{name}_iqr")
@@ -163,93 +172,88 @@ def _rolling(last: dict[str, Any], currency: str) -> list[str]:
                 samples = counted(rolling[f"{name}_samples"], "sample")
                 words = ", ".join((f"median {words}", *spread, samples))
             covered = "" if coverage >= HALF else f"; {percent(coverage)} covered"
-            lines.append(f"         rolling {window}: {words}{covered}")
-    return lines
+            yield "", f"rolling {window}: {words}{covered}"
 
 
-def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list[str]:
-    lines = [
-        (
-            f"sink     {name}: {sink['state']}, {counted(outbox.get('sent_points_total', 0), 'point')} sent,"
-            f" {outbox.get('outbox_points', 0)} waiting, {ago(outbox.get('outbox_lag_s', 0.0))} behind,"
-            f" {outbox.get('rejected_points_total', 0)} rejected"
-        )
-    ]
+def _sink(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> Iterator[Part]:
+    acked_ns = outbox.get("acked_ns")
+    last = "never" if acked_ns is None else local(acked_ns)
+    words = (
+        f"{name}: {sink['state']}, {counted(outbox.get('sent_points_total', 0), 'point')} sent,"
+        f" {outbox.get('outbox_points', 0)} waiting, {ago(outbox.get('outbox_lag_s', 0.0))} behind,"
+        f" {outbox.get('rejected_points_total', 0)} rejected,"
+        f" {outbox.get('dropped_points_total', 0)} dropped; last progress {last}"
+    )
+    yield "sink", words
     if sink["retry_in_s"]:
-        lines.append(f"         retry in {ago(sink['retry_in_s'])}")
-    return lines
+        yield "", f"{sink['last_error']}; retry in {ago(sink['retry_in_s'])}"
 
 
-def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
-    price = spot["price_per_h"]
-    words = "unknown" if price is None else f"{money(float(price), spot['currency'])}/h"
-    lines = [f"price    spot {name}: {words}"]
-    if spot["last_error"] and not spot["stale"]:
-        lines.append(f"         the source fails: {spot['last_error']}")
-    return lines
+def _sources(status: dict[str, Any]) -> Iterator[Part]:
+    """Yield the spot prices and the carbon intensity."""
+    for name, spot in status.get("spot_prices", {}).items():
+        price = spot["price_per_h"]
+        words = "unknown" if price is None else f"{money(float(price), spot['currency'])}/h"
+        yield "price", f"spot {name}: {words}"
+        yield from _source_fault(spot)
+    if carbon := status.get("carbon"):
+        yield "carbon", f"{carbon['g_per_kwh'] or 'unknown'} g/kWh"
+        yield from _source_fault(carbon)
+
+
+def _source_fault(source: dict[str, Any]) -> Iterator[Part]:
+    if source["last_error"] and not source["stale"]:
+        yield "", f"the source fails: {source['last_error']}"
 
 
 def budget_lines(budget: dict[str, Any]) -> list[str]:
     """Return a budget's status as lines."""
+    return _labelled(_budget(budget))
+
+
+def _budget(budget: dict[str, Any]) -> Iterator[Part]:
     currency, expected = budget["currency"], budget["forecast"]
     words = "" if expected is None else f", forecast {money(expected, currency)}"
     age_s = time.time() - budget["time_ns"] / 1e9
     spent = money(budget["spent"], currency) if budget["coverage"] else "no costs known"
-    lines = [
-        (
-            f"budget   {budget['budget']}: {spent} of"
-            f" {money(budget['amount'], currency)} for the {budget['period']}{words},"
-            f" {percent(budget['elapsed_share'])} elapsed, {percent(budget['coverage'])} covered,"
-            f" as of {ago(age_s)} ago"
-        )
-    ]
+    words = (
+        f"{budget['budget']}: {spent} of {money(budget['amount'], currency)} for the"
+        f" {budget['period']}{words}, {percent(budget['elapsed_share'])} elapsed,"
+        f" {percent(budget['coverage'])} covered, as of {ago(age_s)} ago"
+    )
+    yield "budget", words
     if budget["exceeded"]:
-        lines.append(f"         budget {budget['budget']} is exceeded")
+        yield "", f"budget {budget['budget']} is exceeded"
     elif budget["forecast_exceeded"]:
-        lines.append(f"         budget {budget['budget']} will be exceeded")
-    return lines + [f"         not included: {missing}" for missing in budget["missing"]]
+        yield "", f"budget {budget['budget']} will be exceeded"
+    yield from (("", f"not included: {missing}") for missing in budget["missing"])
 
 
-def _notifier_lines(name: str, notifier: dict[str, Any]) -> list[str]:
+def _notifier(name: str, notifier: dict[str, Any]) -> Iterator[Part]:
     counts = ", ".join(
         f"{notifier[key]} {word}"
         for key, word in (("sent", "sent"), ("queued", "waiting"), ("dropped", "dropped"))
     )
-    lines = [f"notifier {name} ({notifier['kind']}): {counts}"]
+    yield "notifier", f"{name} ({notifier['kind']}): {counts}"
     if notifier["retry_in_s"]:
-        lines.append(f"         retry in {ago(notifier['retry_in_s'])}")
+        yield "", f"retry in {ago(notifier['retry_in_s'])}"
     if notifier["dropped"]:
-        lines.append(f"         last dropped: {notifier['last_dropped']}")
-    return lines
+        yield "", f"last dropped: {notifier['last_dropped']}"
 
 
-def _alert_lines(alerts: list[dict[str, Any]]) -> list[str]:
+def _alerts(alerts: list[dict[str, Any]]) -> Iterator[Part]:
     firing = [alert for alert in alerts if alert["state"] == "firing"]
-    if not firing:
-        return ["alerts   none firing"]
-    lines = [f"alerts   {len(firing)} firing; see costprobe alerts"]
-    lines += [f"         {alert['severity']}: {alert['summary']}" for alert in firing[:3]]
-    return lines
+    yield "alerts", f"{len(firing)} firing; see costprobe alerts" if firing else "none firing"
+    yield from (("", f"{alert['severity']}: {alert['summary']}") for alert in firing[:3])
 
 
-def _pod_lines(pods: dict[str, Any]) -> list[str]:
-    if not pods:
-        return []
-    lines = [
-        f"pods     {workload['service']} on {', '.join(workload['devices'])}"
-        + (f" ({workload['engine']})" if workload["engine"] else "")
-        for workload in pods["workloads"]
-    ]
-    return lines or ["pods     no container holds a device"]
-
-
-def _carbon_lines(carbon: dict[str, Any]) -> list[str]:
-    if not carbon:
-        return []
-    lines = [f"carbon   {carbon['g_per_kwh'] or 'unknown'} g/kWh"]
-    if carbon["last_error"] and not carbon["stale"]:
-        lines.append(f"         the source fails: {carbon['last_error']}")
-    return lines
+def _pods(pods: dict[str, Any] | None) -> Iterator[Part]:
+    if pods:
+        for workload in pods["workloads"]:
+            engine = f" ({workload['engine']})" if workload["engine"] else ""
+            yield "pods", f"{workload['service']} on {', '.join(workload['devices'])}{engine}"
+        if not pods["workloads"]:
+            yield "pods", "no container holds a device"
 
 
 HALF = 0.5
@@ -265,32 +269,35 @@ _SPLITS = {
 
 def service_lines(service: dict[str, Any]) -> list[str]:
     """Return the lines of a service, from the JSON of `status`."""
-    head = f"service  {service['service']} ({service['engine']} on {', '.join(service['devices'])})"
+    return _labelled(_service(service))
+
+
+def _service(service: dict[str, Any]) -> Iterator[Part]:
+    head = f"{service['service']} ({service['engine']} on {', '.join(service['devices'])})"
     last = service["last"]
     if last is None:
-        lines = [f"{head}: no window is complete yet"]
+        yield "service", f"{head}: no window is complete yet"
     else:
-        lines = [f"{head}: {local(last['time_ns'])}, {ago(last['window_s'])}: {_served(last)}"]
-        lines += [f"         {_cost(last)}"] if last["cost"] else []
-        lines += [f"         {_energy(last['energy'])}"] if last["energy"] else []
-        lines += _tenants(last) if last.get("tenants") else []
-        lines += _rolling(last, last["currency"] or "")
-        lines += [f"         no cost: {text}" for text in last["problems"]]
-    lines += _calibration(service.get("calibration"))
-    missing = service["missing"] or (last["missing"] if last else [])
-    lines += [f"         missing counter: {text}" for text in missing]
-    return lines
-
-
-def _calibration(found: dict[str, Any] | None) -> list[str]:
-    if found is None:
-        return []
+        yield (
+            "service",
+            f"{head}: {local(last['time_ns'])}, {ago(last['window_s'])}: {_served(last)}",
+        )
+        if last["cost"]:
+            yield "", _cost(last)
+        if last["energy"]:
+            yield "", _energy(last["energy"])
+        if last.get("tenants"):
+            yield from _tenants(last)
+        yield from _rolling(last, last["currency"] or "")
+        yield from (("", f"no cost: {text}") for text in last["problems"])
+    found = service.get("calibration") or {"problem": None, "time_ns": None}
     if found["problem"]:
-        return [f"         not calibrated: {found['problem']}"]
-    if found["time_ns"] is None:
-        return []
-    measured = f"{local(found['time_ns'])} by {found['probe']}"
-    return [f"         calibration: {measured}, {counted(found['in_flight'], 'request')} in flight"]
+        yield "", f"not calibrated: {found['problem']}"
+    elif found["time_ns"] is not None:
+        measured = f"{local(found['time_ns'])} by {found['probe']}"
+        yield "", f"calibration: {measured}, {counted(found['in_flight'], 'request')} in flight"
+    missing = service["missing"] or (last["missing"] if last else [])
+    yield from (("", f"missing counter: {text}") for text in missing)
 
 
 def _served(last: dict[str, Any]) -> str:
@@ -318,12 +325,12 @@ def _cost(last: dict[str, Any]) -> str:
     if words := cache_words(cost.get("cached_share"), cost.get("cost_cache_saved"), currency):
         parts.append(words)
     if cost["idle_share"] is not None:
-        parts.append(f"{percent(cost['idle_share'])} of it idle")
+        parts.append(f"{percent(cost['idle_share'])} of it paid while it waits")
     return ", ".join(parts)
 
 
-def _tenants(last: dict[str, Any]) -> list[str]:
-    """Return the tenants with the largest cost, and what is wrong with their counters."""
+def _tenants(last: dict[str, Any]) -> Iterator[Part]:
+    """Yield the tenants with the largest cost, and what is wrong with their counters."""
     tenants, currency = last["tenants"], last["currency"] or ""
     parts = [part for part in tenants["parts"] if part["cost"] > 0]
     shown = []
@@ -335,34 +342,32 @@ def _tenants(last: dict[str, Any]) -> list[str]:
         shown.append(f"{part['tenant']} {money(part['cost'], currency)} ({inside})")
     more = len(parts) - len(shown)
     shown += [f"and {more} more"] if more else []
-    lines = [f"         tenants: {', '.join(shown)}"] if shown else []
-    lines += [f"         cost unattributed: {text}" for text in tenants["problems"]]
+    if shown:
+        yield "", f"tenants: {', '.join(shown)}"
+    yield from (("", f"cost unattributed: {text}") for text in tenants["problems"])
     named = [part for part in tenants["parts"] if part["tenant"] != UNATTRIBUTED]
     if named and last.get("cached_tokens") and not any(part.get("cached_tokens") for part in named):
-        lines.append(
-            "         tenants' counters have no cached tokens: all their tokens in have one price"
-        )
+        yield "", "tenants' counters have no cached tokens: all their tokens in have one price"
     if (tenants["counted_share"] or 0.0) > COUNTED_MOST:
-        lines.append(
-            f"         tenants count {percent(tenants['counted_share'])} of the service's tokens or"
-            " requests; their costs are reduced in proportion"
+        words = (
+            f"tenants count {percent(tenants['counted_share'])} of the service's tokens or requests;"
+            " their costs are reduced in proportion"
         )
-    return lines
+        yield "", words
 
 
 def _energy(energy: dict[str, Any]) -> str:
-    parts = [f"energy {joules(energy['energy_j'])}"]
-    for key, word in (
+    kinds = (
         ("energy_per_request_j", "per request"),
         ("energy_per_million_tokens_in_j", "per million tokens in"),
         ("energy_per_million_tokens_out_j", "per million tokens out"),
-    ):
-        if energy[key] is not None:
-            parts.append(f"{joules(energy[key])} {word}")
+    )
+    parts = [f"{joules(energy[key])} {word}" for key, word in kinds if energy[key] is not None]
     board = ", of the whole board by slices" if energy["energy_scope"] == "parent" else ""
     suspect = ", suspect" if energy["energy_suspect"] else ""
     method = f"{energy['energy_method']} ±{percent(energy['energy_rel_err'])}"
-    return f"{', '.join(parts)} ({method}{board}{suspect})"
+    total = f"energy {joules(energy['energy_j'])}"
+    return f"{', '.join((total, *parts))} ({method}{board}{suspect})"
 
 
 def outbox_document(sink: SinkStatus) -> dict[str, Any]:
@@ -370,6 +375,7 @@ def outbox_document(sink: SinkStatus) -> dict[str, Any]:
     oldest_ns = sink.backlog.oldest_time_ns
     return {
         "acked_seq": sink.acked_seq,
+        "acked_ns": sink.acked_ns,
         "outbox_points": sink.backlog.points,
         "outbox_lag_s": 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9),
         "sent_points_total": sink.sent_points,
