@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from costprobe.alerts.rules.faults import FOUND_AT_ONCE
 from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig, over_until
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
@@ -315,7 +316,7 @@ ROW_TAGS = SCHEMA["alert"].tags
 
 logger = logging.getLogger(__name__)
 
-# Time in which a new process finds the faults of sinks, services and feeds, which it reads in turn.
+# Time in which new parts find the faults of sinks, services and feeds, which they read in turn.
 RESUMED_NS = 120 * NS_PER_S
 
 
@@ -478,8 +479,8 @@ class AlertEngine:
 
         Args:
             document: The state.
-            resumed_ns: UTC in ns of the start of a new process, which does not know its faults yet;
-                0 for the same process.
+            resumed_ns: UTC in ns of the start of new parts, which do not know all faults yet; 0 if all
+                are known.
         """
         self._incidents = _INCIDENTS.validate_python(document["incidents"])
         self._changes = {key: [*changes] for key, changes in document.get("changes", {}).items()}
@@ -601,10 +602,11 @@ class AlertEngine:
         return (over_until if rule is None else rule.ended)(symptom, self._time_ns)
 
     def _is_held(self, incident: Incident) -> bool:
-        """Whether an incident of faults may not end yet: a new process finds them only after a while."""
+        """Whether an incident of faults may not end yet: new parts find them only after a while."""
         return self._steady_ns - self._resumed_ns < RESUMED_NS and any(
             symptom.rule in self._configs
             and self._configs[symptom.rule].kind == "fault"
+            and symptom.series.split()[0] not in FOUND_AT_ONCE
             and self._is_current(symptom.labels)
             for symptom in incident.alert.symptoms
         )
