@@ -377,6 +377,8 @@ class AlertEngine:
         self._listed: tuple[Alert, ...] = ()
         self._last_row_ns = 0
         self._resumed_ns = 0
+        # Rules whose stored state was discarded: they find what lasts in the next rows.
+        self._discarded: set[str] = set()
         # UTC in ns of the evaluation, and the sum of all steps of the wall clock: without them it is
         # steady time, in which durations are measured.
         self._time_ns = self._stepped_ns = 0
@@ -475,7 +477,7 @@ class AlertEngine:
     def restore(self, document: Mapping[str, Any], resumed_ns: int = 0) -> None:
         """Restore a state, also one saved under other rules: incidents without a rule are resolved.
 
-        The damaged state of a rule is discarded.
+        The damaged state of a rule is discarded; its incidents may continue.
 
         Args:
             document: The state.
@@ -493,6 +495,7 @@ class AlertEngine:
                     self._rules[name].restore(stored)
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     logger.warning("rule %s: discarded a damaged state: %s", name, error)
+                    self._discarded.add(name)
         self._resumed_ns = resumed_ns - self._stepped_ns
 
     def clock_was_stepped(self, step: ClockStep) -> None:
@@ -602,14 +605,17 @@ class AlertEngine:
         return (over_until if rule is None else rule.ended)(symptom, self._time_ns)
 
     def _is_held(self, incident: Incident) -> bool:
-        """Whether an incident of faults may not end yet: new parts find them only after a while."""
+        """Whether an incident may not end yet: new parts find faults, and rules without a state all, after a while."""
         return self._steady_ns - self._resumed_ns < RESUMED_NS and any(
             symptom.rule in self._configs
-            and self._configs[symptom.rule].kind == "fault"
-            and symptom.series.split()[0] not in FOUND_AT_ONCE
             and self._is_current(symptom.labels)
+            and (symptom.rule in self._discarded or self._is_found_later(symptom))
             for symptom in incident.alert.symptoms
         )
+
+    def _is_found_later(self, symptom: Symptom) -> bool:
+        is_fault = self._configs[symptom.rule].kind == "fault"
+        return is_fault and symptom.series.split()[0] not in FOUND_AT_ONCE
 
     def _is_flapping(self, key: str) -> bool:
         """Return whether the state changed too often in the flapping window."""
