@@ -267,6 +267,15 @@ def test_new_process_replays_stored_rows_and_reports_only_new_drifts(store, cloc
     assert states(store) == ["firing"]
 
 
+def test_detectors_learn_no_row_of_the_future(store, clock):
+    """Measured before the wall clock was set back."""
+    watching = watching_of(store, clock)
+    for ahead_s, is_learned in ((7200, False), (0, True)):
+        watching.take([probe_row(clock.time_ns() + ahead_s * 10**9, 8.0)])
+        watching.keep_detectors()
+        assert (store.state("detector gpu0 e latency") is not None) is is_learned
+
+
 def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):
     """The stored state is older: resuming from it would notify of the same incident again."""
     incidents = IncidentStore(store)
