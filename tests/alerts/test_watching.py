@@ -219,6 +219,14 @@ def test_listing_has_the_smallest_change_of_each_series_and_the_rule_that_asks_f
     assert 10 < found["latency"][0] < 60
 
 
+def test_evaluation_that_a_reload_overtakes_fires_nothing_twice(store, clock):
+    before = watching_of(store, clock)
+    before.close()
+    after = watching_of(store, clock)
+    assert (before.tick([LOST]), after.tick([LOST])) == (False, True)
+    assert states(store) == ["firing"]
+
+
 def test_damaged_incidents_are_discarded(store, clock):
     store.put_state("alerting", {"incidents": 3})
     store.put_state("detector gpu0 e cost", {"key": 3})
