@@ -17,7 +17,7 @@ from costprobe.core.units import counted, percent
 from costprobe.spend.budget import period_words
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import DayAllocation, Spending
-from costprobe.ui.amounts import MODELLED, UNKNOWN, change, money, si
+from costprobe.ui.amounts import MODELLED, UNKNOWN, change, money, rounded, si
 from costprobe.ui.dashboard.cells import (
     Content,
     dated,
@@ -38,7 +38,7 @@ from costprobe.ui.host_overview import (
 )
 from costprobe.ui.incidents import hidden_changes, is_running, noisy_services
 from costprobe.ui.text import UNMEASURED, ago, devices_text
-from costprobe.unit_costs.now import UnitCost, UnitGroup
+from costprobe.unit_costs.now import OUTLIER_SHARE, UnitCost, UnitGroup
 
 NS_PER_MS: Final = 1_000_000
 # Series without a row for a week are omitted.
@@ -231,7 +231,7 @@ def _unused(one: Spending, day: DayAllocation | None) -> Mapping[str, Any]:
     waste: dict[str, float] = {
         kind: share for kind, share in shares if kind in ("idle", "remainder")
     }
-    names = {"idle": "services wait", "remainder": "no service"}
+    names = {"idle": "waiting", "remainder": "no service"}
     words = [
         part(f"{percent(waste.get(kind, 0.0))} {name} ", f"key {kind}")
         for kind, name in names.items()
@@ -283,7 +283,9 @@ def spend_tile(
     else:
         kind = "muted"
     if over is not None:
-        words += f", {change(over * 100)} over" if over > 0 else ", within the budget"
+        words += (
+            f", {change(rounded(over * 100, MODELLED))} over" if over > 0 else ", within the budget"
+        )
     most = max(amount, spent, forecast or 0.0) * 1.02
     ahead = [] if forecast is None else [["band", max(0.0, forecast - spent) / most]]
     return tile(
@@ -342,7 +344,8 @@ def unit_table(groups: Sequence[UnitGroup], now_ns: int, none: str) -> dict[str,
             device = unit.tags.get("device", "")
             is_outlier = device in group.outliers
             share = unit.cost / group.typical.cost - 1 if group.typical.cost else 0.0
-            note = f" {change(share * 100)} {'above' if share > 0 else 'below'} the others"
+            words = f" {change(share * 100)} {'above' if share > 0 else 'below'} the others"
+            note = words if abs(share) > OUTLIER_SHARE else " changed, the others did not"
             name = [device, part(note, "warn small")] if is_outlier else device
             found.append(_unit_row(unit, name, "", now_ns))
             below.append({"of": key, "is_outlier": is_outlier})

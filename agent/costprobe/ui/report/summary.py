@@ -43,7 +43,7 @@ from costprobe.ui.report.words import (
 from costprobe.ui.savings import held_out_words, load_words, position_lines
 from costprobe.ui.text import devices_text, per_million_tokens, short
 from costprobe.unit_costs.compare import Candidate, Summary
-from costprobe.unit_costs.now import UnitCost, UnitGroup
+from costprobe.unit_costs.now import OUTLIER_SHARE, UnitCost, UnitGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,8 +393,10 @@ def unit_rows(group: UnitGroup, groups: Sequence[TrendGroup]) -> Iterator[tuple[
     for member in group.members:
         device = member.tags.get("device", "")
         if device in group.outliers:
-            above = percent((member.cost / unit.cost - 1) * 100) if unit.cost else ""
-            yield row("", f"{device}, {above} against the others", member, None)
+            deviation = member.cost / unit.cost - 1 if unit.cost else 0.0
+            words = f"{percent(deviation * 100)} against the others"
+            words = words if abs(deviation) > OUTLIER_SHARE else "changed, the others did not"
+            yield row("", f"{device}, {words}", member, None)
 
 
 def _moved(pct: float | None) -> str:

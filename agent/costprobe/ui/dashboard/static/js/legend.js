@@ -95,6 +95,8 @@ export class Legend {
   }
 
   dashOf(name) {
+    const outlier = [...this.outliers].indexOf(name);
+    if (outlier >= 0) return DASHES[outlier % DASHES.length];
     return DASHES[Math.floor((this.slots.get(name) ?? 0) / COLOURS) % DASHES.length];
   }
 

@@ -9,7 +9,7 @@ const TICK = 0.8;
 /** A content of the server as nodes. */
 export function content(given) {
   if (given === null || given === undefined) return [];
-  if (typeof given === "string") return [localTimes(given)];
+  if (typeof given === "string") return localTimes(given).split("`").map((text, index) => (index % 2 ? el("code", {}, text) : text));
   if (Array.isArray(given)) return given.flatMap(content);
   const { text, kind, value, said, href, bar, spark } = given;
   if (bar) return [barOf(bar)];

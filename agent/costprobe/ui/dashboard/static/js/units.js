@@ -26,7 +26,7 @@ export function showUnits(units) {
       el("button", { type: "button", class: "expand", "aria-expanded": String(isOpen), onclick: () => flip(open, key) },
         `${count} devices`, el("span", { "aria-hidden": "true" }, isOpen ? " ▾" : " ▸"))) };
   };
-  show(byId("units"), rows.length === 0 ? el("p", { class: "muted" }, units.none) : [tableOf(units, { kind: "units", row }),
+  show(byId("units"), rows.length === 0 ? el("p", { class: "muted" }, content(units.none)) : [tableOf(units, { kind: "units", row }),
     tops > ROWS_SHOWN ? el("button", { type: "button", class: "more", "aria-expanded": String(isWhole), onclick: () => { isWhole = !isWhole; draw(); } },
       isWhole ? "Show fewer" : `Show ${tops - ROWS_SHOWN} more`) : null]);
 }

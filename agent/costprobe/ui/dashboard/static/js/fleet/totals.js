@@ -57,6 +57,12 @@ export function showTotals({ now, month, status }) {
       note(figures && figures.coverage !== null && figures.coverage < 0.9 ? "warn" : "muted", "of the last hour has rows")));
 }
 
+/** What to do as a sentence, without the commands that show more. */
+function sentenceOf(action) {
+  const words = action.replace(/ \([^)]*`[^)]*\)/g, "").replaceAll("`", "");
+  return `${words[0].toUpperCase()}${words.slice(1)}.`;
+}
+
 /** Words of a terminal without the marks of its commands. */
 export const plain = (text) => text.replaceAll("`", "");
 export const nameOf = ({ host, device }) => `${host} ${device ?? "all GPUs"}`;
@@ -76,14 +82,12 @@ export function showChange(map, units, choose) {
     place.className = "change worse";
     const more = found.outliers_total - 1;
     const costs = found.outliers_costs.map(({ currency, cost_per_month: cost }) => money(cost, currency)).join(" and ");
+    const month = first.cost_per_month === null ? "" : ` About ${money(first.cost_per_month, first.currency, 2)} more a month.`;
     show(place,
-      el("p", { class: "headline" },
-        el("strong", {}, changeText(first[`${metricOf(first)}_excess_pct`])), ` ${metricOf(first)} per inference on`,
+      el("p", {},
         el("a", { href: "#gpu", onclick: (event) => { event.preventDefault(); choose(first); } }, nameOf(first)),
-        ` against ${plural(first.peer_count, "peer")}: ${first.cause}`,
-        el("span", { class: "month" }, first.cost_per_month === null ? "" : `about ${money(first.cost_per_month, first.currency)} more a month`)),
-      el("p", { class: "reason" }, [first.causes.map(({ text }) => text).join("; ") || "no signal differs", ": ", plain(first.action),
-        more ? [" · ", el("a", { href: "#outliers-title" }, `${plural(more + 1, "outlier")} of ${plural(found.tested, "GPU")}${costs ? `, ${costs} a month` : ""}`)] : ""]));
+        " needs ", changeText(first[`${metricOf(first)}_excess_pct`]), ` more ${metricOf(first)} per inference than ${plural(first.peer_count, "peer")}: ${first.cause}. ${sentenceOf(first.action)}${month}`),
+      more ? el("p", { class: "muted" }, el("a", { href: "#outliers-title" }, `${plural(more + 1, "outlier")} of ${plural(found.tested, "GPU")}${costs ? `, ${costs} a month` : ""}`)) : null);
     return;
   }
   place.className = "change calm";
@@ -97,6 +101,6 @@ export function showChange(map, units, choose) {
   }
   place.className = `change ${moved.change_24h_pct > 0 ? "worse" : "better"}`;
   show(place,
-    el("p", { class: "headline" }, el("strong", {}, changeText(moved.change_24h_pct)), ` ${moved.model} against the same hour a day before`),
-    el("p", { class: "reason" }, calm));
+    el("p", {}, `${moved.model} costs `, changeText(moved.change_24h_pct), ` ${moved.change_24h_pct > 0 ? "more" : "less"} than in the same hour a day before.`),
+    el("p", { class: "muted" }, calm));
 }
