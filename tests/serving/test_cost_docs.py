@@ -130,8 +130,8 @@ def rolling_served(example):
     windows, quarter_s = RollingRatio(), HOUR_S / 4
     for i, (cost, served) in enumerate(zip(example["costs"], example["inferences"], strict=True)):
         windows.add(int((i + 1) * quarter_s * NS_PER_S), quarter_s, float(cost), served)
-    found = windows.summaries(HOUR_S * NS_PER_S)["1h"]
-    return {"per_inference": found.per_inference, "coverage": found.coverage}
+    found = windows.summaries(HOUR_S * NS_PER_S)
+    return {"per_inference": found["rolling_1h"], "coverage": found["rolling_1h_coverage"]}
 
 
 def split(example):

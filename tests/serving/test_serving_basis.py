@@ -264,6 +264,6 @@ def test_rolling_windows_of_an_idle_and_a_removed_service():
     rolling = RollingRatio()
     assert rolling.summaries(HOUR_NS) == {}
     rolling.add(HOUR_NS, 3600, 5.0, 0)
-    assert rolling.summaries(HOUR_NS)["1h"].per_inference is None
+    assert rolling.summaries(HOUR_NS)["rolling_1h"] is None
     rolling.add(30 * 24 * HOUR_NS, 3600, 5.0, 1)
-    assert rolling.summaries(30 * 24 * HOUR_NS)["7d"].coverage == pytest.approx(1 / 168)
+    assert rolling.summaries(30 * 24 * HOUR_NS)["rolling_7d_coverage"] == pytest.approx(1 / 168)

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from costprobe.core.statistics import LARGEST_PHI, autocorrelation_of, first_least, spread_of
 from costprobe.core.units import HOUR_S
@@ -109,14 +109,6 @@ class LevelChange:
     is_sharp: bool
 
 
-class Step(NamedTuple):
-    """A step: UTC in s of the first value after it, the level there, and the difference from that before."""
-
-    since_s: float
-    level: float
-    shift: float
-
-
 def values_since(day: FirstDay, since_s: float) -> tuple[list[float], list[float]]:
     """Return times (UTC in s) and logarithms of the values of a first day from an instant on."""
     times_s = [(day.first_slot + index) * day.slot_s for index in range(len(day.values))]
@@ -128,7 +120,9 @@ def values_since(day: FirstDay, since_s: float) -> tuple[list[float], list[float
     return [at_s for at_s, _ in known], [value for _, value in known]
 
 
-def step_in(times_s: Sequence[float], values: Sequence[float], least_effect: float) -> Step | None:
+def step_in(
+    times_s: Sequence[float], values: Sequence[float], least_effect: float
+) -> LevelChange | None:
     """Return the step where two levels explain some values best, if it is clearly larger than their noise.
 
     Args:
@@ -155,7 +149,9 @@ def step_in(times_s: Sequence[float], values: Sequence[float], least_effect: flo
     distance = math.fsum(clipped[split:]) - math.fsum(clipped) * len(after) / len(values)
     explained = distance**2 * len(values) / (len(before) * len(after))
     is_daily = explained < explained_by_day(times_s, clipped)
-    return None if is_daily else Step(times_s[split], levels[1], shift)
+    if is_daily:
+        return None
+    return LevelChange(times_s[-1], times_s[split], levels[1], shift, is_sharp=True)
 
 
 def needed(error: float) -> float:
@@ -547,7 +543,7 @@ def _early_change(normal: SeriesModel, time_s: float) -> LevelChange | None:
         values = list(normal.recent)
         times_s = [time_s - back * normal.interval_s for back in reversed(range(len(values)))]
         step = step_in(times_s, values, least_effect)
-    return None if step is None else LevelChange(time_s, *step, is_sharp=True)
+    return None if step is None else replace(step, time_s=time_s)
 
 
 def _least_of(normal: SeriesModel, runs: float) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import mul
-from statistics import median
+from statistics import fmean, median
 from typing import Annotated
 
 from pydantic import PlainSerializer
@@ -110,29 +110,6 @@ REPEAT_RATE = 1 / 300
 
 # A number of a stored state; one that JSON does not have is a text.
 Real = Annotated[float, PlainSerializer(lambda x: x if math.isfinite(x) else str(x))]
-
-
-@dataclass(frozen=True, slots=True)
-class FirstDayFit:
-    """The model of the first day.
-
-    Attributes:
-        level: Logarithm of the level at its end.
-        level_count: Number of values that the level is worth.
-        noise: Standard deviation of the noise.
-        phi: AR(1) coefficient of the noise.
-        profile: Its daily pattern, without the shift.
-        shift: Persistent change of the level within it; 0 if none.
-        since_s: Start of the shift, UTC in s.
-    """
-
-    level: float
-    level_count: float
-    noise: float
-    phi: float
-    profile: DayProfile
-    shift: float
-    since_s: float
 
 
 @dataclass
@@ -415,17 +392,25 @@ class SeriesModel:
         day = self.first_day
         if day is None or self.count < 2 * self.settings.warm_up:
             return None
-        fit = day.fit(self.last_s - self.started_s, self.settings.least_effect)
-        if fit is None:
+        found = day.shift(self.last_s - self.started_s, self.settings.least_effect)
+        if found is None:
             return None
-        self.level, self.level_count = fit.level, fit.level_count
-        self.scale = CLIPPED_VARIANCE * fit.noise**2 * (1 - fit.phi**2)
-        self.lag_product, self.lag_square = fit.phi * fit.noise**2, fit.noise**2
-        self.profile, self.first_day = fit.profile, None
-        self.settled_s = self.last_s
+        shift, split, noise, phi = found
+        unshifted = [
+            value + (shift if index < split else 0.0) for index, value in enumerate(day.values)
+        ]
+        present = sorted(value for value in unshifted if not math.isnan(value))
+        cut = len(present) // 10
+        self.level = fmean(present[cut : len(present) - cut])
+        after = min(len(day.values) - split, len(present), day.per_day)
+        self.level_count = max(FIRST_DAY_COUNT, after / 4)
+        self.scale = CLIPPED_VARIANCE * noise**2 * (1 - phi**2)
+        self.lag_product, self.lag_square = phi * noise**2, noise**2
+        self.profile = day.profile(unshifted, self.level, noise, phi)
+        self.first_day, self.settled_s = None, self.last_s
         self._reset_sums()
         self.tune()
-        return fit.shift, fit.since_s
+        return shift, (day.first_slot + split) * day.slot_s
 
     def follow(self, residual: float, x: float) -> None:
         """Update level and noise of the first day with a value that is not an outlier."""
@@ -504,8 +489,10 @@ class FirstDay:
             self.values.append(math.nan)
         self.values[index] = x
 
-    def fit(self, lasted_s: float, smallest_shift: float) -> FirstDayFit | None:
-        """Fit level, daily pattern, noise and a persistent shift; None if the day is not over.
+    def shift(
+        self, lasted_s: float, smallest_shift: float
+    ) -> tuple[float, int, float, float] | None:
+        """Return the persistent shift, 0 for none, and its index; noise and its AR(1); None if the day is not over.
 
         Args:
             lasted_s: Time since the first value.
@@ -522,23 +509,7 @@ class FirstDay:
         shift, errors = self._shift(_median_error(noise, phi))
         if abs(shift) < smallest_shift or errors < SHIFT_ERRORS:
             shift = 0.0
-        split = self._split(shift) if shift else 0
-        unshifted = [
-            value + (shift if index < split else 0.0) for index, value in enumerate(self.values)
-        ]
-        present = sorted(value for value in unshifted if not math.isnan(value))
-        cut = len(present) // 10
-        middle = present[cut : len(present) - cut]
-        level = math.fsum(middle) / len(middle)
-        return FirstDayFit(
-            level=level,
-            level_count=max(12.0, min(len(self.values) - split, len(present), self.per_day) / 4),
-            noise=noise,
-            phi=phi,
-            profile=self._profile(unshifted, level, noise, phi),
-            shift=shift,
-            since_s=(self.first_slot + split) * self.slot_s,
-        )
+        return shift, self._split(shift) if shift else 0, noise, phi
 
     def _shift(self, error: float) -> tuple[float, float]:
         """Return the shift from the first day to the same time of the latest, and its standard errors.
@@ -580,7 +551,7 @@ class FirstDay:
                 steps[index] = median(after) - median(before)
         return first_least(steps, lambda index: abs(steps[index] - shift)) if steps else 0
 
-    def _profile(
+    def profile(
         self, unshifted: Sequence[float], level: float, noise: float, phi: float
     ) -> DayProfile:
         """Return the pattern of the latest day, without weight if an excursion describes it better.

@@ -34,6 +34,10 @@ class AssumedPrices:
         catalogue: Returns the catalogue in force at UTC ns since 1970.
         logical_cpus: vCPUs of the host.
         instance: What the host is; None if it is no cloud's, or unknown.
+
+    Attributes:
+        catalogue: Returns the catalogue in force at UTC ns since 1970.
+        instance: What the host is.
     """
 
     def __init__(
@@ -42,26 +46,17 @@ class AssumedPrices:
         logical_cpus: int = 1,
         instance: Instance | None = None,
     ) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._logical_cpus = logical_cpus
-        self._instance = instance
+        self.instance = instance
         # A question for each reading of each device; a catalogue has some thousand offers, which
         # are parsed once for all devices of a kind.
         self._known: dict[tuple[str, str, int | None, int, date], Rate | None] = {}
 
-    @property
-    def instance(self) -> Instance | None:
-        """What the host is; None if it is no cloud's, or unknown."""
-        return self._instance
-
     def locate(self, instance: Instance | None) -> None:
         """Set what the host is; the prices apply from now on."""
-        self._instance = instance
+        self.instance = instance
         self._known = {}
-
-    def catalogue(self, time_ns: int) -> Catalogue:
-        """Return the catalogue in force at UTC ns since 1970."""
-        return self._catalogue(time_ns)
 
     def rate(self, device: Device, sharing: int, time_ns: int) -> Rate | None:
         """Return the price of a device-hour.
@@ -74,7 +69,7 @@ class AssumedPrices:
         Returns:
             The rate; None for the CPUs of an instance with accelerators, which bear its price.
         """
-        catalogue = self._catalogue(time_ns)
+        catalogue = self.catalogue(time_ns)
         key = (device.kind, device.model, device.memory_bytes, sharing, catalogue.version)
         if key not in self._known:
             self._known[key] = self._new_rate(catalogue, device, sharing)

@@ -244,19 +244,6 @@ class TenantSplit:
 
 
 @dataclass(frozen=True, slots=True)
-class RolledRatio:
-    """Summary of a rolling window.
-
-    Attributes:
-        per_inference: Currency per inference; None without inferences.
-        coverage: Share of the rolling window that complete windows cover.
-    """
-
-    per_inference: float | None
-    coverage: float
-
-
-@dataclass(frozen=True, slots=True)
 class ServiceCost:
     """A window of a service: all that its rows and its JSON state.
 
@@ -271,7 +258,8 @@ class ServiceCost:
         models: Cost of its models, if it serves several; they sum to the total.
         model_split: Basis of the division among the models.
         tenants: The cost by tenant; None without tenants or cost.
-        rolled: Rolling cost of the service, by the name of the rolling window.
+        rolled: Rolling cost of the service in currency per inference, and the share of each rolling
+            window that complete windows cover, under the names of the series.
         problems: Reasons why the window is incomplete.
     """
 
@@ -285,7 +273,7 @@ class ServiceCost:
     models: tuple[ServedCost, ...] = ()
     model_split: ModelSplit = "alone"
     tenants: TenantSplit | None = None
-    rolled: Mapping[str, RolledRatio] = field(default_factory=lambda: MappingProxyType({}))
+    rolled: Mapping[str, float | None] = field(default_factory=lambda: MappingProxyType({}))
     problems: tuple[str, ...] = ()
 
     @property
@@ -595,16 +583,15 @@ class RollingRatio:
         """
         self._windows.append((time_ns, duration_s, cost, inferred))
 
-    def summaries(self, now_ns: int) -> dict[str, RolledRatio]:
-        """Return each rolling window that ends at UTC now_ns and contains a window, by its name."""
-        summaries: dict[str, RolledRatio] = {}
+    def summaries(self, now_ns: int) -> dict[str, float | None]:
+        """Return the figures of each rolling window that ends at UTC now_ns and contains a window."""
+        figures: dict[str, float | None] = {}
         for name, window_s in WINDOWS_S.items():
             since_ns = now_ns - window_s * NS_PER_S
             inside = [window for window in self._windows if since_ns < window[0] <= now_ns]
             if inside:
                 _, lengths_s, costs, inferred = zip(*inside, strict=True)
-                summaries[name] = RolledRatio(
-                    per_inference=sum(costs) / sum(inferred) if sum(inferred) > 0 else None,
-                    coverage=min(1.0, sum(lengths_s) / window_s),
-                )
-        return summaries
+                count = sum(inferred)
+                figures[f"rolling_{name}"] = sum(costs) / count if count > 0 else None
+                figures[f"rolling_{name}_coverage"] = min(1.0, sum(lengths_s) / window_s)
+        return figures

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from costprobe import __version__
-from costprobe.core.records import TOGETHER, FieldValue, Point
+from costprobe.core.records import TOGETHER, Point
 from costprobe.core.schema import MEASURES, make_point
 from costprobe.serving.allocation import Line
 from costprobe.serving.cost import KINDS, ServiceCost, TenantCost, TenantSplit
@@ -55,7 +55,7 @@ def window_document(cost: ServiceCost) -> dict[str, Any]:
         "cost": {name: figures.get(name) for name in _COST} if figures else None,
         "energy": {**energy, "energy_scope": total.drawn.scope} if total and total.drawn else None,
         "tenants": None if cost.tenants is None else tenants_document(cost.tenants),
-        "rolling": _rolling(cost),
+        "rolling": dict(cost.rolled),
     }
 
 
@@ -131,7 +131,7 @@ def _cost_points(cost: ServiceCost, tags: Mapping[str, str]) -> list[Point]:
             {**all_tags, "served_model": served.model},
             {
                 **served.figures(),
-                **({"model_split": cost.model_split} if served.model else _rolling(cost)),
+                **({"model_split": cost.model_split} if served.model else cost.rolled),
                 "window_s": cost.length_s,
             },
             cost.time_ns,
@@ -192,15 +192,6 @@ def allocation_points(lines: Sequence[Line], tags: Mapping[str, str], time_ns: i
         )
         for line in lines
     ]
-
-
-def _rolling(cost: ServiceCost) -> dict[str, FieldValue | None]:
-    """Return the rolling cost under the names of the series."""
-    fields: dict[str, FieldValue | None] = {}
-    for name, summary in cost.rolled.items():
-        fields[f"rolling_{name}"] = summary.per_inference
-        fields[f"rolling_{name}_coverage"] = summary.coverage
-    return fields
 
 
 def _joined(problems: Sequence[str]) -> str | None:

@@ -92,6 +92,7 @@ class ServedService:
 
     Attributes:
         config: The service.
+        name: Its name.
         lock: Held while its servers are scraped.
 
     Args:
@@ -108,6 +109,8 @@ class ServedService:
         edge_ns: Callable[[], int],
     ) -> None:
         self.config = config
+        self.name = config.name
+        self._state = f"service {self.name}"
         self._clock = clock = around.clock
         self._on_event = around.on_event
         self._store_path = around.store_path
@@ -138,15 +141,6 @@ class ServedService:
         self._ledger = around.ledger
         self._last = restored(self._ledger, self._state, last_window)
         self._is_stopped = False
-
-    @property
-    def name(self) -> str:
-        """Name of the service."""
-        return self.config.name
-
-    @property
-    def _state(self) -> str:
-        return f"service {self.name}"
 
     def scrape(self) -> None:
         """Scrape its servers, unless its window is being closed."""

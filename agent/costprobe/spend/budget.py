@@ -258,14 +258,11 @@ class BudgetWatch(BaseModel):
             return False
         is_above = expected > status.amount
         # A wall clock that was set back starts the time again.
-        self.above_ns = min(self.above_ns or status.time_ns, status.time_ns) if is_above else None
+        since_ns = min(self.above_ns or status.time_ns, status.time_ns)
+        self.above_ns = since_ns if is_above else None
         if self.forecast == "yes" and expected <= CLEAR_SHARE * status.amount:
             self.forecast = "over"
-        elif (
-            self.forecast == "no"
-            and self.above_ns is not None
-            and status.time_ns - self.above_ns >= ABOVE_NS
-        ):
+        elif self.forecast == "no" and is_above and status.time_ns - since_ns >= ABOVE_NS:
             self.forecast = "yes"
             return True
         return False

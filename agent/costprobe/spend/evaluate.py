@@ -115,7 +115,9 @@ class BudgetTracker:
                 self._on_event(event)
             conditions = {"exceeded": watch.exceeded, "forecast_exceeded": watch.is_forecast}
             documents.append(status.document() | conditions)
-        self._ledger.put_state(WATCHES_STATE, watches_document(self._budgets, self._watches))
+        watches = watches_document(self._budgets, self._watches)
+        if watches != self._ledger.state(WATCHES_STATE):
+            self._ledger.put_state(WATCHES_STATE, watches)
         self._documents = documents
 
     def status(self) -> list[dict[str, Any]]:

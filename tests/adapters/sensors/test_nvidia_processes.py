@@ -1,10 +1,17 @@
 """Processes of a GPU, and what the driver reports of them that is true."""
 
 import pytest
+from costprobe.adapters.sensors.child.device_thread import MAX_PROCESSES, busy_by_pid_s
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.nvml import RECORD_BYTES, UNWRITTEN, pids_of
-from costprobe.adapters.sensors.messages import activity_between
-from fakes.worker import context_of
+from costprobe.adapters.sensors.messages import (
+    Shares,
+    activity_between,
+    decode,
+    encode,
+    parse_reading,
+)
+from fakes.worker import context_of, worker_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,3 +85,28 @@ def test_utilization_is_kept_where_the_driver_lists_no_process(simulated):
     # In a container with process ids of its own.
     simulated.gpus[0].set_processes([], busy_pids=[10])
     assert opened(simulated).util_by_pid_pct(0) == {10: 50.0}
+
+
+def test_shares_of_time_are_summed_to_seconds():
+    shares = [Shares(10 * S, 11 * S, [(7, 50.0)]), Shares(11 * S, 13 * S, [(7, 25.0), (8, 100.0)])]
+    assert busy_by_pid_s(shares) == pytest.approx({7: 1.0, 8: 2.0})
+    assert busy_by_pid_s([]) == {}
+    # One sample without shares, or too many processes, make the interval unknown.
+    assert busy_by_pid_s([*shares, Shares(13 * S, 14 * S, None)]) is None
+    many = [(pid, 1.0) for pid in range(MAX_PROCESSES + 1)]
+    assert busy_by_pid_s([Shares(0, S, many)]) is None
+
+
+@pytest.mark.parametrize("is_configured", [True, False])
+def test_rows_have_the_time_of_processes_only_if_configured(simulated, is_configured):
+    simulated.gpus[0].keep_busy({7: 30, 8: 10})
+    bench = worker_of(simulated, aggregate_s=5.0, selftest_s=0.0, processes=is_configured)
+    bench.run(13)
+    readings = [parse_reading(decode(encode(message))) for message in bench.of("reading")]
+    assert len(readings) >= 2
+    calls = simulated.calls("nvmlDeviceGetProcessUtilization")
+    assert (calls > 0) is is_configured
+    for reading in readings:
+        length_s = (reading.end_ns - reading.start_ns) / S
+        expected = {7: pytest.approx(0.3 * length_s), 8: pytest.approx(0.1 * length_s)}
+        assert reading.busy_by_pid_s == (expected if is_configured else None)

@@ -91,6 +91,8 @@ LINES = (
     (["grafana", "provision", "--sink", "i"], ["influxdb"]),
     (["alerts", "test", ""], ["pager"]),
     (["silence", "end", ""], []),
+    (["sink", "status", ""], ["rejected", "retry"]),
+    (["spend", "--fleet", "--cs"], ["--csv"]),
     (["completion", ""], ["bash", "zsh", "fish"]),
 )
 

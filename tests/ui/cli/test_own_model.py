@@ -58,6 +58,7 @@ def test_what_names_no_model_ends_with_the_fix(folder):
         ("decoder:9B/decode", "write one of small/prefill"),
         ("rankr", "unknown probe 'rankr'"),
         ("shop.ranker:2", "write package.module:function"),
+        ("http://a b/v1", "url must be http://HOST:PORT"),
     ):
         said = called(folder / "costprobe.toml", "probe", name, code=2).output
         wrong += [(name, said)] if words not in said else []

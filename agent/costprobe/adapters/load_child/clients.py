@@ -178,9 +178,12 @@ def models_of(url: str, timeout_s: float) -> list[str]:
     """Return the models that a server with the OpenAI API lists; none if it does not answer.
 
     Raises:
-        ProbeConfigError: The URL is malformed.
+        ValueError: The URL is malformed.
     """
-    target = parse_target(url, None, None)
+    try:
+        target = parse_target(url, None, None)
+    except ProbeConfigError as error:
+        raise ValueError(str(error)) from None
     with closing(ServerConnection(target, timeout_s)) as connection:
         return [
             entry["id"] for entry in _listed_models(connection, target.path.removesuffix("/v1"))

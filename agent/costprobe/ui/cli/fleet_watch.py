@@ -22,7 +22,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
 from costprobe.fleet.settings import FleetSection
 from costprobe.fleet.watch import FleetBudgets, FleetQuery, FleetWatch, PartialAnswerError
-from costprobe.spend.budget import BudgetStatus, forecast_words
+from costprobe.spend.budget import forecast_words
 from costprobe.ui.cli.budget import echo_budgets
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import fleet_config
@@ -160,12 +160,6 @@ def _lines(found: FleetWatch, faults: Sequence[Fault]) -> Iterator[str]:
             yield f"{fault.severity}: {one_line(fault.text)}"
             if fault.detail:
                 yield f"  {one_line(fault.detail)}"
+    severities = {"exceeded": "critical: ", "will be exceeded": "warning: "}
     for status in found.budgets.statuses:
-        yield from _budget_lines(status)
-
-
-def _budget_lines(status: BudgetStatus) -> Iterator[str]:
-    severity = {"exceeded": "critical: ", "will be exceeded": "warning: "}.get(
-        status.verdict(status.amount), ""
-    )
-    yield f"{severity}{forecast_words(status)}"
+        yield f"{severities.get(status.verdict(status.amount), '')}{forecast_words(status)}"

@@ -157,7 +157,8 @@ class MainGroup(LazyGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, for a run or a completion, and give up root's rights before it starts."""
-        _refuse_removed(args)
+        if not ctx.resilient_parsing:
+            _refuse_removed(args)
         twin = f"{args[0]}{FLEET}"
         if FLEET.strip() in args and twin in self.modules:
             args = [twin, *(arg for arg in args[1:] if arg != FLEET.strip())]

@@ -551,7 +551,10 @@ def _served_model(url: str) -> str:
     """
     from costprobe.adapters.load_child.clients import models_of  # noqa: PLC0415 - loads http.client
 
-    models = models_of(url, MODELS_TIMEOUT_S)
+    try:
+        models = models_of(url, MODELS_TIMEOUT_S)
+    except ValueError as error:
+        raise bad_input(str(error)) from error
     if len(models) == 1:
         return models[0]
     if models:

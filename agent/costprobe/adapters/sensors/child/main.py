@@ -282,7 +282,7 @@ class SensorChild:
         self._unusable_ns: int | None = None
         # The handshake was written: each device was discovered or is reported as slow.
         self._is_known = False
-        self._known_by_ns = clock.monotonic_ns() + int(settings.report_s * NS_PER_S)
+        self._known_by_ns = 0
         self._heartbeat_ns = 0
 
     def run(self) -> NoReturn:
@@ -306,9 +306,9 @@ class SensorChild:
         self._exit_if_unusable()
         if self._is_known:
             return
+        is_settled = not unsettled or self._clock.monotonic_ns() >= self._known_by_ns
         # The last messages may have started workers, of a board's slices for example.
-        is_settled = is_searched and not unsettled and len(workers) == len(self._workers)
-        if is_settled or self._clock.monotonic_ns() >= self._known_by_ns:
+        if is_searched and is_settled and len(workers) == len(self._workers):
             self._is_known = True
             slow = [self._slow(worker.sensor) for worker in unsettled]
             self._writer.write(*slow, {"type": "handshake", **self._drivers})
@@ -361,6 +361,8 @@ class SensorChild:
                     self._retry_after_s.pop(sensor.name, None),
                 )
                 worker.start()
+                report_ns = int(self._settings.report_s * NS_PER_S)
+                self._known_by_ns = self._clock.monotonic_ns() + report_ns
 
     def _keep_slices(self, board: str, sensors: Sequence[Sensor]) -> None:
         """Have workers for exactly these slices of a board."""
