@@ -238,6 +238,7 @@ class Watching:
         self._noisy: Sequence[dict[str, Any]] = ()
         self._detectable_ns = 0
         self._incidents = incidents or IncidentStore(store)
+        self._is_closed = False
         self._resume()
         self._listing = self._listed(clock.time_ns())
         steps.subscribe(self._clock_was_stepped)
@@ -264,6 +265,8 @@ class Watching:
         # Before the rules are evaluated: a duration that includes the step could fire an incident.
         self._steps.check()
         with self._lock:
+            if self._is_closed:  # the parts that replace these have resumed from the stored state
+                return False
             now_ns = self._clock.time_ns()
             outcome = self._engine.tick(now_ns, faults)
             for row in outcome.points:
@@ -283,12 +286,14 @@ class Watching:
             return self._incidents.unstored()
 
     def close(self) -> None:
-        """Store the detectors' states for the next start; a failing store is logged."""
+        """Store the states for the next start, and evaluate no more; a failing store is logged."""
         self._steps.unsubscribe(self._clock_was_stepped)
         try:
             self.keep_detectors()
         except StoreError as error:
             logger.warning("the detectors' states are not stored: %s", error)
+        with self._lock:
+            self._is_closed = True
 
     def keep_detectors(self) -> None:
         """Store the detectors' states for a restart.
