@@ -343,11 +343,6 @@ class Watching:
             self._commit(self._clock.time_ns())
         return ended
 
-    def silences(self) -> Sequence[Silence]:
-        """Return the present and future silences."""
-        with self._lock:
-            return self._engine.silencing.present(self._clock.time_ns())
-
     def _is_served(self, service: str | None) -> bool:
         containers = self._containers
         return (
