@@ -219,6 +219,14 @@ def test_listing_has_the_smallest_change_of_each_series_and_the_rule_that_asks_f
     assert 10 < found["latency"][0] < 60
 
 
+def test_evaluation_that_a_reload_overtakes_fires_nothing_twice(store, clock):
+    before = watching_of(store, clock)
+    before.close()
+    after = watching_of(store, clock)
+    assert (before.tick([LOST]), after.tick([LOST])) == (False, True)
+    assert states(store) == ["firing"]
+
+
 def test_damaged_incidents_are_discarded(store, clock):
     store.put_state("alerting", {"incidents": 3})
     store.put_state("detector gpu0 e cost", {"key": 3})
@@ -265,6 +273,15 @@ def test_new_process_replays_stored_rows_and_reports_only_new_drifts(store, cloc
     assert all(row.tags["kind"] == "drift" for row in ledger.points)
     second.tick([])
     assert states(store) == ["firing"]
+
+
+def test_detectors_learn_no_row_of_the_future(store, clock):
+    """Measured before the wall clock was set back."""
+    watching = watching_of(store, clock)
+    for ahead_s, is_learned in ((7200, False), (0, True)):
+        watching.take([probe_row(clock.time_ns() + ahead_s * 10**9, 8.0)])
+        watching.keep_detectors()
+        assert (store.state("detector gpu0 e latency") is not None) is is_learned
 
 
 def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):

@@ -260,8 +260,7 @@ class Watching:
         # Before the rules are evaluated: a duration that includes the step could fire an incident.
         self._steps.check()
         with self._lock:
-            # An evaluation that began before `close`: those that follow have resumed from the store.
-            if self._is_closed:
+            if self._is_closed:  # the parts that replace these have resumed from the stored state
                 return False
             now_ns = self._clock.time_ns()
             outcome = self._engine.tick(now_ns, faults)
@@ -282,7 +281,7 @@ class Watching:
             return self._incidents.unstored()
 
     def close(self) -> None:
-        """Store the detectors' states for the next start; a failing store is logged."""
+        """Store the states for the next start, and evaluate no more; a failing store is logged."""
         self._steps.unsubscribe(self._clock_was_stepped)
         with self._lock:
             self._is_closed = True
@@ -338,11 +337,6 @@ class Watching:
             ended = self._engine.silencing.end(silence_id, self._clock.time_ns())
             self._commit(self._clock.time_ns())
         return ended
-
-    def silences(self) -> Sequence[Silence]:
-        """Return the present and future silences."""
-        with self._lock:
-            return self._engine.silencing.present(self._clock.time_ns())
 
     def _is_served(self, service: str | None) -> bool:
         containers = self._containers
