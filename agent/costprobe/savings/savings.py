@@ -191,7 +191,7 @@ def _missing(history: History, measured: MeasuredWorkload) -> tuple[str, list[st
         return "", [f"one price of {on}: they are priced differently"]
     currency = known[0].rate.currency
     if len(workload.hours) < LEAST_HOURS:
-        hours = f"{len(workload.hours)} of {LEAST_HOURS} hours are known"
+        hours = f"known: {len(workload.hours)} of {LEAST_HOURS} hours"
         return currency, [f"a week of utilization; {hours}"]
     return currency, []
 
