@@ -31,6 +31,11 @@ def rounded(value: float, digits: int = MEASURED) -> float:
     return float(f"{value:.{digits}g}")
 
 
+def interval_digits(low: float, high: float) -> int:
+    """Return the digits of a forecast beside its interval: MEASURED for one that two digits do not divide."""
+    return MEASURED if rounded(low, MODELLED) == rounded(high, MODELLED) else MODELLED
+
+
 def si(value: float | None, unit: str) -> str:
     """Format a quantity with three digits and a prefix: "402 nJ", "5.27 kW"; a dash if unknown."""
     if value is None:
