@@ -309,7 +309,7 @@ def _month(one: Spending) -> KeyFigure:
     status = one.month.status
     currency = status.budget.currency
     expected = (
-        "" if status.expected is None else f"forecast {money(status.expected, currency, MODELLED)}"
+        "" if status.expected is None else f"forecast {money(status.expected, currency)}"
     )
     name = "This month" if status.budget.period == "month" else f"This {status.budget.period}"
     spent = money(float(status.spent), currency)
