@@ -204,9 +204,9 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     if load is None:
         needs.append(f"{LEAST_DAYS} days of load; there are {known}")
     if not busy:
-        needs.append(f"capacity not measured: utilization of {on}")
+        needs.append(f"for the end of capacity: utilization of {on}")
     elif peak is None:
-        needs.append(f"capacity not measured: {LEAST_DAYS} days of utilization of {on}")
+        needs.append(f"for the end of capacity: {LEAST_DAYS} days of utilization of {on}")
     others = [name for name in workload.services if name != subject.service]
     if others:
         notes.append(f"capacity and cost are those of {on}, shared with {' and '.join(others)}")

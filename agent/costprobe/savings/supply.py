@@ -477,7 +477,7 @@ def failure(
         if keeps_all and choice.scaling is None:
             return ""
         return f"from {workload.days:.1f} days of data, not tested on another week"
-    where = f"of the last {result.hours} hours, from which it was not decided"
+    where = f"of the last {result.hours} hours, which the choice did not use"
     if result.hours_short > SHORT_SHARE_MAX * result.hours:
         return f"too small in {result.hours_short} {where}"
     if choice.scaling is not None:
