@@ -207,8 +207,6 @@ class Choice:
         """Return the device-hours that each hour is paid for, by its number since 1970."""
         if self.scaling is not None:
             return {number: self.scaling.hours[number].device_h for number in numbers}
-        if min(self.counts) == self.count:
-            return dict.fromkeys(numbers, self.count)
         return {number: self.counts[hour_of_week(number, zone)] for number in numbers}
 
     @property
@@ -417,9 +415,8 @@ def tested(held_out: Mapping[int, HourLoad], workload: WorkloadHistory, choice: 
     hours_short = 0
     refused: dict[int, float] = {}
     first = min(held_out)
-    is_constant = min(choice.counts) == choice.count
     for number, hour in held_out.items():
-        up = choice.count if is_constant else choice.counts[hour_of_week(number, workload.zone)]
+        up = choice.counts[hour_of_week(number, workload.zone)]
         is_as_now = choice.placement.held and up >= choice.placement.held
         if (
             not is_as_now
