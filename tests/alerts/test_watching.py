@@ -219,6 +219,14 @@ def test_listing_has_the_smallest_change_of_each_series_and_the_rule_that_asks_f
     assert 10 < found["latency"][0] < 60
 
 
+def test_evaluation_that_a_reload_overtakes_fires_nothing_twice(store, clock):
+    before = watching_of(store, clock)
+    before.close()
+    after = watching_of(store, clock)
+    assert (before.tick([LOST]), after.tick([LOST])) == (False, True)
+    assert states(store) == ["firing"]
+
+
 def test_damaged_incidents_are_discarded(store, clock):
     store.put_state("alerting", {"incidents": 3})
     store.put_state("detector gpu0 e cost", {"key": 3})
@@ -267,6 +275,15 @@ def test_new_process_replays_stored_rows_and_reports_only_new_drifts(store, cloc
     assert states(store) == ["firing"]
 
 
+def test_detectors_learn_no_row_of_the_future(store, clock):
+    """Measured before the wall clock was set back."""
+    watching = watching_of(store, clock)
+    for ahead_s, is_learned in ((7200, False), (0, True)):
+        watching.take([probe_row(clock.time_ns() + ahead_s * 10**9, 8.0)])
+        watching.keep_detectors()
+        assert (store.state("detector gpu0 e latency") is not None) is is_learned
+
+
 def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):
     """The stored state is older: resuming from it would notify of the same incident again."""
     incidents = IncidentStore(store)
@@ -283,10 +300,36 @@ def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):
     assert list(after.unstored()) == []
     other.execute("ROLLBACK")
     other.close()
+    clock.move(120)
     after.tick([])
     assert states(store) == ["resolved"]
     kinds = [row.tags["state"] for row in _alert_rows(store)]
     assert kinds == ["firing", "resolved"]
+
+
+def test_incident_of_a_fault_survives_a_reload_and_fires_once(store, clock):
+    """The new parts of a sink find its fault at its next flush, that of the configuration at once."""
+    fault = Fault("sink_behind", "influxdb", "sink influxdb accepts no points", "warning")
+    refused = Fault("config_refused", "", "the new configuration was rejected")
+    rules = [
+        {"name": name, "kind": "fault", "faults": [name]} for name in (fault.name, refused.name)
+    ]
+    sections = {**QUIET, "rule": rules, "notifier": CONFIG.notifier}
+    config, incidents = Config.model_validate(sections), IncidentStore(store)
+    before = watching_of(store, clock, config=config, incidents=incidents)
+    before.tick([fault, refused])
+    before.close()
+    after = watching_of(store, clock, config=config, incidents=incidents)
+    # An evaluation that the reload overtook.
+    assert before.tick([]) is False
+    clock.move(10)
+    after.tick([])
+    assert [alert["name"] for alert in after.alerts()["alerts"]] == [fault.name]
+    clock.move(10)
+    after.tick([fault])
+    clock.move(120)
+    after.tick([])
+    assert states(store) == ["firing", "firing", "resolved", "resolved"]
 
 
 def _alert_rows(store):

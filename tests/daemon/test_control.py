@@ -35,9 +35,6 @@ class Parts:
     def end_silence(self, silence_id):
         return self.kept.pop(silence_id)
 
-    def silences(self):
-        return tuple(self.kept.values())
-
     def add(self, annotation):
         self.kept[annotation["text"]] = annotation
         return {"time_ns": 1}
@@ -103,7 +100,6 @@ def test_requests_are_passed_to_the_parts(server, parts):
     added = {"text": "deployed v42", "author": "me"}
     for request, answer in (
         ({"do": "silence", **SILENCE}, {"answer": SILENCE}),
-        ({"do": "silences"}, {"answer": [SILENCE]}),
         ({"do": "unsilence", "id": "s1"}, {"answer": SILENCE}),
         ({"do": "unsilence", "id": "s1"}, {"error": "there is no silence s1"}),
         ({"do": "annotate", **added}, {"answer": {"time_ns": 1}}),
@@ -147,7 +143,7 @@ def test_malformed_requests_are_answered_with_an_error(server):
     assert "not a row of a measurement" in sent(server, line)["error"]
     # An internal error is not disclosed.
     assert "secret" not in request_to(server, do="broken")["error"]
-    assert request_to(server, do="silences") == {"answer": []}
+    assert request_to(server, do="retry") == {"answer": ["influxdb"]}
 
 
 def test_oversized_request_is_rejected(server):
@@ -159,7 +155,7 @@ def test_oversized_request_is_rejected(server):
             client.recv(4096)
         except (BrokenPipeError, ConnectionResetError):
             pass
-    assert request_to(server, do="silences") == {"answer": []}
+    assert request_to(server, do="retry") == {"answer": ["influxdb"]}
 
 
 def test_socket_has_mode_0600_and_is_removed_on_close(server):
@@ -175,7 +171,7 @@ def test_another_user_is_refused_even_if_the_file_mode_allows_it(server):
     program = (
         "import socket, sys\n"
         "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
-        's.sendall(b\'{"do": "silences"}\\n\'); print(s.recv(4096).decode())\n'
+        's.sendall(b\'{"do": "retry"}\\n\'); print(s.recv(4096).decode())\n'
     )
     server.path.chmod(0o666)
     for folder in server.path.parents:
@@ -187,7 +183,7 @@ def test_another_user_is_refused_even_if_the_file_mode_allows_it(server):
         for uid in (65534, 0)
     }
     assert "only the daemon's own user and root" in answer_by_uid[65534]
-    assert '"answer":[]' in answer_by_uid[0]
+    assert '"answer":["influxdb"]' in answer_by_uid[0]
 
 
 def sweep_row(**more):
@@ -218,7 +214,7 @@ def test_status_is_answered_without_an_active_configuration():
     starting = control_requests(lambda: None, lambda: STATUS)
     assert starting["status"]({}) == {**STATUS, "alerts": []}
     with pytest.raises(ValueError, match="starting or stopping"):
-        starting["silences"]({})
+        starting["retry"]({})
 
 
 def test_stale_socket_is_replaced_and_a_live_one_is_not(server, tmp_path):
@@ -230,7 +226,7 @@ def test_stale_socket_is_replaced_and_a_live_one_is_not(server, tmp_path):
         left.bind(str(dead))
     replaced = ControlServer(dead, Parts().handlers(), Flag())
     replaced.start()
-    assert request_to(replaced, do="silences") == {"answer": []}
+    assert request_to(replaced, do="retry") == {"answer": ["influxdb"]}
     replaced.close()
 
 
@@ -260,5 +256,5 @@ def test_client_that_never_ends_its_request_is_disconnected(tmp_path, parts):
         # A timeout per read would never disconnect it.
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             send_indefinitely(client)
-    assert request_to(impatient, do="silences") == {"answer": []}
+    assert request_to(impatient, do="retry") == {"answer": ["influxdb"]}
     impatient.close()

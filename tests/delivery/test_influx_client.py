@@ -1,9 +1,6 @@
-"""influxdb-client over our HTTP transport: its query API, without numpy, and never for a sink."""
+"""influxdb-client over our HTTP transport: its request headers and its query API."""
 
-import json
-import os
-import subprocess
-import sys
+import gzip
 
 import pytest
 from costprobe.adapters.http.errors import Misconfigured
@@ -16,49 +13,46 @@ CSV = (
     b"#datatype,string,long,dateTime:RFC3339,double\r\n#group,false,false,false,false\r\n"
     b"#default,_result,,,\r\n,result,table,_time,_value\r\n,,0,2026-01-01T00:00:00Z,1.5\r\n\r\n"
 )
-PROGRAM = """
-import json, sys
-from costprobe.core.clock import SystemClock
-from costprobe.delivery.influx import InfluxClient, InfluxV2, InfluxV2Config
-config = InfluxV2Config(api="v2", url="http://127.0.0.1:9", bucket="b")
-InfluxV2(config, SystemClock())
-found = ["influxdb_client" in sys.modules]
-InfluxClient(config, "o", SystemClock())
-found += ["influxdb_client" in sys.modules, "numpy" in sys.modules]
-import numpy
-print(json.dumps([*found, numpy.IS_HERE]))
-"""
 
 
-def queried(answer):
-    with Scripted(lambda *_: answer) as server:
-        client = InfluxClient(config_of("v2", server.url, timeout_s=5.0), "o", SystemClock())
+@pytest.fixture
+def client_of():
+    made = []
+
+    def make(url):
+        config = config_of("v2", url, timeout_s=5.0)
+        made.append(InfluxClient(config, config.org, SystemClock()))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+def test_write_sends_ready_bytes_with_token_and_encoding(client_of):
+    body = gzip.compress(b"m v=1 1")
+    with Scripted(lambda *_: (204, {}, b"")) as server:
+        client = client_of(server.url)
         client.use_token("t0k3n")
-        try:
-            tables = client.library.query_api().query("buckets()")
-        finally:
-            client.close()
-    ((_, _, headers, _),) = server.requests
+        client.write("b", body, is_compressed=True)
+        client.use_token("")
+        client.write("b", b"m v=1 1", is_compressed=False)
+    (_, path, headers, sent), (_, _, plain, _) = server.requests
+    assert path == "/api/v2/write?org=o&bucket=b&precision=ns"
+    assert sent == body
+    assert headers["Content-Encoding"] == "gzip"
     assert headers["Authorization"] == "Token t0k3n"
     assert headers["User-Agent"].startswith("costprobe/")
-    return [record.get_value() for table in tables for record in table.records]
+    assert not {"Authorization", "Content-Encoding"} & set(plain)
 
 
-def test_query_api_reads_a_response_and_a_refusal_is_one_of_our_errors():
-    assert queried((200, {"Content-Type": "text/csv"}, CSV)) == [1.5]
-    with pytest.raises(Misconfigured, match="unauthorized"):
-        queried((401, {}, b'{"message": "unauthorized"}'))
+def test_query_api_reads_a_response(client_of):
+    with Scripted(lambda *_: (200, {"Content-Type": "text/csv"}, CSV)) as server:
+        tables = client_of(server.url).library.query_api().query("buckets()")
+    assert [record.get_value() for table in tables for record in table.records] == [1.5]
 
 
-def test_sink_does_not_load_influxdb_client_and_the_client_loads_no_numpy(tmp_path):
-    package = tmp_path / "numpy"
-    package.mkdir()
-    (package / "__init__.py").write_text("IS_HERE = True\n")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert json.loads(done.stdout) == [False, True, False, True]
+def test_refused_query_is_one_of_our_errors(client_of):
+    answer = (401, {}, b'{"message": "unauthorized"}')
+    with Scripted(lambda *_: answer) as server, pytest.raises(Misconfigured, match="unauthorized"):
+        client_of(server.url).library.query_api().query("buckets()")

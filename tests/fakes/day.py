@@ -20,7 +20,7 @@ from costprobe.pricing.plans import Rate
 from costprobe.probing.cost import CostSample, ProbeEnergy
 from costprobe.probing.rows import run_points
 from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
-from costprobe.serving.cost import RolledRatio, service_cost
+from costprobe.serving.cost import service_cost
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.rows import allocation_points, window_points
 from costprobe.serving.tokens import TokenWeighing
@@ -171,7 +171,11 @@ def _service(rng, tags, time_ns):
         energy_shares={name: share * serving for name, share in allocation.shares.items()},
     )
     cost = service_cost(window, (device,), {device: bill}, TokenWeighing(), time_ns)
-    rolled = {name: RolledRatio(2e-4, 0.9) for name in ("1h", "24h", "7d")}
+    rolled = {
+        f"rolling_{name}{figure}": value
+        for name in ("1h", "24h", "7d")
+        for figure, value in (("", 2e-4), ("_coverage", 0.9))
+    }
     yield from window_points(replace(cost, rolled=rolled), tags)
     yield from allocation_points(allocation.lines, tags, time_ns)
     # A window whose reading failed is incomplete and has no cost.

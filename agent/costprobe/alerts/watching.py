@@ -52,14 +52,9 @@ class IncidentStore:
 
     Args:
         store: The store.
-        is_resumed: Initial value of the attribute.
-
-    Attributes:
-        is_resumed: The process knows its faults: at a reload, or because each evaluation finds all.
     """
 
-    def __init__(self, store: Store, *, is_resumed: bool = False) -> None:
-        self.is_resumed = is_resumed
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._points: list[Point] = []
         self._notices: list[Notice] = []
@@ -207,6 +202,7 @@ class Watching:
         self._clock = clock
         self._tags = dict(tags)
         self._lock = Lock()
+        self._is_closed = False
         self._steps = steps
         self._monitor = self._drift_monitor(sections)
         self._least_effect = sections.detection.least_effect
@@ -264,6 +260,8 @@ class Watching:
         # Before the rules are evaluated: a duration that includes the step could fire an incident.
         self._steps.check()
         with self._lock:
+            if self._is_closed:  # the parts that replace these have resumed from the stored state
+                return False
             now_ns = self._clock.time_ns()
             outcome = self._engine.tick(now_ns, faults)
             for row in outcome.points:
@@ -283,8 +281,10 @@ class Watching:
             return self._incidents.unstored()
 
     def close(self) -> None:
-        """Store the detectors' states for the next start; a failing store is logged."""
+        """Store the states for the next start, and evaluate no more; a failing store is logged."""
         self._steps.unsubscribe(self._clock_was_stepped)
+        with self._lock:
+            self._is_closed = True
         try:
             self.keep_detectors()
         except StoreError as error:
@@ -338,11 +338,6 @@ class Watching:
             self._commit(self._clock.time_ns())
         return ended
 
-    def silences(self) -> Sequence[Silence]:
-        """Return the present and future silences."""
-        with self._lock:
-            return self._engine.silencing.present(self._clock.time_ns())
-
     def _is_served(self, service: str | None) -> bool:
         containers = self._containers
         return (
@@ -359,14 +354,13 @@ class Watching:
         if isinstance(stored, dict):
             try:
                 now_ns = self._clock.time_ns()
-                self._engine.restore(stored, 0 if self._incidents.is_resumed else now_ns)
+                self._engine.restore(stored, now_ns)
                 since_ns = int(stored.get("time_ns", 0))
                 ahead_ns = stored.get("time_ns", 0) - now_ns
                 if ahead_ns > 0:
                     self._engine.clock_was_stepped(ClockStep(-ahead_ns, now_ns))
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 logger.error("the stored incidents are damaged: %r", error)  # noqa: TRY400 - no traceback: the state is discarded
-        self._incidents.is_resumed = True
         # Load curves are measured by a command, also while no daemon runs.
         with closing(StoreReader.open(self._store.path)) as reader:
             tags = {"kind": "drift", "metric": LOAD_CURVE}

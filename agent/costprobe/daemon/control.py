@@ -40,7 +40,7 @@ BACKLOG = 8
 JOIN_S = 1.0
 ROOT_UID = 0
 # Requests that change nothing and are not logged.
-QUERIES = frozenset({"status", "silences", "alerts"})
+QUERIES = frozenset({"status", "alerts"})
 _CREDENTIALS = struct.Struct("3i")
 
 Handler = Callable[[Mapping[str, Any]], Any]
@@ -249,7 +249,6 @@ def alerting_requests(alerting: Callable[[], AlertingParts | None]) -> dict[str,
     return {
         "silence": silence,
         "unsilence": unsilence,
-        "silences": lambda _: [silence_document(each) for each in watching().silences()],
         "test": test,
         "alerts": alerts,
     }

@@ -3,9 +3,8 @@
 InfluxDB 1.x takes line protocol at /write; 2.x, 3.x and compatible databases take it at
 /api/v2/write. Both APIs share limits, compression and checks of responses.
 
-`costprobe influx` uses influxdb-client for buckets, tokens and tasks, through our HTTP client: requests
-with limits, and errors without secrets. The library needs 13 MB, so it is imported when its client is
-constructed.
+influxdb-client sends through our HTTP client: requests with limits, and errors without secrets.
+The library needs 13 MB, so it is imported when a client is constructed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import importlib
 import io
 import re
 import sys
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -31,7 +29,6 @@ from costprobe.adapters.http.access import (
     WithPassword,
     WithToken,
     basic,
-    bearer,
     is_loopback,
 )
 from costprobe.adapters.http.client import HttpClient
@@ -64,6 +61,7 @@ HINTS: Final = Hints(
 _NO_CONTENT = 204
 _OWN_HEADERS = {"Content-Encoding", "User-Agent"}
 _API_PATH = "/api/v2/"
+_WRITE_PATH = "/api/v2/write"
 _QUERY_PATH = "/api/v2/query"
 _NO_SUCH_POLICY = b"retention policy not found"
 _VERSION_CHARS_MAX = 40
@@ -105,26 +103,48 @@ class HttpSink(Sink):
         """Return the body of a request."""
         return gzip.compress(points, GZIP_LEVEL) if self._is_compressed else points
 
-    def _post(
-        self, headers: Mapping[str, str], content_type: str, body: bytes, hints: Hints
-    ) -> HttpResponse:
-        """Send a body; return the response of a server that accepted it, else raise as `Sink.post` does."""
+    def _request(
+        self, headers: Mapping[str, str], content_type: str, body: bytes
+    ) -> tuple[HttpResponse, float, bool]:
+        """Send a body; return the response, the UTC in s of it, and whether it came by TLS."""
         own = {"Content-Type": content_type}
         if self._is_compressed:
             own["Content-Encoding"] = "gzip"
         destination = Destination.parse(self._url)
         response = self._http.request("POST", destination, {**headers, **own}, body)
-        self._check(response)
-        now_s = self._clock.time_ns() / NS_PER_S
-        raise_for_status(response, now_s=now_s, hints=hints, is_tls=destination.is_tls)
-        return response
-
-    def _check(self, response: HttpResponse) -> None:
-        """Raise what a response means to this kind of server before its status is checked."""
+        return response, self._clock.time_ns() / NS_PER_S, destination.is_tls
 
     def close(self) -> None:
         """Close the connection."""
         self._http.close()
+
+
+def _check_response(response: HttpResponse, now_s: float, *, is_tls: bool, is_write: bool) -> None:
+    """Check the response to a request; the errors are those of `Sink.post`.
+
+    A partial write has the server's count of rejected points; InfluxDB 2.0 answers it with 500. All
+    databases acknowledge a write with 204: a response with content is that of another server, such
+    as the login page of a proxy.
+    """
+    if is_write and response.status not in ACCEPTED:
+        document = json_object(response.body) or {}
+        partial = _PARTIAL.fullmatch(str(document.get("message") or document.get("error")))
+        # InfluxDB 3 lists the rejected lines, each with its error.
+        lines = document.get("data")
+        lines = lines if isinstance(lines, list) else []
+        if partial or lines:
+            reason = f"HTTP {response.status}: {server_message(response.body)}"
+            if lines and isinstance(lines[0], dict):
+                reason += f": {outside_text(str(lines[0].get('error_message')), MAX_MESSAGE_CHARS)}"
+            dropped = int(partial[1]) if partial else len(lines)
+            raise Rejected(reason + response.via, dropped=dropped)
+    raise_for_status(response, now_s=now_s, hints=HINTS, is_tls=is_tls)
+    if is_write and response.status != _NO_CONTENT and response.body.strip():
+        message = server_message(response.body)
+        raise Misconfigured(
+            f"HTTP {response.status}: {message}; not the response of a database: check url"
+            f"{response.via}"
+        )
 
 
 class InfluxClient:
@@ -135,23 +155,49 @@ class InfluxClient:
 
     Args:
         config: How to reach the server.
-        org: Organization of its queries.
+        org: Organization of writes.
         clock: For a Retry-After date.
+        http: Sends the requests; None for a client of its own.
 
     Attributes:
         library: The `InfluxDBClient`, for its APIs of buckets, authorizations, tasks and queries.
         models: The package with the classes of their requests.
     """
 
-    def __init__(self, config: HttpSinkConfig, org: str, clock: Clock) -> None:
+    def __init__(
+        self, config: HttpSinkConfig, org: str, clock: Clock, http: HttpClient | None = None
+    ) -> None:
         self.models = _load_library()
-        self._transport = _Transport(http_client(config), clock)
+        self._transport = _Transport(http or http_client(config), clock)
         self.library = self.models.InfluxDBClient(url=config.url.rstrip("/"), token="", org=org)
         self.library.api_client.rest_client.pool_manager = self._transport
+        write_api = importlib.import_module("influxdb_client.client.write_api")
+        self._write_api = self.library.write_api(write_options=write_api.SYNCHRONOUS)
 
     def use_token(self, token: str) -> None:
-        """Set the token of future requests, in ASCII."""
-        self.library.api_client.default_headers["Authorization"] = f"Token {token}"
+        """Set the token of future requests, in ASCII; empty for a server without tokens."""
+        headers = self.library.api_client.default_headers
+        # In one assignment each: another thread may be sending.
+        if token:
+            headers["Authorization"] = f"Token {token}"
+        else:
+            headers.pop("Authorization", None)
+
+    def write(self, bucket: str, body: bytes, *, is_compressed: bool) -> None:
+        """Write line protocol, times in ns.
+
+        Args:
+            bucket: The bucket.
+            body: Line protocol, optionally compressed with gzip.
+            is_compressed: Whether it is compressed.
+        """
+        self._transport.writes_gzip = is_compressed
+        self._write_api.write(bucket, record=body)
+
+    def version(self) -> str | None:
+        """Return the version that the server reports; None if it reports none."""
+        version = str(self.library.version())
+        return None if version == "unknown" else version
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -159,11 +205,17 @@ class InfluxClient:
 
 
 class _Transport:
-    """Replaces the urllib3 pool in influxdb-client."""
+    """Replaces the urllib3 pool in influxdb-client.
+
+    Attributes:
+        writes_gzip: Whether the bodies of writes are compressed. The library would compress at
+            level 9, and in the thread that waits for the server.
+    """
 
     def __init__(self, http: HttpClient, clock: Clock) -> None:
         self._http = http
         self._clock = clock
+        self.writes_gzip = False
 
     def request(
         self,
@@ -179,11 +231,15 @@ class _Transport:
 
         destination = Destination.parse(f"{url}?{urlencode(fields)}" if fields else url)
         content = body.encode() if isinstance(body, str) else body
+        is_write = _WRITE_PATH in url
         passed_headers = {k: v for k, v in (headers or {}).items() if k not in _OWN_HEADERS}
+        if is_write and self.writes_gzip:
+            passed_headers["Content-Encoding"] = "gzip"
         response = self._http.request(method, destination, passed_headers, content)
         now_s = self._clock.time_ns() / NS_PER_S
-        raise_for_status(response, now_s=now_s, hints=HINTS, is_tls=destination.is_tls)
-        is_object = _QUERY_PATH in url or json_object(response.body) is not None
+        is_tls = destination.is_tls
+        _check_response(response, now_s, is_tls=is_tls, is_write=is_write)
+        is_object = is_write or _QUERY_PATH in url or json_object(response.body) is not None
         if _API_PATH in url and not is_object:
             size = f" of at most {len(response.body)} bytes" if response.is_truncated else ""
             raise Misconfigured(f"{destination.name}: the response is not a JSON object{size}")
@@ -216,58 +272,6 @@ def _load_library() -> Any:  # noqa: ANN401 - a module
             del sys.modules["numpy"]
 
 
-class _InfluxSink(HttpSink):
-    """Writes line protocol, times in ns."""
-
-    def post(self, body: bytes) -> None:
-        """Write what `encode` returned; raises as `Sink.post` does."""
-        self._write(body)
-
-    def _write(self, body: bytes) -> HttpResponse:
-        """Write line protocol; return the response.
-
-        All databases acknowledge a write with 204: a response with content is that of another server,
-        such as the login page of a proxy.
-        """
-        response = self._post(self._credentials(), "text/plain; charset=utf-8", body, HINTS)
-        if response.status != _NO_CONTENT and response.body.strip():
-            message = server_message(response.body)
-            raise Misconfigured(
-                f"HTTP {response.status}: {message}; not the response of a database: check url"
-                f"{response.via}"
-            )
-        return response
-
-    @abstractmethod
-    def _credentials(self) -> Mapping[str, str]:
-        """Return the header with the credentials."""
-
-    def _check(self, response: HttpResponse) -> None:
-        """Check for a partial write, which has the server's count of rejected points; InfluxDB 2.0 answers it with 500."""
-        if response.status in ACCEPTED:
-            return
-        document = json_object(response.body) or {}
-        partial = _PARTIAL.fullmatch(str(document.get("message") or document.get("error")))
-        # InfluxDB 3 lists the rejected lines, each with its error.
-        lines = document.get("data")
-        lines = lines if isinstance(lines, list) else []
-        if partial or lines:
-            reason = f"HTTP {response.status}: {server_message(response.body)}"
-            if lines and isinstance(lines[0], dict):
-                reason += f": {outside_text(str(lines[0].get('error_message')), MAX_MESSAGE_CHARS)}"
-            dropped = int(partial[1]) if partial else len(lines)
-            raise Rejected(reason + response.via, dropped=dropped)
-
-
-def _claimed_version(response: HttpResponse) -> str:
-    """Return the version that a server reports; empty if it reports none.
-
-    VictoriaMetrics reports one, too: it does not prove that the server is InfluxDB.
-    """
-    version = outside_text(response.headers.get("x-influxdb-version", ""), _VERSION_CHARS_MAX)
-    return f" (the server reports InfluxDB {version})" if version else ""
-
-
 class InfluxV1Config(WithPassword, HttpSinkConfig):
     """A database of InfluxDB 1.x."""
 
@@ -280,7 +284,7 @@ class InfluxV1Config(WithPassword, HttpSinkConfig):
     )
 
 
-class InfluxV1(_InfluxSink):
+class InfluxV1(HttpSink):
     """Writes to one database.
 
     Args:
@@ -295,16 +299,21 @@ class InfluxV1(_InfluxSink):
             query["rp"] = config.retention_policy
         super().__init__(config, clock, f"{config.url.rstrip('/')}/write?{urlencode(query)}")
 
+    def post(self, body: bytes) -> None:
+        """Write what `encode` returned; raises as `Sink.post` does."""
+        self._write(body)
+
     def check(self) -> str:
         """Write nothing, which the server checks for credentials, database and retention policy."""
-        version = _claimed_version(self._write(self.encode(b"")))
-        return f"database {self._config.database} accepts writes{version}"
+        version = self._write(self.encode(b"")).get("x-influxdb-version")
+        # VictoriaMetrics sends this header, too: it does not prove that the server is InfluxDB.
+        server = f" (the server reports InfluxDB {version})" if version else ""
+        return f"database {self._config.database} accepts writes{server}"
 
-    def _credentials(self) -> Mapping[str, str]:
+    def _write(self, body: bytes) -> Mapping[str, str]:
         user = self._config.user
-        return {} if user is None else basic(user, self._config.password)
-
-    def _check(self, response: HttpResponse) -> None:
+        headers = {} if user is None else basic(user, self._config.password)
+        response, now_s, is_tls = self._request(headers, "text/plain; charset=utf-8", body)
         if _NO_SUCH_POLICY in response.body:
             # InfluxDB responds with 500, but a retry cannot succeed.
             policy = self._config.retention_policy
@@ -312,7 +321,8 @@ class InfluxV1(_InfluxSink):
                 f"HTTP {response.status}: no retention policy {policy}; create it, or remove"
                 " retention_policy"
             )
-        super()._check(response)
+        _check_response(response, now_s, is_tls=is_tls, is_write=True)
+        return response.headers
 
 
 class InfluxV2Config(WithToken, HttpSinkConfig):
@@ -331,8 +341,8 @@ class InfluxV2Config(WithToken, HttpSinkConfig):
     )
 
 
-class InfluxV2(_InfluxSink):
-    """Writes to one bucket.
+class InfluxV2(HttpSink):
+    """Writes to one bucket, through influxdb-client's write API.
 
     Args:
         config: Its section of the configuration.
@@ -340,9 +350,15 @@ class InfluxV2(_InfluxSink):
     """
 
     def __init__(self, config: InfluxV2Config, clock: Clock) -> None:
+        super().__init__(config, clock, config.url)
         self._config = config
-        query = urlencode({"org": config.org, "bucket": config.bucket, "precision": "ns"})
-        super().__init__(config, clock, f"{config.url.rstrip('/')}/api/v2/write?{query}")
+        self._client = InfluxClient(config, config.org, clock, self._http)
+
+    def post(self, body: bytes) -> None:
+        """Write what `encode` returned; raises as `Sink.post` does."""
+        token = self._config.token
+        self._client.use_token("" if token is None else token.read_ascii())
+        self._client.write(self._config.bucket, body, is_compressed=self._is_compressed)
 
     def check(self) -> str:
         """Write a comment, which the server checks for its token and bucket like any other line."""
@@ -352,16 +368,14 @@ class InfluxV2(_InfluxSink):
         except Misconfigured as error:
             # InfluxDB 1.6 has no such API: the message includes its version.
             raise Misconfigured(
-                error.reason + self._version(), unauthorized=error.unauthorized
+                error.reason + self._claimed_version(), unauthorized=error.unauthorized
             ) from None
-        return f"bucket {self._config.bucket} accepts writes{self._version()}"
+        return f"bucket {self._config.bucket} accepts writes{self._claimed_version()}"
 
-    def _credentials(self) -> Mapping[str, str]:
-        return bearer(self._config.token, "Token")
-
-    def _version(self) -> str:
+    def _claimed_version(self) -> str:
+        version = None
         # The problem is reported by the result of the write.
         with suppress(DeliveryError):
-            ping = Destination.parse(f"{self._config.url.rstrip('/')}/ping")
-            return _claimed_version(self._http.request("GET", ping))
-        return ""
+            version = self._client.version()
+        shown = outside_text(version or "", _VERSION_CHARS_MAX)
+        return f" (the server reports InfluxDB {shown})" if shown else ""

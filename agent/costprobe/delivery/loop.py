@@ -19,7 +19,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from hashlib import blake2b
 from random import Random
@@ -233,8 +232,31 @@ class FlushSchedule:
         return self._rng.uniform(0.0, BACKLOG_FLUSHES * self._every_s)
 
 
-# A batch, and the end of its request.
-_Request = tuple[RowBatch, Future[None]]
+class _Request:
+    """A request in flight, sent by a thread that does not delay the end of the process."""
+
+    def __init__(self, batch: RowBatch, send: Callable[[RowBatch], None]) -> None:
+        self.batch = batch
+        self._send = send
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="sink request", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._send(self.batch)
+        except BaseException as error:  # noqa: BLE001 - raised by `finish`
+            self._error = error
+
+    def wait(self) -> None:
+        """Return once it has ended, with any result."""
+        self._thread.join()
+
+    def finish(self) -> None:
+        """Return once it is acknowledged; raises the errors of the sink."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
 
 
 class _SuspectedError(Rejected):
@@ -332,7 +354,7 @@ class SinkWorker(Worker):
             limit = self._points
             batch = self._outbox.live_batch(limit)
             if batch is not None:
-                self._push(self._sending(batch), is_live=True)
+                self._push(_Request(batch, self._post), is_live=True)
                 if batch.points >= limit:
                     return 0.0
             self._live_due_s = self._now_s() + self._schedule.live_wait_s()
@@ -355,22 +377,22 @@ class SinkWorker(Worker):
         # A server that fails receives one at a time.
         most = 1 if self._backoff.failures else IN_FLIGHT_MAX
         while len(self._requests) < most and not self._drain_rate.wait_s(self._now_s()):
-            after = self._requests[-1][0].seq if self._requests else 0
+            after = self._requests[-1].batch.seq if self._requests else 0
             batch = self._outbox.backlog_batch(self._points, after)
             if batch is None:
                 break
             self._drain_rate.take(batch.points)
-            self._requests.append(self._sending(batch))
+            self._requests.append(_Request(batch, self._post))
         return self._requests.popleft() if self._requests else None
 
     def _discard_requests(self) -> None:
         """Wait for the requests in flight and discard their results; their rows are sent again."""
         while self._requests:
-            self._requests.popleft()[1].exception()
+            self._requests.popleft().wait()
 
     def _push(self, request: _Request, *, is_live: bool) -> None:
         """Wait for a request, and record what is done of its batch."""
-        batch, _ = request
+        batch = request.batch
         self._is_live, self._after = is_live, batch.after
         rejected_before = self._rejected
         try:
@@ -397,33 +419,17 @@ class SinkWorker(Worker):
 
     def _finish(self, request: _Request) -> None:
         """Wait for a request; rows with which the server fails again and again count as rejected."""
-        batch, sent = request
         try:
-            sent.result()
+            request.finish()
         except Rejected as refusal:
             if refusal.too_large:
-                self._points = max(1, min(self._points, batch.points // 2))
+                self._points = max(1, min(self._points, request.batch.points // 2))
             raise
         except RetryLater as error:
             self._internal_errors[self._is_live] += error.is_internal
             if error.is_internal and self._internal_errors[self._is_live] >= INTERNAL_ERRORS_MAX:
                 raise _SuspectedError(error) from None
             raise
-
-    def _sending(self, batch: RowBatch) -> _Request:
-        """Send a batch on a thread that does not delay the end of the process."""
-        sent: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                self._post(batch)
-            except BaseException as error:  # noqa: BLE001 - raised by `result`
-                sent.set_exception(error)
-            else:
-                sent.set_result(None)
-
-        Thread(target=run, name="sink request", daemon=True).start()
-        return batch, sent
 
     def _post(self, batch: RowBatch) -> None:
         if len(batch.lines) > MAX_BATCH_BYTES and batch.points > 1:
@@ -432,7 +438,8 @@ class SinkWorker(Worker):
 
     def _send(self, items: Sequence[OutboxRow]) -> None:
         lines = "\n".join(row.line for row in items).encode()
-        self._finish(self._sending(RowBatch(self._after, items[-1].seq, len(items), lines)))
+        batch = RowBatch(self._after, items[-1].seq, len(items), lines)
+        self._finish(_Request(batch, self._post))
 
     def _done(self, items: Sequence[OutboxRow]) -> None:
         self._acknowledged(items[-1].seq, len(items))
@@ -511,6 +518,7 @@ class NotifierWorker(Worker):
         self._resent_s = self._now_s()
         self._rate = TokenBucket(MESSAGES_PER_MINUTE / 60, MESSAGES_PER_MINUTE, self._now_s())
         self._sent_ids: list[int] = []
+        self._resend_rejection = ""
         self._lock = Lock()
         self._unstored: list[Alert] = []
 
@@ -631,7 +639,14 @@ class NotifierWorker(Worker):
             return min(IDLE_S, wait_s)
         alerts, size = self._firing(), self._notifier.alerts_per_send
         for start in range(0, len(alerts), size):
-            # The alerts of the other messages must not expire because of one that is rejected.
-            self._offer([(None, alert) for alert in alerts[start : start + size]])
+            try:
+                self._send([(None, alert) for alert in alerts[start : start + size]])
+            except Rejected as refusal:
+                # The alerts of the other messages must not expire because of it.
+                if refusal.reason != self._resend_rejection:
+                    logger.error(  # noqa: TRY400 - no traceback: the text has the cause
+                        "%s: firing alerts were rejected: %s", self.label, refusal.reason
+                    )
+                self._resend_rejection = refusal.reason
         self._resent_s = now_s
         return IDLE_S

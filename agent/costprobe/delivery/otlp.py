@@ -26,6 +26,7 @@ from costprobe.adapters.http.errors import (
     Misconfigured,
     Rejected,
     json_object,
+    raise_for_status,
     server_message,
 )
 from costprobe.core.clock import Clock
@@ -140,7 +141,10 @@ class Otlp(HttpSink):
 
     def post(self, body: bytes) -> None:
         """Send what `encode` returned; raises as `Sink.post` does."""
-        _check_accepted(self._post(bearer(self._token), _PROTOBUF, body, _HINTS))
+        headers = bearer(self._token)
+        response, now_s, is_tls = self._request(headers, _PROTOBUF, body)
+        raise_for_status(response, now_s=now_s, hints=_HINTS, is_tls=is_tls)
+        _check_accepted(response)
 
     def check(self) -> str:
         """Send a request without metrics, which the server checks for its token and path."""

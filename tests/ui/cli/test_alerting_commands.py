@@ -168,9 +168,6 @@ class Parts:
     def end_silence(self, silence_id):
         return self.kept.pop(silence_id)
 
-    def silences(self):
-        return tuple(self.kept.values())
-
     def alerts(self):
         return self.listing
 

@@ -69,21 +69,18 @@ class _Rows:
         last_at_ns: Its time, UTC ns.
         intervals_ns: The last intervals between rows.
         is_silent: Whether the series is absent; it stays so until its next row.
-        is_resumed: True after a restart or a clock step: the time until the next row is no interval.
     """
 
     last_at_ns: int
     intervals_ns: list[int] = field(default_factory=list)
     is_silent: bool = False
-    is_resumed: bool = False
 
     def add(self, time_ns: int) -> None:
         """Add a row; one that is not later changes nothing."""
         if time_ns <= self.last_at_ns:
             return
-        if not self.is_resumed:
-            self.intervals_ns = [*self.intervals_ns, time_ns - self.last_at_ns][-INTERVALS:]
-        self.last_at_ns, self.is_silent, self.is_resumed = time_ns, False, False
+        self.intervals_ns = [*self.intervals_ns, time_ns - self.last_at_ns][-INTERVALS:]
+        self.last_at_ns, self.is_silent = time_ns, False
 
     @property
     def usual_ns(self) -> float:
@@ -103,8 +100,6 @@ class _TimedRule(Rule[Config, Rows]):
         """Restore a state; gaps are measured from the next evaluation on."""
         super().restore(document)
         self._resumed_ns = None
-        for rows in self.series.values():
-            rows.is_resumed = True
 
     def _idle_ns(self, rows: _Rows, time_ns: int) -> int:
         """Return the time since the last row, or since the rule was resumed."""
