@@ -267,9 +267,7 @@ def spend_tile(
 ) -> Mapping[str, Any]:
     """Return spend so far against the planned amount, with the forecast; None where unknown."""
     spent, amount, forecast = amounts
-    words = (
-        "no forecast yet" if forecast is None else f"forecast {money(forecast, currency)}"
-    )
+    words = "no forecast yet" if forecast is None else f"forecast {money(forecast, currency)}"
     so_far = price(spent, currency)
     if amount is None:
         return tile(
