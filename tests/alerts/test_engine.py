@@ -478,6 +478,26 @@ def test_damaged_rule_state_is_discarded_and_others_restored():
     assert player.states == ["firing"]
 
 
+def test_incident_of_a_rule_whose_state_was_discarded_continues():
+    hot = rule("hot", "threshold", measurement="device", field="temp_c", above=85)
+    player = Player(engine_of(hot))
+
+    def look(second, temp_c):
+        row = Point("device", {"device": "gpu0"}, {"temp_c": temp_c}, T0 + second * NS_PER_S)
+        player.engine.observe(row)
+        return player.tick(second)
+
+    (before,) = look(0, 90.0)
+    document = json.loads(json.dumps(player.engine.document()))
+    document["rules"]["hot"][1] = [["nonsense"]]
+    player.engine = engine_of(hot)
+    player.engine.restore(document, T0 + 10 * NS_PER_S)
+    assert [alert.id for alert in player.tick(10)] == [before.id]
+    assert [alert.id for alert in look(20, 90.0)] == [before.id]
+    assert look(140, 60.0) == ()
+    assert player.states == ["firing", "resolved"]
+
+
 def test_alert_round_trips_through_json():
     (alert,) = Player(engine_of(rule())).tick(0, fault())
     for kept in (alert, sample_alert(T0, TAGS)):

@@ -76,6 +76,8 @@ CASES = [
 
 def test_each_fault_is_found_and_a_healthy_status_has_none():
     assert present_faults(status(), ROOM) == present_faults(status(), None) == []
+    optional = ("kubernetes", "services", "spot_prices", "carbon", "http", "absent_boards")
+    assert present_faults(status(**dict.fromkeys(optional)), ROOM) == []
     found = [present_faults(status(**changes), ROOM) for changes, _ in CASES]
     assert [(f.name, f.severity, dict(f.labels)) for (f,) in found] == [
         (name, severity, labels) for _, (name, severity, labels, _) in CASES

@@ -300,10 +300,36 @@ def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):
     assert list(after.unstored()) == []
     other.execute("ROLLBACK")
     other.close()
+    clock.move(120)
     after.tick([])
     assert states(store) == ["resolved"]
     kinds = [row.tags["state"] for row in _alert_rows(store)]
     assert kinds == ["firing", "resolved"]
+
+
+def test_incident_of_a_fault_survives_a_reload_and_fires_once(store, clock):
+    """The new parts of a sink find its fault at its next flush, that of the configuration at once."""
+    fault = Fault("sink_behind", "influxdb", "sink influxdb accepts no points", "warning")
+    refused = Fault("config_refused", "", "the new configuration was rejected")
+    rules = [
+        {"name": name, "kind": "fault", "faults": [name]} for name in (fault.name, refused.name)
+    ]
+    sections = {**QUIET, "rule": rules, "notifier": CONFIG.notifier}
+    config, incidents = Config.model_validate(sections), IncidentStore(store)
+    before = watching_of(store, clock, config=config, incidents=incidents)
+    before.tick([fault, refused])
+    before.close()
+    after = watching_of(store, clock, config=config, incidents=incidents)
+    # An evaluation that the reload overtook.
+    assert before.tick([]) is False
+    clock.move(10)
+    after.tick([])
+    assert [alert["name"] for alert in after.alerts()["alerts"]] == [fault.name]
+    clock.move(10)
+    after.tick([fault])
+    clock.move(120)
+    after.tick([])
+    assert states(store) == ["firing", "firing", "resolved", "resolved"]
 
 
 def _alert_rows(store):

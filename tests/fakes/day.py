@@ -172,9 +172,9 @@ def _service(rng, tags, time_ns):
     )
     cost = service_cost(window, (device,), {device: bill}, TokenWeighing(), time_ns)
     rolled = {
-        f"rolling_{name}{what}": value
+        f"rolling_{name}{figure}": value
         for name in ("1h", "24h", "7d")
-        for what, value in (("", 2e-4), ("_coverage", 0.9))
+        for figure, value in (("", 2e-4), ("_coverage", 0.9))
     }
     yield from window_points(replace(cost, rolled=rolled), tags)
     yield from allocation_points(allocation.lines, tags, time_ns)

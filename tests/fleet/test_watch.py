@@ -12,6 +12,7 @@ from costprobe.adapters.databases.kinds import READERS
 from costprobe.adapters.databases.question import FleetAnswer, GroupValue
 from costprobe.adapters.databases.reader import FleetReader
 from costprobe.adapters.http.errors import RetryLater
+from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import load, parse
 from costprobe.core.clock import SystemClock
 from costprobe.core.incident import Silence
@@ -259,6 +260,10 @@ def test_reload_applies_a_new_file_keeps_incidents_and_rejects_one_with_an_error
             service.request_stop()
             thread.join(20)
     assert not thread.is_alive()
+    with closing(StoreReader.open(tmp_path / "fleet.db")) as store:
+        (event,) = store.points("event", 0, 2**62)
+    assert event.fields["title"].startswith("the new configuration was rejected")
+    assert "not valid TOML" in event.fields["detail"]
 
 
 def test_lease_may_last_seconds():

@@ -1,5 +1,7 @@
 """What is known of a probe survives a restart and a reload: result, fault, duty, next run."""
 
+from itertools import pairwise
+
 import pytest
 from costprobe import __version__
 from costprobe.adapters.probe_child.results import ProbeFault
@@ -105,6 +107,45 @@ def test_a_budget_for_fewer_runs_spreads_them_evenly(clock):
                 ran_min[name].append(minute)
     # A run counts until an hour after its end: the first of the second hour is a minute later.
     assert ran_min == {name: [0, 20, 40, 61, 81, 101] for name in "ab"}
+
+
+@pytest.mark.parametrize(("run_s", "longest_min"), [(0.78, 3), (0.93, 3), (1.44, 4)])
+def test_an_interval_that_is_no_multiple_leaves_no_gap(clock, run_s, longest_min):
+    """1.3, 1.55 and 2.4 minutes: runs of a minute would use up the budget before the hour ends."""
+    job = job_of(MemoryLedger(), clock, run_s=run_s, every="1m")
+    began_s, ran_min = clock.monotonic_ns() / 1e9, [0]
+    for minute in range(180):
+        clock.move(began_s + minute * 60 - clock.monotonic_ns() / 1e9)
+        before = job.status()["skipped_for_budget"]
+        job()
+        if job.status()["skipped_for_budget"] == before:
+            ran_min.append(minute)
+    assert max(after - before for before, after in pairwise(ran_min)) <= longest_min
+    assert len(ran_min) >= 0.95 * 3 * 36 / run_s
+
+
+def test_a_cheap_probe_runs_as_often_as_its_part_allows(clock):
+    """Of two probes, one that needs 20 times the budget takes at most half of it from the other."""
+    queue = DeviceQueue("gpu0", 0.01, MemoryLedger(), clock)
+    queue.expect("expensive", 60.0, 12.0, 12.0)
+    queue.expect("cheap", 300.0, 1.5, 1.5)
+    assert (queue.stretch("expensive"), queue.stretch("cheap")) == (pytest.approx(40.0), 1.0)
+    queue.expect("cheap", 300.0, 0.3, 0.3)
+    assert queue.stretch("expensive") == pytest.approx(0.2 / 0.009)
+    queue.expect("too-long", 300.0, 40.0, 4.0)
+    assert queue.stretch("too-long") == pytest.approx(4 / 300 / 0.0045)
+
+
+def test_a_restart_keeps_the_interval(clock):
+    ledger = MemoryLedger()
+    known = {"full_s": 6.0, "latency_only_s": 6.0}
+    ledger.put_state("job gpu0 e", {"version": __version__, **known})
+    job_of(ledger, clock, run_s=6.0, every="1m")()
+    clock.move(60)
+    again = job_of(ledger, clock, run_s=6.0, every="1m")
+    again()
+    assert again.status()["skipped_for_budget"] == 1
+    assert again.wait_s() == pytest.approx(600 - 60 - 30)
 
 
 def test_stored_duty_of_a_clock_that_was_ahead_counts_as_of_now(clock):

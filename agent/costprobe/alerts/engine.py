@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from costprobe.alerts.rules.faults import FOUND_AT_ONCE
 from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig, over_until
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
@@ -315,7 +316,7 @@ ROW_TAGS = SCHEMA["alert"].tags
 
 logger = logging.getLogger(__name__)
 
-# Time in which a new process finds the faults of sinks, services and feeds, which it reads in turn.
+# Time in which new parts find the faults of sinks, services and feeds, which they read in turn.
 RESUMED_NS = 120 * NS_PER_S
 
 
@@ -376,6 +377,8 @@ class AlertEngine:
         self._listed: tuple[Alert, ...] = ()
         self._last_row_ns = 0
         self._resumed_ns = 0
+        # Rules whose stored state was discarded: they find what lasts in the next rows.
+        self._discarded: set[str] = set()
         # UTC in ns of the evaluation, and the sum of all steps of the wall clock: without them it is
         # steady time, in which durations are measured.
         self._time_ns = self._stepped_ns = 0
@@ -474,12 +477,12 @@ class AlertEngine:
     def restore(self, document: Mapping[str, Any], resumed_ns: int = 0) -> None:
         """Restore a state, also one saved under other rules: incidents without a rule are resolved.
 
-        The damaged state of a rule is discarded.
+        The damaged state of a rule is discarded; its incidents may continue.
 
         Args:
             document: The state.
-            resumed_ns: UTC in ns of the start of a new process, which does not know its faults yet;
-                0 for the same process.
+            resumed_ns: UTC in ns of the start of new parts, which do not know all faults yet; 0 if all
+                are known.
         """
         self._incidents = _INCIDENTS.validate_python(document["incidents"])
         self._changes = {key: [*changes] for key, changes in document.get("changes", {}).items()}
@@ -492,6 +495,7 @@ class AlertEngine:
                     self._rules[name].restore(stored)
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     logger.warning("rule %s: discarded a damaged state: %s", name, error)
+                    self._discarded.add(name)
         self._resumed_ns = resumed_ns - self._stepped_ns
 
     def clock_was_stepped(self, step: ClockStep) -> None:
@@ -601,13 +605,17 @@ class AlertEngine:
         return (over_until if rule is None else rule.ended)(symptom, self._time_ns)
 
     def _is_held(self, incident: Incident) -> bool:
-        """Whether an incident of faults may not end yet: a new process finds them only after a while."""
+        """Whether an incident may not end yet: new parts find faults, and rules without a state all, after a while."""
         return self._steady_ns - self._resumed_ns < RESUMED_NS and any(
             symptom.rule in self._configs
-            and self._configs[symptom.rule].kind == "fault"
             and self._is_current(symptom.labels)
+            and (symptom.rule in self._discarded or self._is_found_later(symptom))
             for symptom in incident.alert.symptoms
         )
+
+    def _is_found_later(self, symptom: Symptom) -> bool:
+        is_fault = self._configs[symptom.rule].kind == "fault"
+        return is_fault and symptom.series.split()[0] not in FOUND_AT_ONCE
 
     def _is_flapping(self, key: str) -> bool:
         """Return whether the state changed too often in the flapping window."""

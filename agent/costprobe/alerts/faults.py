@@ -46,6 +46,8 @@ def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
         status: The status document.
         disk: The store's disk; None if unknown.
     """
+    # A part without a state may be None in a document of another version.
+    status = {name: part for name, part in status.items() if part is not None}
     sources = (_of_sensors, _of_measurements, _of_deliveries, _of_process)
     faults = [fault for source in sources for fault in source(status)]
     share = disk.free_bytes / disk.total_bytes if disk and disk.total_bytes else 1.0
@@ -161,7 +163,7 @@ def _of_process(status: Status) -> Iterator[Fault]:
             " (`sqlite3 FILE .recover`), then move or delete it"
         )
         yield Fault("store_replaced", path, text, "critical")
-    if reason := status["config_fault"]:
+    if reason := status.get("config_fault"):
         first, *others = str(reason).splitlines()
         remainder = f" (and {len(others)} more)" if others else ""
         text = f"the new configuration was rejected, the old one stays in force: {first}{remainder}"

@@ -52,14 +52,9 @@ class IncidentStore:
 
     Args:
         store: The store.
-        is_resumed: Initial value of the attribute.
-
-    Attributes:
-        is_resumed: The process knows its faults: at a reload, or because each evaluation finds all.
     """
 
-    def __init__(self, store: Store, *, is_resumed: bool = False) -> None:
-        self.is_resumed = is_resumed
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._points: list[Point] = []
         self._notices: list[Notice] = []
@@ -207,6 +202,7 @@ class Watching:
         self._clock = clock
         self._tags = dict(tags)
         self._lock = Lock()
+        self._is_closed = False
         self._steps = steps
         self._monitor = self._drift_monitor(sections)
         self._least_effect = sections.detection.least_effect
@@ -238,7 +234,6 @@ class Watching:
         self._noisy: Sequence[dict[str, Any]] = ()
         self._detectable_ns = 0
         self._incidents = incidents or IncidentStore(store)
-        self._is_closed = False
         self._resume()
         self._listing = self._listed(clock.time_ns())
         steps.subscribe(self._clock_was_stepped)
@@ -288,12 +283,12 @@ class Watching:
     def close(self) -> None:
         """Store the states for the next start, and evaluate no more; a failing store is logged."""
         self._steps.unsubscribe(self._clock_was_stepped)
+        with self._lock:
+            self._is_closed = True
         try:
             self.keep_detectors()
         except StoreError as error:
             logger.warning("the detectors' states are not stored: %s", error)
-        with self._lock:
-            self._is_closed = True
 
     def keep_detectors(self) -> None:
         """Store the detectors' states for a restart.
@@ -359,14 +354,13 @@ class Watching:
         if isinstance(stored, dict):
             try:
                 now_ns = self._clock.time_ns()
-                self._engine.restore(stored, 0 if self._incidents.is_resumed else now_ns)
+                self._engine.restore(stored, now_ns)
                 since_ns = int(stored.get("time_ns", 0))
                 ahead_ns = stored.get("time_ns", 0) - now_ns
                 if ahead_ns > 0:
                     self._engine.clock_was_stepped(ClockStep(-ahead_ns, now_ns))
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 logger.error("the stored incidents are damaged: %r", error)  # noqa: TRY400 - no traceback: the state is discarded
-        self._incidents.is_resumed = True
         # Load curves are measured by a command, also while no daemon runs.
         with closing(StoreReader.open(self._store.path)) as reader:
             tags = {"kind": "drift", "metric": LOAD_CURVE}

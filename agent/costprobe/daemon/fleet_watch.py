@@ -66,7 +66,7 @@ class FleetWatcher(Service):
         if config.store.path is None:
             raise ValueError("no path of a store")
         super().__init__(config, config_path, config.store.path, clock, notifier)
-        self._incidents = IncidentStore(self._store, is_resumed=True)
+        self._incidents = IncidentStore(self._store)
         self._retention = Retention(self._store, self._ledger, clock)
         # No part is replaced while an evaluation writes to the store.
         self._storing = Lock()

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from costprobe import __version__
 from costprobe.adapters.host.announced import Announcement, service_users
-from costprobe.adapters.host.host_name import host_tag
+from costprobe.adapters.host.host_name import host_tag, host_tags
 from costprobe.adapters.host.processes import SignalFlag, SignalWakeUp
 from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.sensors.messages import SensorSettings
@@ -29,6 +29,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Device, Event
+from costprobe.core.schema import event_point
 from costprobe.core.units import counted
 from costprobe.daemon.control import ControlServer, control_requests
 from costprobe.daemon.control_protocol import control_path
@@ -191,7 +192,15 @@ class Service(ABC):
                 return
         for line in self._config_fault.splitlines():
             logger.error("not reloaded, the old configuration stays in force: %s", line)
-        self._refused(self._config_fault)
+        event = Event(
+            kind="fault",
+            severity="warning",
+            title="the new configuration was rejected; the old one stays in force",
+            time_ns=self._clock.time_ns(),
+            detail=self._config_fault,
+            cause="configuration",
+        )
+        self._take_event(event)
 
     def _refusal(self, path: Path, config: Config) -> str | None:
         """Return what a valid configuration of the file lacks, or what needs a restart; None for nothing."""
@@ -200,8 +209,9 @@ class Service(ABC):
         problem = self._problem(config)
         return f"{path}: {problem}" if problem else None
 
-    def _refused(self, reason: str) -> None:  # noqa: B027 - a fault of `status` in every process
-        """Store that a configuration was rejected, for the reason in `reason`."""
+    def _take_event(self, event: Event) -> None:
+        """Store an event."""
+        self._ledger.append([event_point(event, host_tags(self._config.host))])
 
     def _store_status(self) -> dict[str, Any]:
         """Return the section `store` of the status document."""
@@ -376,15 +386,7 @@ class Daemon(Service):
         self._http.serve(config.http)
         self._parts.rebuild(config, self._watch)
 
-    def _refused(self, reason: str) -> None:
-        event = Event(
-            kind="fault",
-            severity="warning",
-            title="the new configuration was rejected; the old one stays in force",
-            time_ns=self._clock.time_ns(),
-            detail=reason,
-            cause="configuration",
-        )
+    def _take_event(self, event: Event) -> None:
         self._parts.take_event(event)
 
     def _sensor_settings(self, config: Config) -> SensorSettings:

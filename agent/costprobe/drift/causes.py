@@ -468,8 +468,12 @@ RULES: Sequence[Callable[[Levels], Cause | None]] = (
 )
 
 
-# Effects on time and power of a cause whose size no signal measures.
+# Effects on time and power of a cause whose size no signal measures; of some on time.
 UNMEASURED, UNMEASURED_POWER = Estimate(0.0, 0.2), Estimate(0.0, 0.05)
+_UNMEASURED: Mapping[str, Estimate] = {
+    "memory errors": Estimate(0.0, 0.05),
+    "memory pressure": Estimate(0.0, 0.15),
+}
 # Causes that may have any size: something was exchanged.
 EXCHANGED = ("software", ANNOTATION, BOARD)
 
@@ -487,7 +491,8 @@ def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> Expect
     measure = _MEASURES.get(kind)
     found = None if measure is None else measure(levels)
     if found is None:
-        found = ExpectedEffect(UNMEASURED, UNMEASURED_POWER, "remainder")
+        time = _UNMEASURED.get(kind, UNMEASURED)
+        found = ExpectedEffect(time, UNMEASURED_POWER, "remainder")
     part = chain_share * (EARLY if cause.coincides is False else 1.0)
     return ExpectedEffect(
         found.time.times(part),

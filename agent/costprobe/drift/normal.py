@@ -539,7 +539,13 @@ class FirstDay:
         return index + (len(self.values) - 1 - index) // self.per_day * self.per_day
 
     def _pattern_free(self) -> list[float]:
-        return pattern_free(self.values, max(LEAST_COMPARED, int(BESIDE_S / self.slot_s)))
+        """Return the differences of the known values from a running median, which follows a pattern."""
+        reach = max(LEAST_COMPARED, int(BESIDE_S / self.slot_s))
+        known = [value for value in self.values if not math.isnan(value)]
+        return [
+            value - median(known[max(0, index - reach) : index + reach + 1])
+            for index, value in enumerate(known)
+        ]
 
     def _split(self, shift: float) -> int:
         """Return the index where the medians of the values on both sides differ by a shift."""
@@ -748,17 +754,3 @@ def _filled(values: list[float]) -> list[float]:
 def _median_error(noise: float, phi: float) -> float:
     """Return the standard error of a median of AR(1) noise, times the root of its number."""
     return MEDIAN_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
-
-
-def pattern_free(values: Sequence[float], reach: int) -> list[float]:
-    """Return the differences of the known values from a running median, which follows a pattern.
-
-    Args:
-        values: The series; NaN where it is unknown.
-        reach: Values on each side of the median.
-    """
-    known = [value for value in values if not math.isnan(value)]
-    return [
-        value - median(known[max(0, index - reach) : index + reach + 1])
-        for index, value in enumerate(known)
-    ]

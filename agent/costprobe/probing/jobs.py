@@ -243,8 +243,8 @@ class ProbeJob:
         self._parts = parts
         known = restored(parts.ledger, self._state, _stored_job)
         self._known = known or _JobState()
-        self._ran_s: float | None = None
-        self._expect()
+        self._ran_s = max((queue.ran_s(probe.name) for queue in queues), default=-math.inf)
+        self._expect(*self._durations_s())
         self._skipped = 0
         self._skipped_busy = 0
         self._deferred = 0
@@ -269,7 +269,11 @@ class ProbeJob:
                 return
             if not self._may_start():
                 return
-            self._ran_s = started_s = self._now_s()
+            started_s = self._now_s()
+            # What rounding to the next start moved this run, the following ones make up for.
+            planned_s = self._ran_s + self.allowed_every_s
+            is_rounded = abs(planned_s - started_s) <= self.probe.every_s / 2
+            self._ran_s = planned_s if is_rounded else started_s
             outcome = self._parts.measurer.run(
                 self.probe,
                 self.target,
@@ -280,7 +284,7 @@ class ProbeJob:
                 # Its device time is unknown: the whole duration counts.
                 spent_s = self._now_s() - started_s
                 self._record(spent_s, energy=energy)
-                self._failed(outcome)
+                self._failed(outcome, spent_s)
             else:
                 self._measured(outcome, energy=energy)
 
@@ -313,27 +317,22 @@ class ProbeJob:
     @property
     def allowed_every_s(self) -> float:
         """The interval that the duty budget allows in s: `every`, or longer."""
-        return self.probe.every_s * max(queue.stretch for queue in self._queues)
+        return self.probe.every_s * max(queue.stretch(self.probe.name) for queue in self._queues)
 
     def _even_wait_s(self) -> float:
         """Return the seconds until the run nearest to the interval that the budget allows.
 
         Runs in a burst would leave the rest of the hour without any, which looks like a failure.
         """
-        if self._ran_s is None or self.allowed_every_s <= self.probe.every_s:
+        if self.allowed_every_s <= self.probe.every_s:
             return 0.0
         due_s = self._ran_s + self.allowed_every_s - self.probe.every_s / 2
         return max(0.0, due_s - self._now_s())
 
-    def _expect(self) -> None:
-        """Tell the queues what share of the device's time the probe needs, if it runs each `every`.
-
-        Half of the budget is for runs with an energy window: so the mean of both durations is harmonic.
-        """
-        full_s, latency_only_s = self._durations_s()
-        mean_s = 2 * full_s * latency_only_s / (full_s + latency_only_s) if full_s else 0.0
+    def _expect(self, full_s: float, latency_only_s: float) -> None:
+        """Tell the queues how long runs with and without an energy window take."""
         for queue in self._queues:
-            queue.expected[self.probe.name] = mean_s / self.probe.every_s
+            queue.expect(self.probe.name, self.probe.every_s, full_s, latency_only_s)
 
     def _durations_s(self) -> tuple[float, float]:
         """Return the expected duration of a whole run, and of one that measures latency only."""
@@ -388,18 +387,17 @@ class ProbeJob:
     def _measured(self, measured: ProbeRun, *, energy: bool) -> None:
         busy_s, known = measured.busy_s, self._known
         self._record(busy_s, energy=energy)
-        if energy:
-            known.full_s = busy_s
-            known.latency_only_s = max(busy_s - self.probe.window_s, 0.0)
-        else:
-            known.latency_only_s = busy_s
-        self._expect()
+        # A run that searches the batch is longer than those that follow.
+        if not measured.curve:
+            known.full_s = busy_s if energy else known.full_s
+            known.latency_only_s = max(busy_s - self.probe.window_s, 0.0) if energy else busy_s
+        self._expect(*self._durations_s())
         run = self._parts.accounts.take_probe(measured)
         known.last, known.fault = report_document(run), None
         self._store_state()
         self._parts.listeners.on_report(run)
 
-    def _failed(self, fault: ProbeFault) -> None:
+    def _failed(self, fault: ProbeFault, spent_s: float) -> None:
         if fault.kind == "cancelled":
             return
         time_ns = self._parts.clock.time_ns()
@@ -413,6 +411,7 @@ class ProbeJob:
                 "title": fault.title,
                 "stderr_tail": list(fault.stderr_tail),
             }
+            self._expect(spent_s, spent_s)
         self._store_state()
         level = logging.WARNING if is_fault else logging.INFO
         logger.log(level, "%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
@@ -463,9 +462,6 @@ class DeviceQueue:
         share: Largest share of the device's time that probing may take.
         ledger: Keeps the runs of the last hour for a restart or a reload.
         clock: The host's clocks.
-
-    Attributes:
-        expected: Share of the device's time that each probe needs at its interval.
     """
 
     def __init__(self, device: str, share: float, ledger: Ledger, clock: Clock) -> None:
@@ -475,13 +471,41 @@ class DeviceQueue:
         self._ledger = ledger
         self._clock = clock
         self.budget = DutyBudget(share, self._stored())
-        self.expected: dict[str, float] = {}
+        # Share of the device's time that each probe needs at its interval.
+        self._needed: dict[str, float] = {}
 
-    @property
-    def stretch(self) -> float:
-        """By what all intervals are longer, so that the expected runs fit the budget; at least 1."""
-        needed = sum(self.expected.values())
-        return 1.0 if self.share >= FULL_DUTY else max(1.0, needed / self.share)
+    def expect(self, probe: str, every_s: float, full_s: float, latency_only_s: float) -> None:
+        """Expect runs of a probe each `every_s`, so long with an energy window and without one in s.
+
+        A run that is longer than the budget of an hour never follows, or only after a failure.
+        """
+        allowed_s = self.share * WINDOW_S
+        if full_s > allowed_s:
+            mean_s = min(latency_only_s, allowed_s)
+        else:
+            # Half of the budget is for runs with an energy window: the mean of both is harmonic.
+            both_s = full_s + latency_only_s
+            mean_s = 2 * full_s * latency_only_s / both_s if both_s else 0.0
+        # Another thread may be reading the previous mapping.
+        self._needed = {**self._needed, probe: mean_s / every_s}
+
+    def stretch(self, probe: str) -> float:
+        """By what the interval of a probe is longer, so that the expected runs fit the budget; at least 1.
+
+        Each probe may use an equal part of the budget, and of what other probes leave of theirs.
+        """
+        needed, left, part = self._needed, self.share, self.share
+        for ended, need in enumerate(sorted(needed.values())):
+            part = left / (len(needed) - ended)
+            if need > part:
+                break
+            left -= need
+        return 1.0 if self.share >= FULL_DUTY else max(1.0, needed[probe] / part)
+
+    def ran_s(self, probe: str) -> float:
+        """Return when a probe's last run of the last hour ended in monotonic s; -inf without one."""
+        runs = self.budget.runs(self._clock.monotonic_ns() / NS_PER_S)
+        return max((run.time_s for run in runs if run.probe == probe), default=-math.inf)
 
     def record(self, probe: str, busy_s: float, *, energy: bool) -> None:
         """Record a run that ends now, and store it.

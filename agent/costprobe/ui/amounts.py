@@ -21,7 +21,7 @@ def money(amount: float | Decimal, currency: str, digits: int = MEASURED) -> str
     Args:
         amount: Currency units.
         currency: ISO 4217 code; empty if unknown.
-        digits: MEASURED, or MODELLED for a forecast.
+        digits: MEASURED, or MODELLED for an estimate without an interval.
     """
     return exact_money.money(rounded(float(amount), digits), currency)
 
@@ -29,11 +29,6 @@ def money(amount: float | Decimal, currency: str, digits: int = MEASURED) -> str
 def rounded(value: float, digits: int = MEASURED) -> float:
     """Round to significant digits."""
     return float(f"{value:.{digits}g}")
-
-
-def interval_digits(low: float, high: float) -> int:
-    """Return the digits of a forecast beside its interval: MEASURED for one that two digits do not divide."""
-    return MEASURED if rounded(low, MODELLED) == rounded(high, MODELLED) else MODELLED
 
 
 def si(value: float | None, unit: str) -> str:

@@ -130,7 +130,7 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
     month = scaling.per_month
     return {
         "devices_min": scaling.least,
-        "timeout_s": scaling.timeout_s,
+        "timeout_s": scaling.cold_start.seconds,
         "cold_start_s": scaling.cold_start.seconds,
         "starts_per_month": month.starts,
         "waiting_requests_per_month": month.waiting,

@@ -39,6 +39,18 @@ FaultName = Literal[
 
 # What `costprobe fleet watch` finds: no fault of costprobe or of its host. A rule has to name it.
 OF_FLEET: tuple[FaultName, ...] = ("host_silent", "gpu_outlier", "fleet_drift")
+# What each evaluation finds, also the first one of a process or of a configuration.
+FOUND_AT_ONCE: frozenset[FaultName] = frozenset(
+    {
+        *OF_FLEET,
+        "fleet_unread",
+        "config_refused",
+        "disk_low",
+        "http_failing",
+        "store_failing",
+        "store_replaced",
+    }
+)
 # Labels of faults of a fleet, beside host and device.
 FLEET_LABELS = ("workload", "model", "currency", "silent_since")
 

@@ -55,23 +55,3 @@ export function table(caption, heads, rows) {
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell)))),
   );
 }
-
-/** A horizontal bar of shares that sum to one; adjacent text gives the same values. */
-export function bar(shares) {
-  let left = 0;
-  const parts = shares.map(([kind, share]) => {
-    const part = svg("rect", { class: kind, x: left, y: 0, width: share * 100, height: 10 });
-    left += share * 100;
-    return part;
-  });
-  return strip(parts);
-}
-
-/** The SVG container of a bar: 100 wide, 10 high. */
-export function strip(parts) {
-  return svg(
-    "svg",
-    { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
-    parts,
-  );
-}

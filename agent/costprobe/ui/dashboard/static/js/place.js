@@ -39,7 +39,7 @@ export function showTiles(place, tiles) {
 }
 
 const textOf = (cell) => (cell === null ? "" : typeof cell === "string" ? cell : Array.isArray(cell) ? cell.map(textOf).join("") : cell.value ?? textOf(cell.text ?? ""));
-export const order = new Intl.Collator("en", { numeric: true });
+const order = new Intl.Collator("en", { numeric: true });
 
 function compare(a, b) {
   if (typeof a === "number" && typeof b === "number") return a - b;

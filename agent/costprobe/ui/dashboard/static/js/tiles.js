@@ -1,10 +1,10 @@
 // The figures of the first line of a page.
 
-import { el, strip, svg } from "./dom.js";
+import { el } from "./dom.js";
 import { changeSize, money, SPACE } from "./format.js";
+import { barOf } from "./place.js";
 
 export const exact = (value, text) => el("data", { value: String(value) }, text);
-const TICK = 0.8;
 
 /** A figure under its name; data-tile is the name. */
 export function tile(name, figure, ...notes) {
@@ -16,14 +16,8 @@ export const note = (kind, ...content) => el("p", { class: `note-line ${kind}` }
 /** Spend and forecast against the amount, on one scale. */
 function monthBar({ spent, amount, forecast }) {
   const most = Math.max(amount, spent, forecast ?? 0) * 1.02;
-  const part = (kind, from, to) =>
-    svg("rect", { class: kind, x: (from / most) * 100, y: 0, width: Math.max(0, ((to - from) / most) * 100), height: 10 });
-  const tick = (most * TICK) / 100;
-  return strip([
-    part(spent > amount ? "over" : "spent", 0, spent),
-    forecast === null ? [] : part("band", spent, forecast),
-    part("planned", amount - tick / 2, amount + tick / 2),
-  ].flat());
+  const ahead = forecast === null ? [] : [["band", Math.max(0, forecast - spent) / most]];
+  return barOf([[spent > amount ? "over" : "spent", spent / most], ...ahead, ["planned", amount / most]]);
 }
 
 /** Spend so far against the planned amount, with the forecast. */

@@ -1,7 +1,8 @@
 // Unit costs of models, spend by a key, and outliers.
 
-import { bar, byId, el, show } from "../dom.js";
+import { byId, el, show } from "../dom.js";
 import { money, number, percent, plural } from "../format.js";
+import { barOf } from "../place.js";
 import { exact } from "../tiles.js";
 import { changeText, costCell } from "../unit_cells.js";
 import { nameOf, plain } from "./totals.js";
@@ -64,7 +65,7 @@ const spendRow = (name, costs, totals, { kind = null, energy = null, coverage = 
     el("td", { class: "n" }, percent(one.idle_share)),
     el("td", { class: "n wide" }, index || energy === null ? "–" : `${number(energy / KWH_J, 3)} kWh`),
     el("td", { class: "n wide" }, index || coverage === null ? "–" : percent(coverage)),
-    el("td", { class: "wide" }, kind === "total" ? null : bar([["service", totals.get(one.currency) > 0 ? one.cost / totals.get(one.currency) : 0]]))));
+    el("td", { class: "wide" }, kind === "total" ? null : barOf([["service", totals.get(one.currency) > 0 ? one.cost / totals.get(one.currency) : 0]]))));
 
 /** Show the answer of `/api/spend`; showAll() asks for every group. */
 export function showSpend(answer, showAll) {
