@@ -1,14 +1,20 @@
 """Difference in differences over hosts that changed at different times."""
 
+import importlib
 import math
+from pathlib import Path
 
-import fakes.bench  # noqa: F401 - the path
-import fleet_peers
 import pytest
 from costprobe.fleet.updates import HostSeries, adoption_effect, change_effect
 from costprobe.unit_costs.change import CostFactors
 
 BUCKETS = 12
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    return importlib.import_module
 
 
 def pattern(bucket):
@@ -56,7 +62,8 @@ def test_hosts_that_cannot_be_compared_are_excluded():
     assert adoption_effect(never, 2) is None
 
 
-def test_intervals_contain_the_effect_as_often_as_they_should():
+def test_intervals_contain_the_effect_as_often_as_they_should(bench):
+    rollouts = bench("rollouts")
     cases = {
         "half": {"effect": 0.03},
         "without effect": {"effect": 0.0, "changed": 20},
@@ -68,8 +75,8 @@ def test_intervals_contain_the_effect_as_often_as_they_should():
         hits = 0
         for seed in range(25):
             keys = {"hosts": 40, "changed": 20, "days": 8, **recipe}
-            units, truth = fleet_peers.rollout(fleet_peers.RolloutRecipe(seed=seed, **keys))
-            found = adoption_effect(units, fleet_peers.BUCKETS_PER_DAY)
+            units, truth = rollouts.rollout(rollouts.RolloutRecipe(seed=seed, **keys))
+            found = adoption_effect(units, rollouts.BUCKETS_PER_DAY)
             hits += abs(found.mean - truth) <= found.half_width
         covered[name] = hits
     # Of 25 at 95 %: 21 or fewer have a probability of 3 %.

@@ -1,11 +1,11 @@
 """GPUs that deviate from their peers, on a small seeded fleet of the benchmark's generator."""
 
+import importlib
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 
-import fakes.bench  # noqa: F401 - the path
-import fleet_peers as peers
 import pytest
 from costprobe.core.records import NS_PER_S
 from costprobe.core.statistics import spread_of
@@ -27,7 +27,14 @@ from fakes.fleet_answers import RowsReader
 LABELS = ("row", "lot")
 
 
-def test_sick_gpus_are_found_with_their_causes_and_healthy_ones_are_not_reported():
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    return importlib.import_module
+
+
+def test_sick_gpus_are_found_with_their_causes_and_healthy_ones_are_not_reported(bench):
+    peers = bench("peer_fleet")
     sick = peers.FleetRecipe(hosts=60, sick=0.02, excess=0.06, sick_hosts=1, seed=4)
     gpus, truth = peers.fleet(sick)
     found = outliers_of(gpus, LABELS)
@@ -46,7 +53,8 @@ def test_sick_gpus_are_found_with_their_causes_and_healthy_ones_are_not_reported
     assert outliers_of(healthy, LABELS).outliers == ()
 
 
-def test_gpus_without_enough_peers_are_counted_and_not_tested():
+def test_gpus_without_enough_peers_are_counted_and_not_tested(bench):
+    peers = bench("peer_fleet")
     gpus, _ = peers.fleet(peers.FleetRecipe(hosts=2, gpus=4))
     alone = replace(gpus[0], host="other", peers=("another model",))
     found = outliers_of([*gpus, alone])
@@ -94,7 +102,8 @@ def test_false_share_is_bounded_and_small_deviations_are_not_reported():
     assert excess.low == pytest.approx(math.exp(math.log(1.04) - half) - 1, rel=1e-3)
 
 
-def test_monthly_cost_is_price_times_excess_time_and_electricity_times_excess_joules():
+def test_monthly_cost_is_price_times_excess_time_and_electricity_times_excess_joules(bench):
+    peers = bench("peer_fleet")
     gpus, _ = peers.fleet(peers.FleetRecipe(hosts=1, gpus=1, sick=0))
     run = replace(
         gpus[0].run, time_s=0.105, energy_j=55.0, price_per_s=0.001, electricity_per_j=1e-7

@@ -2,19 +2,24 @@
 
 import ast
 import importlib
+import json
 import sys
 from pathlib import Path
 
-import fakes.bench  # noqa: F401 - the path
 import pytest
-import token_split
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_step_of_the_gpu_check_that_misses_its_goal_fails_or_hangs_is_not_ok(tmp_path):
-    import gpu_check
+@pytest.fixture
+def bench(monkeypatch):
+    """Imports a benchmark module; restores sys.path at the end."""
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    return importlib.import_module
 
+
+def test_step_of_the_gpu_check_that_misses_its_goal_fails_or_hangs_is_not_ok(bench, tmp_path):
+    check = bench("gpu_check")
     child = "import subprocess, sys, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
     programs = {
         "good": ("print('log'); print('{\"ms\": 1}')", 60, {"ok": True, "ms": 1}),
@@ -23,50 +28,73 @@ def test_step_of_the_gpu_check_that_misses_its_goal_fails_or_hangs_is_not_ok(tmp
         "hung": (child, 0.5, {"ok": False, "error": "ended at its limit of 0.5 s"}),
     }
     for name, (program, limit_s, expected) in programs.items():
-        found = gpu_check.run_step((sys.executable, "-c", program), limit_s, tmp_path / name)
+        found = check.run_step((sys.executable, "-c", program), limit_s, tmp_path / name)
         del found["duration_s"]
         assert found == expected
-    assert all(callable(step.function) for step in gpu_check.STEPS.values())
+    assert all(callable(step.function) for step in check.STEPS.values())
 
 
-def test_modules_of_the_gpu_check_exist():
+def test_modules_of_the_gpu_check_exist(bench):
     """Steps import them where they run, on a GPU."""
-    import gpu_check
-    import gpu_probes
-    import gpu_server
-
-    for module in (gpu_check, gpu_probes):
-        for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+    for name in ("gpu_check", "gpu_timing", "gpu_probes"):
+        for node in ast.walk(ast.parse(Path(bench(name).__file__).read_text())):
             if isinstance(node, ast.ImportFrom) and node.module.startswith("costprobe"):
-                found = importlib.import_module(node.module)
-                assert all(hasattr(found, one.name) for one in node.names), node.module
-    assert gpu_server.Model("cpu").next_token(1) >= 0
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, one.name) for one in node.names), node.module
+    bench("gpu_models")
+    assert bench("gpu_server").Model("cpu").next_token(1) >= 0
 
 
-def test_page_on_input_and_output_tokens_has_the_tables_that_the_bench_prints():
+def test_scripted_causes_are_written_for_other_programs_and_scored(bench, tmp_path):
+    command = bench("cause_cases")
+    chosen = list(command.cases(2, 11))
+    command.write(tmp_path, chosen)
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    header, *rows = (tmp_path / "0001.runs.csv").read_text().splitlines()
+    assert {"time", "throughput_per_s", "sm_clock_mhz", "cost_reference"} <= set(header.split(","))
+    assert len(rows) == int(chosen[1].hours * 12)
+    answers = tmp_path / "answers.json"
+    found = {
+        number: {"first": case["first"][0], "shares": case["shares"]["cost"]}
+        for number, case in truth.items()
+    }
+    answers.write_text(json.dumps(found))
+    scores = [
+        command.score_of(case, answer)
+        for case, answer in zip(chosen, command.read_answers(answers).values(), strict=True)
+    ]
+    assert [(score.is_right, round(score.error_points)) for score in scores] == [(True, 0)] * 2
+    answers.write_text("[]")
+    with pytest.raises(SystemExit, match="expected"):
+        command.read_answers(answers)
+
+
+def test_page_on_input_and_output_tokens_has_the_tables_that_the_bench_prints(bench):
     """The table of all loads takes a minute: the page has it from the recorded results."""
-    rows = [token_split.row(case) for case in token_split.cases(is_short=True)]
+    module = bench("token_split")
+    rows = [module.row(case) for case in module.cases(is_short=True)]
     page = (ROOT / "docs" / "token_split.md").read_text()
     results = (ROOT / "bench" / "results" / "2026-11-27-token-split.md").read_text()
     everything = next(
         part for part in results.split("## ") if part.startswith("Error on 280 simulated")
     )
-    assert "\n".join(token_split.by_case(rows)) in page
-    assert "\n".join(token_split.summary(token_split.real_rows())) in page
+    assert "\n".join(module.by_case(rows)) in page
+    assert "\n".join(module.summary(module.real_rows())) in page
     assert everything.partition("\n\n")[2].strip() in page
     # The recorded loads are those of today's code.
-    assert [line for line in token_split.by_case(rows) if line not in results] == []
-    assert len(token_split.cases(is_short=False)) == 280
-    assert token_split.missed(rows) == []
+    assert [line for line in module.by_case(rows) if line not in results] == []
+    assert len(module.cases(is_short=False)) == 280
+    assert module.missed(rows) == []
 
 
-def test_simulated_server_counts_as_vllm_does():
+def test_simulated_server_counts_as_vllm_does(bench):
     """Decode is divided by the tokens after the first, each request alone; passes are shared."""
-    case = token_split.Case("8B", "H100", token_split.RequestLoad(2000, 11, 4), None)
+    module = bench("token_split")
+    case = module.Case("8B", "H100", module.RequestLoad(2000, 11, 4), None)
     alone = case.served(case.load._replace(concurrency=1), 1)
     assert alone.prefill_request_s == pytest.approx(alone.prefill_gpu_s)
     assert alone.time_per_output_token_s == pytest.approx(alone.decode_gpu_s / 10)
-    shapes = (token_split.Shape(3000, 2), token_split.Shape(1000, 20))
+    shapes = (module.Shape(3000, 2), module.Shape(1000, 20))
     mixed = case.served(case.load._replace(shapes=shapes), 4)
     assert (mixed.requests, mixed.tokens_in, mixed.tokens_out) == (4, 8000, 44)
     assert mixed.busy_s == pytest.approx(mixed.prefill_gpu_s + mixed.decode_gpu_s)

@@ -1,11 +1,11 @@
 """A calibration divides device time and energy between prompt tokens and generated tokens."""
 
+import importlib
 import random
 from dataclasses import replace
+from pathlib import Path
 
-import fakes.bench  # noqa: F401 - the path
 import pytest
-import token_split
 from costprobe.serving.cost import token_shares
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.settings import ServiceConfig
@@ -158,16 +158,18 @@ def test_row_of_a_calibration_divides_the_tokens_of_production():
     assert weights.token_out == pytest.approx(found.token_out_s.value)
 
 
-def test_time_of_a_cached_token_is_that_of_simulated_servers():
+def test_time_of_a_cached_token_is_that_of_simulated_servers(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    bench = importlib.import_module("token_split")
     wrong = []
     chosen = [
         case
-        for case in token_split.cases(is_short=True)
+        for case in bench.cases(is_short=True)
         if case.load.tokens_in == 2000 and not case.load.shapes
     ]
     assert len(chosen) == 2
     for case in chosen:
-        measured, truth_s = token_split.cached_token_s(case)
+        measured, truth_s = bench.cached_token_s(case)
         if not measured.low / 1.001 <= truth_s <= measured.high * 1.001:
             wrong.append((case.name, measured, truth_s))
     assert wrong == []
