@@ -75,9 +75,9 @@ def test_mail_arrives_with_subject_and_text(sender):
     assert "SM clock 1980 → 1815 MHz" in text
     assert "+5 % energy" in text
     assert "device=gpu0, host=node7" in text
-    assert "since 2026-05-28T20:26:40" in text
+    assert "since 2026-05-28 20:26:40 UTC" in text
     assert resolved["Subject"] == "[RESOLVED] drift warning"
-    assert "resolved 2026-05-28T20:31:40" in resolved.get_body(("plain", "html")).get_content()
+    assert "resolved 2026-05-28 20:31:40 UTC" in resolved.get_body(("plain", "html")).get_content()
     assert sending_processes() == []
 
 

@@ -3,7 +3,7 @@
 from costprobe.delivery.contract import text_of
 from fakes.incidents import incident, symptom
 
-TAIL = "\n\ndevice=gpu0, host=node7\nsince 2026-05-28T20:26:40.123456789Z · 3f2a-1"
+TAIL = "\n\ndevice=gpu0, host=node7\nsince 2026-05-28 20:26:40 UTC · 3f2a-1"
 HEAD = "gpu0 is slower because it throttles\n"
 WHY = "cause: thermal throttling 90 %. To do: check the fan\n"
 LINK = "http://gpu-01:9470/?at=2026-05-28T20:26:40Z"
@@ -22,3 +22,6 @@ def test_single_series_is_not_repeated():
 def test_without_an_explanation_the_cause_is_named():
     plain = incident(detail="", link="", symptoms=())
     assert text_of(plain) == HEAD + "Cause: thermal throttling" + TAIL
+    fault = symptom(series="sink_behind eu", text="sink eu accepts no points")
+    named = incident(summary=fault.text, detail="", cause="sink_behind", link="", symptoms=(fault,))
+    assert text_of(named) == fault.text + TAIL

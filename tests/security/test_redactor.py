@@ -18,7 +18,7 @@ from costprobe.adapters.http.access import Secret
 from costprobe.adapters.http.errors import server_message
 from fakes.cases import check_all
 
-SECRET = 'tok-3N/x+q9=Zp"7kL'  # noqa: S105 - a canary
+SECRET = "tok-3N/x+q'9=%Zp\"7k\\L"  # noqa: S105 - a canary
 ENCODINGS = {
     "plain": str,
     "upper case": str.upper,
@@ -30,6 +30,11 @@ ENCODINGS = {
     "line protocol": lambda text: re.sub("[,= ]", r"\\\g<0>", text),
     "URL, twice": lambda text: urllib.parse.quote(urllib.parse.quote(text)),
     "HTML": html.escape,
+    "XML": lambda text: html.escape(text).replace("&#x27;", "&apos;"),
+    "HTML, all but letters": lambda text: re.sub(r"\W", lambda m: f"&#{ord(m[0])};", text),
+    "HTML, each character": lambda text: "".join(f"&#x{ord(c):x};" for c in text),
+    "URL, each character": lambda text: "".join(f"%{ord(c):02X}" for c in text),
+    "JSON, each character": lambda text: "".join(f"\\u{ord(c):04x}" for c in text),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "basic": lambda text: base64.b64encode(f"user:{text}".encode()).decode(),
     "base64, URL-safe": lambda text: base64.urlsafe_b64encode(f"u:{text}".encode()).decode(),

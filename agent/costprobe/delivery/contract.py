@@ -229,20 +229,26 @@ def symptom_lines(alert: Alert) -> list[str]:
 def explanation_lines(alert: Alert) -> list[str]:
     """Return what follows the summary: causes and what to do, then each series.
 
-    A single series whose text is the summary is omitted.
+    A single series whose text is the summary is omitted, and a cause that only names the fault.
     """
-    cause = alert.detail or (f"Cause: {alert.cause}" if alert.cause else "")
+    faults = {symptom.series.partition(" ")[0] for symptom in alert.symptoms}
+    is_stated = bool(alert.cause) and alert.cause not in faults
+    cause = alert.detail or (f"Cause: {alert.cause}" if is_stated else "")
     symptoms = symptom_lines(alert)
     shown = [] if symptoms == [shortened(alert.summary)] else symptoms
     return [*([shortened(cause)] if cause else []), *(f"- {line}" for line in shown)]
 
 
+def _second(time_ns: int) -> str:
+    return f"{datetime.fromtimestamp(time_ns // NS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def text_of(alert: Alert) -> str:
     """Return the whole message: the summary, causes and what to do, each series, a link."""
     labels = ", ".join(f"{name}={value}" for name, value in sorted(alert.labels.items()) if value)
-    times = [f"since {rfc3339(alert.since_ns)}"]
+    times = [f"since {_second(alert.since_ns)}"]
     if alert.ended_ns is not None:
-        times.append(f"resolved {rfc3339(alert.ended_ns)}")
+        times.append(f"resolved {_second(alert.ended_ns)}")
     lines = [shortened(alert.summary), *explanation_lines(alert)]
     if alert.link:
         lines.append(alert.link)

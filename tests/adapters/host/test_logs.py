@@ -106,6 +106,9 @@ def test_numbers_do_not_distinguish_messages_and_names_do(logger, kept):
     complain(logger, "influxdb", "14 s late, run 9876ffff-0002")
     complain(logger, "victoria", "3.5 s late, run 0123abcd-0001")
     assert len(kept.texts) == 2
+    complain(logger, "victoria", "gpu3 is hot")
+    complain(logger, "victoria", "gpu12 is hot")
+    assert len(kept.texts) == 4
 
 
 def test_statement_with_ever_new_texts_is_limited(logger, kept, seconds):

@@ -24,8 +24,10 @@ from costprobe.adapters.host.redaction import REDACTOR, secrets_of
 from costprobe.core.outside import OutsideError, one_line
 
 KINDS_A_TEMPLATE_MAX: Final = 16
-# Numbers and hexadecimal ids, which differ between occurrences of the same message.
-_VARYING: Final = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{7,}\b|\d+(?:\.\d+)?")
+# Numbers and hexadecimal ids, which differ between occurrences of the same message; not those of a name: gpu7.
+_VARYING: Final = re.compile(
+    r"\b(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{7,}\b|(?<![a-zA-Z\d])\d+(?:\.\d+)?"
+)
 JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
 # The longest wait for a busy journal: one that hangs must not block the daemon.
 SEND_S: Final = 0.2

@@ -148,12 +148,21 @@ REDACTOR: Final = Redactor()
 
 
 def _coded(secret: str) -> set[str]:
-    return {secret.encode().hex(), *_base64_forms(secret.encode())}
+    """Return the forms in which letters and digits are encoded, too."""
+    content, codes = secret.encode(), [ord(mark) for mark in secret]
+    return {
+        content.hex(),
+        *_base64_forms(content),
+        "".join(f"%{byte:02x}" for byte in content),
+        "".join(f"&#{code};" for code in codes),
+        "".join(f"&#x{code:x};" for code in codes),
+        "".join(f"\\u{code:04x}" for code in codes),
+    }
 
 
 def _signs(secret: str) -> tuple[str, ...]:
     """Return texts of which one is in every text, in lower case, that contains a secret."""
-    # Servers repeat letters and digits as they are.
+    # Otherwise letters and digits are as they are.
     longest = max(_LITERAL.findall(secret.lower()), key=len, default="")
     return (longest, *(form.lower() for form in _coded(secret)))
 
@@ -177,10 +186,11 @@ def _mark_form(mark: str) -> str:
     import html  # noqa: PLC0415 - its table of entities takes memory, and most hosts have no secret
 
     code, plain = ord(mark[0]), "[ +]" if mark in " +" else re.escape(mark)
-    url = "".join(f"%(?:25){{0,4}}+{byte:02x}" for byte in mark.encode())
+    url = "".join(f"%(?:25){{0,4}}{byte:02x}" for byte in mark.encode())
+    entity = f"&#(?:{code}|x0*{code:x});"
     if code == ord("\\"):
-        return rf"(?:\\{{{len(mark)},64}}+|{url})"
-    entities = f"{re.escape(html.escape(mark))}|&#(?:{code}|x0*{code:x});"
+        return rf"(?:\\{{{len(mark)},64}}+|{url}|(?:{entity}){{{len(mark)}}})"
+    entities = f"{re.escape(html.escape(mark))}|{entity}" + "|&apos;" * (mark == "'")
     return rf"(?:\\{{0,8}}+{plain}|\\{{1,8}}+(?:u{code:04x}|x{code:02x})|{url}|{entities})"
 
 
