@@ -8,7 +8,7 @@ PYTHON_M := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 COMPILE_TESTS := test -d tests/__pycache__ || $(PYTHON_M) pytest --collect-only --quiet >/dev/null || true
 PYTEST := $(PYTHON_M) pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-fast pytest other-pythons lint format docs bench soak packages install uninstall servers venv dev clean
+.PHONY: run test test-fast pytest other-pythons lint format docs bench bench-own soak packages install uninstall servers venv dev clean
 
 run: venv
 	@$(BIN)/costprobe run
@@ -47,19 +47,19 @@ docs: dev
 	$(BIN)/python -m scripts.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-# Measures goals on this machine: bench/README.md.
+# Compares costprobe with other tools; BENCH=--long for publishable figures. bench-own needs no peer.
 bench: dev servers
+	$(BIN)/python bench/run.py $(BENCH)
+
+bench-own: dev
 	$(BIN)/python bench/agreement.py
+	$(BIN)/python bench/timing_coverage.py
 	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
 	$(BIN)/python bench/forecast.py
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/token_split.py
 	$(BIN)/python bench/report_speed.py
-	$(BIN)/python bench/footprint.py --seconds 120
-	$(BIN)/python bench/pushing.py --points 200000
-	$(BIN)/python bench/query_latency.py
-	$(BIN)/python bench/starting.py
 
 # The wheel, the source distribution, the .deb and the .rpm, in dist; docs/contributing/release.md.
 packages: dev
@@ -76,8 +76,8 @@ uninstall:
 # The tests that are too long for `make test`, and the long versions of others: hours.
 soak: dev servers
 	$(BIN)/python -m pytest -m soak --ignore=tests/engines
-	$(BIN)/python bench/soak.py engines
-	$(BIN)/python bench/soak.py faults
+	$(BIN)/python bench/engines.py
+	$(BIN)/python bench/soak.py
 
 servers:
 	@scripts/servers

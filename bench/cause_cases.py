@@ -1,241 +1,44 @@
-"""Is the first reported cause that of the script, and how far are the shares from the true ones?
+"""Scripted cost changes with their causes: a benchmark for programs that explain a change.
 
-    python bench/cause_cases.py [--cases 260] [--seed 1000] [--large]
+    python bench/cause_cases.py run [--cases 260] [--seed 1000] [--large]
+    python bench/cause_cases.py write FOLDER [--cases 260] [--seed 1]
+    python bench/cause_cases.py score ANSWERS.json [--cases 260] [--seed 1]
 
-The rows of scripted cases (`cases.py`) are replayed through detectors, rules and causes. With `--large`
-time or energy changes by a factor of 3 and more, which no signal measures.
+`write` writes a folder with the rows of each case as CSV (`0007.runs.csv`, `0007.events.csv`) and the truth
+of all (`truth.json`); `score` compares a JSON file of answers with it; `run` scores costprobe itself.
+An answer by the case's number:
+
+    {"0007": {"first": "cooling", "metric": "cost", "shares": {"cooling": 0.8, "unknown": 0.2}}}
+
+`first` is empty, or the case is omitted, if nothing is reported. With `--large` the cases are those of
+`large_cases.py`: changes by a factor of 3 and more that no signal measures.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import csv
+import json
 import multiprocessing
 import os
 import sys
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from cases import START_S, ScriptedCase, cases, large_cases, rows_of
-from costprobe.alerts.engine import AlertEngine
-from costprobe.alerts.replay import COLLECTOR, replay
-from costprobe.alerts.rules.kinds import effective_rules
-from costprobe.alerts.settings import AlertingConfig
-from costprobe.core.records import NS_PER_S, Event, Point
-from costprobe.delivery.contract import NotifierConfig
-from costprobe.drift.causes import UNKNOWN, Explanation
-from costprobe.drift.findings import CONTENTION, Finding
-from costprobe.drift.message import Key, change_of
-from costprobe.drift.monitor import DriftMonitor
-from costprobe.drift.settings import DetectionConfig
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-GOAL_PCT = 95.0
-SHARES_GOAL_POINTS = 15.0
-# A change whose start is reported earlier than this before the scripted one is a false alarm.
-EARLY_H = 1.0
-MAX_INTERMITTENT = 4
-# Families with a goal of their own.
-QUIET, NO_SIGNAL, INTERMITTENT = "quiet", "no signal", "intermittent"
-# The same heat, with and without a temperature that has risen already; the same limit, lowered or reached.
-SAME = {"thermal throttling": "cooling", "lower power limit": "power limit"}
+from case_answers import answer_of  # noqa: E402 - the path first
+from case_rows import START_S, rows_of  # noqa: E402 - as above
+from case_scores import CaseAnswer, Score, print_scores, score_of  # noqa: E402 - as above
+from cases import cases  # noqa: E402 - as above
+from costprobe.core.records import NS_PER_S, Point  # noqa: E402 - as above
+from large_cases import large_cases  # noqa: E402 - as above
+from scripted_case import ScriptedCase  # noqa: E402 - as above
 
-
-@dataclass(frozen=True)
-class CaseAnswer:
-    """What a program answered to a case.
-
-    Attributes:
-        first: The first cause it named; empty if it reported nothing after the onset.
-        metric: The series it reported: "cost", "latency", "energy" or "throughput".
-        shares: Share of each cause, "unknown" included.
-        delay_h: Time from the onset to the report; None without one.
-        alarms: Reports whose start lies before everything scripted.
-        incidents: Number of incidents; 0 if not counted.
-        text: The report.
-    """
-
-    first: str = ""
-    metric: str = "cost"
-    shares: Mapping[str, float] = field(default_factory=dict)
-    delay_h: float | None = None
-    alarms: int = 0
-    incidents: int = 0
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class Score:
-    """The outcome of a case.
-
-    Attributes:
-        case: The case.
-        answer: The answer.
-        is_right: Whether the first cause is that of the script, and nothing is reported where nothing is.
-        error_points: Half of the sum of the differences of all shares, in percentage points: so much
-            of the change is attributed to the wrong cause. None for a quiet case.
-    """
-
-    case: ScriptedCase
-    answer: CaseAnswer
-    is_right: bool
-    error_points: float | None
-
-
-def score_of(case: ScriptedCase, answer: CaseAnswer) -> Score:
-    """Compare an answer with the truth."""
-    expected = {SAME.get(name, name) for name in case.first_causes()}
-    if not expected:
-        return Score(
-            case, answer, is_right=not answer.first and not answer.alarms, error_points=None
-        )
-    is_right = SAME.get(answer.first, answer.first) in expected
-    if case.family == INTERMITTENT:
-        is_right = is_right and answer.incidents <= MAX_INTERMITTENT
-    return Score(case, answer, is_right, _error_points(case.shares(answer.metric), answer))
-
-
-def _error_points(true: Mapping[str, float], answer: CaseAnswer) -> float:
-    if not answer.first:
-        return 100.0
-    difference: Counter[str] = Counter()
-    for shares, sign in ((true, 1), (answer.shares, -1)):
-        for name, share in shares.items():
-            difference[SAME.get(name, name)] += sign * share  # type: ignore[assignment]
-    return 100 * sum(map(abs, difference.values())) / 2
-
-
-def print_scores(scores: Sequence[Score]) -> bool:
-    """Print the scores by family; return whether the goals are met."""
-    print(
-        "| family | first cause right | error of shares, points | false alarms | longest delay, h |"
-    )
-    print("| --- | --- | --- | --- | --- |")
-    for family in dict.fromkeys(score.case.family for score in scores):
-        found = [score for score in scores if score.case.family == family]
-        errors = [score.error_points for score in found if score.error_points is not None]
-        delays = [score.answer.delay_h for score in found if score.answer.delay_h is not None]
-        right = sum(score.is_right for score in found)
-        error = f"{fmean(errors):.1f}" if errors else "-"
-        longest = f"{max(delays):.1f}" if delays else "-"
-        alarms = sum(score.answer.alarms for score in found)
-        print(f"| {family} | {right} of {len(found)} | {error} | {alarms} | {longest} |")
-    print()
-    is_met = True
-    for name, chosen in (
-        ("first cause right", [s for s in scores if s.case.family not in {QUIET, NO_SIGNAL}]),
-        ("unknown where no signal changed", [s for s in scores if s.case.family == NO_SIGNAL]),
-        ("nothing reported", [s for s in scores if s.case.family == QUIET]),
-    ):
-        share_pct = 100 * sum(score.is_right for score in chosen) / max(1, len(chosen))
-        is_met &= share_pct >= GOAL_PCT or not chosen
-        print(f"{name}: {share_pct:.1f} % of {len(chosen)} (goal: {GOAL_PCT:g} %)")
-    errors = [score.error_points for score in scores if score.error_points is not None]
-    if errors:
-        is_met &= fmean(errors) <= SHARES_GOAL_POINTS
-        goal = f"at most {SHARES_GOAL_POINTS:g}"
-        print(f"mean error of shares: {fmean(errors):.1f} points of {len(errors)} (goal: {goal})")
-    print()
-    for score in scores:
-        if not score.is_right:
-            expected = ", ".join(sorted(score.case.first_causes())) or "nothing"
-            answer = score.answer
-            print(
-                f"- {score.case.family}, seed {score.case.seed}: {answer.first or 'nothing'} instead of"
-                f" {expected}; {answer.text}"
-            )
-    return is_met
-
-
-MAX_RUNS = 10_000
-H_NS = 3600 * NS_PER_S
-
-
-class CaseRows:
-    """The rows of a case by measurement, as a drift monitor asks for them."""
-
-    def __init__(self, rows: Sequence[Point]) -> None:
-        self._rows = {
-            name: [row for row in rows if row.measurement == name]
-            for name in ("probe", "cost", "event")
-        }
-        self._times_ns = {
-            name: [row.time_ns for row in found] for name, found in self._rows.items()
-        }
-
-    def __call__(
-        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
-    ) -> Sequence[Point]:
-        """Return the newest rows of a measurement in a span of UTC ns; of the only probe."""
-        del device, probe
-        first, last = (bisect_left(self._times_ns[measurement], at_ns) for at_ns in span_ns)
-        return self._rows[measurement][max(first, last - limit) : last]
-
-
-def answer_of(case: ScriptedCase) -> CaseAnswer:
-    """Replay a case; the answer is what the first message says."""
-    rows = rows_of(case)
-    history = CaseRows(rows)
-    rules = [
-        rule.model_copy(update={"notify": None}) for rule in effective_rules((), use_defaults=True)
-    ]
-    collector = NotifierConfig(name=COLLECTOR, kind="replay")
-    engine = AlertEngine(rules, AlertingConfig(), (), (collector,), {"host": "h1"})
-    monitor = DriftMonitor(DetectionConfig(), history)
-    found = replay((row for row in rows if row.measurement != "event"), engine, monitor, 300)
-    drifts = [event for event in found.events if event.kind == "drift" and event.change_pct]
-    onset_ns = START_S * NS_PER_S + int(case.onset_h * H_NS)
-    earliest_ns = onset_ns - int(EARLY_H * H_NS)
-    late = [event for event in drifts if (event.since_ns or event.time_ns) >= earliest_ns]
-    alarms = _alarms(case, drifts)
-    first = _first(late)
-    if first is None:
-        return CaseAnswer(alarms=alarms, incidents=len(found.incidents))
-    explained = _explanation_of(first, history)
-    shares = {cause.name: cause.share.mean for cause in explained.causes if cause.share}
-    return CaseAnswer(
-        first=first.cause,
-        metric=first.metric,
-        shares={**shares, UNKNOWN: 1 - sum(shares.values())},
-        delay_h=(first.time_ns - onset_ns) / H_NS if case.changes else None,
-        alarms=alarms,
-        incidents=len(found.incidents),
-        text=f"{first.title}: {first.detail}",
-    )
-
-
-def _explanation_of(event: Event, history: CaseRows) -> Explanation:
-    """Return the explanation in the event's message, which contains it as text."""
-    since_ns = event.since_ns or event.time_ns
-    change = math.log1p((event.change_pct or 0.0) / 100)
-    metric = event.metric
-    if metric == CONTENTION:
-        # Its percentage is that of the runs beside a neighbour.
-        rows = history("probe", "", "", (since_ns, event.time_ns + 1), MAX_RUNS)
-        metric = "cost"
-        change *= fmean(row.fields.get("contended") is True for row in rows)
-    finding = Finding(
-        "drift", event.time_ns / NS_PER_S, since_ns / NS_PER_S, 1.0, math.exp(change), change
-    )
-    key: Key = (event.device, event.subject["probe"], metric)  # type: ignore[assignment]
-    return change_of(finding, key, (0, since_ns), event.time_ns, history).explanation
-
-
-def _alarms(case: ScriptedCase, drifts: Sequence[Event]) -> int:
-    """Return the number of drifts before everything scripted."""
-    hours = [change.hour for change in case.changes]
-    first_ns = START_S * NS_PER_S + int((min(hours, default=case.hours) - EARLY_H) * H_NS)
-    return sum((event.since_ns or event.time_ns) < first_ns for event in drifts)
-
-
-def _first(drifts: Sequence[Event]) -> Event | None:
-    """Return the drift that leads the first message: of the cost, if it comes within an hour."""
-    if not drifts:
-        return None
-    soon = [event for event in drifts if event.time_ns - drifts[0].time_ns < H_NS]
-    return min(soon, key=lambda event: (event.cause in {"", UNKNOWN}, event.metric != "cost"))
+METRICS = ("cost", "latency", "energy", "throughput")
+DIGITS = 4
 
 
 def own_score(case: ScriptedCase) -> Score:
@@ -243,16 +46,102 @@ def own_score(case: ScriptedCase) -> Score:
     return score_of(case, answer_of(case))
 
 
+def write(folder: Path, chosen: Sequence[ScriptedCase]) -> None:
+    """Write the rows and the truth of cases into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    truth = {}
+    for number, case in enumerate(chosen):
+        rows = rows_of(case)
+        # A run is its rows of `probe` and `cost`, which share a time.
+        runs: dict[int, dict[str, object]] = {}
+        for row in rows:
+            if row.measurement != "event":
+                tags = {name: row.tags[name] for name in ("batch", "currency") if name in row.tags}
+                runs.setdefault(row.time_ns, {}).update({**tags, **row.fields})
+        events = [row for row in rows if row.measurement == "event"]
+        _write_csv(folder / f"{number:04}.runs.csv", [(at, runs[at]) for at in sorted(runs)])
+        _write_csv(folder / f"{number:04}.events.csv", [_event(row) for row in events])
+        truth[f"{number:04}"] = truth_of(case)
+    (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+
+
+def truth_of(case: ScriptedCase) -> dict[str, object]:
+    """Return what should be reported of a case."""
+    start = datetime.fromtimestamp(START_S, UTC)
+    shares = {metric: case.shares(metric) for metric in METRICS}
+    return {
+        "family": case.family,
+        "seed": case.seed,
+        "first": sorted(case.first_causes()),
+        "onset": f"{start + timedelta(hours=case.onset_h):%Y-%m-%dT%H:%M:%SZ}"
+        if case.changes
+        else None,
+        "shares": {
+            metric: {name: round(share, DIGITS) for name, share in found.items()}
+            for metric, found in shares.items()
+        },
+    }
+
+
+def read_answers(path: Path) -> dict[str, CaseAnswer]:
+    """Read the answers of another program.
+
+    Raises:
+        SystemExit: The file is not as described.
+    """
+    try:
+        return {
+            number: CaseAnswer(
+                first=str(answer["first"]),
+                metric=str(answer.get("metric", "cost")),
+                shares={str(name): float(share) for name, share in answer["shares"].items()},
+            )
+            for number, answer in json.loads(path.read_text()).items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        sys.exit(f"{path}: {error!r}: expected {{number: {{first, metric, shares}}}}")
+
+
+def _event(row: Point) -> tuple[int, dict[str, object]]:
+    return row.time_ns, {"kind": row.tags["kind"], **row.fields}
+
+
+def _write_csv(path: Path, rows: Sequence[tuple[int, dict[str, object]]]) -> None:
+    names = dict.fromkeys(name for _, fields in rows for name in fields)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["time", *names])
+        writer.writeheader()
+        for time_ns, fields in rows:
+            moment = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
+            writer.writerow({"time": f"{moment:%Y-%m-%dT%H:%M:%SZ}", **fields})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cases", type=int, default=260)
-    parser.add_argument("--seed", type=int, default=1000)
-    parser.add_argument("--large", action="store_true")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run, write_command, score = (commands.add_parser(name) for name in ("run", "write", "score"))
+    write_command.add_argument("folder", type=Path)
+    score.add_argument("answers", type=Path)
+    for command in (run, write_command, score):
+        command.add_argument("--cases", type=int, default=260)
+        command.add_argument("--seed", type=int, default=1000 if command is run else 1)
+        command.add_argument("--large", action="store_true")
+    run.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     make = large_cases if options.large else cases
-    with multiprocessing.Pool(options.jobs) as pool:
-        scores = pool.map(own_score, make(options.cases, options.seed), chunksize=4)
+    chosen = list(make(options.cases, options.seed))
+    if options.command == "write":
+        write(options.folder, chosen)
+        return
+    if options.command == "score":
+        answers = read_answers(options.answers)
+        scores = [
+            score_of(case, answers.get(f"{number:04}", CaseAnswer()))
+            for number, case in enumerate(chosen)
+        ]
+    else:
+        with multiprocessing.Pool(options.jobs) as pool:
+            scores = pool.map(own_score, chosen, chunksize=4)
     sys.exit(0 if print_scores(scores) else 1)
 
 

@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 
 from fakes.servers import VictoriaMetrics, get, running  # noqa: E402
 from proc_usage import cpu_s as cpu_of  # noqa: E402
-from table import Table, finish  # noqa: E402
+from table import Table, add_json, finish, row  # noqa: E402
 
 GPUS = 8
 # One host in so many has a GPU that is slower by SLOWER.
@@ -227,10 +227,11 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--peers", action="store_true")
+    add_json(parser)
     arguments = parser.parse_args()
     end_s = (int(time.time()) - LATE_S) // HOUR_S * HOUR_S
     fleet = SimulatedFleet(arguments.hosts, arguments.days, end_s)
-    table = Table()
+    entries = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with running(VictoriaMetrics, folder / "victoria", "victoria-metrics") as server:
@@ -263,16 +264,18 @@ def main() -> int:
                     f"CPU {cpu_s:.2f} s, of the database {server_cpu_s:.2f} s;"
                     f" {peak_bytes / 1e6:.0f} MB; {label}"
                 )
-                table.row(
-                    f"fleet {question}",
-                    seconds,
-                    "s",
-                    goal=f"at most {GOAL_S:g} s and {GOAL_BYTES / 1e6:g} MB",
-                    met=seconds <= GOAL_S and peak_bytes <= GOAL_BYTES,
-                    note=note,
+                entries.append(
+                    row(
+                        f"fleet {question}",
+                        seconds,
+                        "s",
+                        goal=f"at most {GOAL_S:g} s and {GOAL_BYTES / 1e6:g} MB",
+                        met=seconds <= GOAL_S and peak_bytes <= GOAL_BYTES,
+                        note=note,
+                    )
                 )
                 print(f"{question}: {seconds:.2f} s, {note}", file=sys.stderr)
-    return finish(table)
+    return finish(Table(rows=entries), arguments.json)
 
 
 if __name__ == "__main__":

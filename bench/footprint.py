@@ -1,35 +1,39 @@
-"""CPU and memory of the daemon and its sensor child.
+"""CPU and memory of the daemon and its sensor child, compared with other projects' monitors.
 
 Eight GPUs (the tests' fake libnvidia-ml.so.1, behind the real pynvml), whose power changes every
-second, at one reading a second.
+second, at one reading a second. All run at the same time on the same library.
 
-Usage: python bench/footprint.py [--seconds 600]
+Usage: python bench/footprint.py [--seconds 600] [--json FILE] [--without-peers]
 """
 
 import argparse
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+import footprint_peers as peers  # noqa: E402 - beside this file
 from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
 from proc_usage import ProcUsage, Usage, children_of, memory_mb  # noqa: E402 - beside this file
-from table import Table, finish  # noqa: E402 - beside this file
+from table import Table, add_json, finish  # noqa: E402 - beside this file
 
 GPUS = 8
 # After the start, the self-test of the counters and the first evaluation of alerts, which take ten
-# seconds.
+# seconds. On a busy machine some peers' imports take longer.
 SETTLE_S, SETTLE_MAX_S = 30.0, 240.0
 CALM_CPU_PCT = 10.0
 GOAL_CPU_PCT, GOAL_MB = 0.3, 64.0
+GOAL_CPU_RATIO = 1.0
 OURS = "costprobe"
 # The packages that the daemon and its child are built on, loaded by idle processes: the lower bound
 # of their memory.
@@ -48,6 +52,13 @@ def script_power(fake: FakeNvml, seconds: float) -> None:
             gpu.set_power(power_w, at_ns=now_ns + step * 10**9)
     for gpu in fake.gpus:
         gpu.set(util_pct=60)
+
+
+def free_port() -> int:
+    """Return a free port."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def start(command: list[str], env: dict[str, str], log: Path) -> Process:
@@ -71,21 +82,40 @@ def stop(process: Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def started(folder: Path, fake: FakeNvml) -> Process:
-    """Start the daemon, and wait until it has settled."""
+def started(
+    folder: Path, fake: FakeNvml, wanted: Sequence[peers.Peer]
+) -> tuple[dict[str, Process], dict[str, str]]:
+    """Start ours and the peers.
+
+    Returns:
+        The processes by name, and the reasons of those that are missing.
+    """
     config = folder / "costprobe.toml"
     config.write_text(f'[store]\npath = "{folder}/costprobe.db"\n')
-    command = [sys.executable, "-m", "costprobe", "--config", str(config), "run"]
-    daemon = start(command, fake.env(), folder / "daemon.log")
+    ours = [sys.executable, "-m", "costprobe", "--config", str(config), "run"]
+    processes: dict[str, Process] = {}
+    missing = {}
+    for peer in wanted:
+        try:
+            command = peers.command_of(peer, free_port())
+        except peers.MissingError as error:
+            missing[peer.name] = str(error)
+        else:
+            log = folder / f"{peer.name}.log"
+            processes[peer.name] = start(command, fake.env(), log)
+            if peer.script and not until(partial(_is_ready, log)):
+                stop(processes.pop(peer.name))
+                missing[peer.name] = f"it was not ready within {SETTLE_MAX_S:.0f} s"
+    processes = {OURS: start(ours, fake.env(), folder / f"{OURS}.log"), **processes}
+    daemon = processes[OURS]
     until(lambda: bool(children_of(daemon.pid)) or daemon.poll() is not None)
     time.sleep(SETTLE_S)
-    ends_s = time.monotonic() + SETTLE_MAX_S
-    while time.monotonic() < ends_s and daemon.poll() is None:
-        usage = Usage(daemon.pid)
-        time.sleep(4.0)
-        if usage.measured()["cpu_s_per_h"] / 36 < CALM_CPU_PCT:
-            break
-    return daemon
+    settle(processes)
+    return processes, missing
+
+
+def _is_ready(log: Path) -> bool:
+    return b"READY" in log.read_bytes()
 
 
 def packages_alone() -> tuple[float, float]:
@@ -111,29 +141,47 @@ def until(condition: Callable[[], bool]) -> bool:
     return False
 
 
-def measured(folder: Path, seconds: float) -> dict[str, ProcUsage]:
-    """Return the resource usage of the daemon, of each of its children, and of its packages alone."""
+def settle(processes: Mapping[str, Process]) -> None:
+    """Wait until each running process uses little CPU, or for SETTLE_MAX_S."""
+    ends_s = time.monotonic() + SETTLE_MAX_S
+    while time.monotonic() < ends_s:
+        usages = [Usage(one.pid) for one in processes.values() if one.poll() is None]
+        time.sleep(4.0)
+        if all(usage.measured()["cpu_s_per_h"] / 36 < CALM_CPU_PCT for usage in usages):
+            return
+
+
+def measured(
+    folder: Path, seconds: float, wanted: Sequence[peers.Peer]
+) -> tuple[dict[str, ProcUsage], dict[str, str]]:
+    """Return the resource usage of each process by name, and the reasons of missing ones."""
     fake = FakeNvml(folder, gpus=GPUS)
     script_power(fake, seconds)
-    daemon = started(folder, fake)
+    processes, missing = started(folder, fake, wanted)
     try:
-        usages = {OURS: Usage(daemon.pid)}
-        usages |= {f"  {name}": Usage(pid) for name, pid in parts_of(daemon.pid)}
+        usages = {}
+        for name, process in processes.items():
+            if process.poll() is None:
+                usages[name] = Usage(process.pid)
+                continue
+            lines = (folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
+            missing[name] = f"it ended: {lines[-1] if lines else process.returncode}"
+        if OURS in usages:
+            usages |= {f"  {name}": Usage(pid) for name, pid in parts_of(processes[OURS].pid)}
         time.sleep(seconds)
-        if daemon.poll() is not None:
-            sys.exit(f"the daemon ended: {(folder / 'daemon.log').read_text(errors='replace')}")
         uses = {name: usage.measured() for name, usage in usages.items()}
+        pss_mb, rss_mb = packages_alone()
+        uses[BARE] = {
+            "cpu_s_per_h": 0.0,
+            "wakes_per_s": 0.0,
+            "pss_mb": pss_mb,
+            "rss_mb": rss_mb,
+            "processes": len(PACKAGES),
+        }
+        return uses, missing
     finally:
-        stop(daemon)
-    pss_mb, rss_mb = packages_alone()
-    uses[BARE] = {
-        "cpu_s_per_h": 0.0,
-        "wakes_per_s": 0.0,
-        "pss_mb": pss_mb,
-        "rss_mb": rss_mb,
-        "processes": len(PACKAGES),
-    }
-    return uses
+        for process in processes.values():
+            stop(process)
 
 
 def parts_of(daemon_pid: int) -> list[tuple[str, int]]:
@@ -144,22 +192,47 @@ def parts_of(daemon_pid: int) -> list[tuple[str, int]]:
     ]
 
 
-def results(uses: Mapping[str, ProcUsage], seconds: float) -> Table:
+def best_peer(uses: Mapping[str, ProcUsage]) -> tuple[str, float | None]:
+    """Return the name and the CPU seconds per hour of the cheapest peer; ("", None) without one."""
+    of_peers = [
+        (use["cpu_s_per_h"], name)
+        for name, use in uses.items()
+        if name != OURS and not name.startswith(" ") and use["cpu_s_per_h"]
+    ]
+    if not of_peers:
+        return "", None
+    cpu_s, name = min(of_peers)
+    return name, cpu_s
+
+
+def results(uses: Mapping[str, ProcUsage], missing: Mapping[str, str], seconds: float) -> Table:
     """Return the rows that are compared with goals."""
-    ours, bare, table = uses[OURS], uses[BARE], Table()
-    note = (
-        f"{GPUS} fake GPUs, 1 reading/s, {seconds:.0f} s, no sink;"
-        f" the packages alone, idle: {bare['pss_mb']:.1f} MB ({bare['rss_mb']:.1f} RSS)"
-    )
+    ours = uses[OURS]
+    without = "".join(f"; {name} is missing: {reason}" for name, reason in missing.items())
+    note = f"{GPUS} fake GPUs, 1 reading/s, {seconds:.0f} s, no sink{without}"
+    table = Table(issue_line=1)
+    bare = uses[BARE]
+    note += f"; the packages alone, idle: {bare['pss_mb']:.1f} MB ({bare['rss_mb']:.1f} RSS)"
     for name, value, unit, limit in (
         ("CPU of daemon and sensor", ours["cpu_s_per_h"] / 36, "% of a core", GOAL_CPU_PCT),
         ("memory of daemon and sensor (PSS)", ours["pss_mb"], "MB", GOAL_MB),
     ):
         table.row(name, value, unit, goal=f"≤ {limit:g}", note=note)
+    peer_name, peer = best_peer(uses)
+    table.row(
+        "CPU compared with the best peer",
+        ours["cpu_s_per_h"],
+        "s/h",
+        peer=peer,
+        peer_name=peer_name,
+        goal=f"at most {GOAL_CPU_RATIO:g} x",
+        met=ours["cpu_s_per_h"] <= GOAL_CPU_RATIO * peer if peer else None,
+        note=note,
+    )
     return table
 
 
-def show(uses: Mapping[str, ProcUsage]) -> None:
+def show(uses: Mapping[str, ProcUsage], missing: Mapping[str, str]) -> None:
     """Print the resource usage of each process."""
     titles = ("CPU s/h", "% of a core", "PSS MB", "RSS MB", "processes", "wake-ups/s")
     print(f"{'':28}" + "".join(f"{title:>12}" for title in titles))
@@ -167,19 +240,24 @@ def show(uses: Mapping[str, ProcUsage]) -> None:
         cells = (use["cpu_s_per_h"], use["cpu_s_per_h"] / 36, use["pss_mb"], use["rss_mb"])
         numbers = "".join(f"{cell:12.2f}" for cell in cells)
         print(f"{name:28}{numbers}{use['processes']:12d}{use['wakes_per_s']:12.1f}")
+    for name, reason in missing.items():
+        print(f"{name:28}missing: {reason}")
     print()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="CPU and memory of the daemon.")
+    parser = argparse.ArgumentParser(description="CPU and memory compared with other monitors.")
     parser.add_argument("--seconds", type=float, default=600.0)
+    add_json(parser)
+    parser.add_argument("--without-peers", action="store_true")
     arguments = parser.parse_args()
+    wanted = () if arguments.without_peers else peers.ALL
     with tempfile.TemporaryDirectory() as folder:
-        uses = measured(Path(folder), arguments.seconds)
-    if uses[OURS]["processes"] < 2:
-        sys.exit("the daemon did not run with its sensor child")
-    show(uses)
-    return finish(results(uses, arguments.seconds))
+        uses, missing = measured(Path(folder), arguments.seconds, wanted)
+    if OURS not in uses or uses[OURS]["processes"] < 2:
+        sys.exit(f"the daemon did not run with its sensor child: {missing.get(OURS, '')}")
+    show(uses, missing)
+    return finish(results(uses, missing, arguments.seconds), arguments.json)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gpu_probes
+import gpu_timing
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.core.clock import Clock, SystemClock
@@ -359,14 +360,18 @@ class Step(NamedTuple):
 
 # In the order of a run: first what is new, last what is known well.
 STEPS = {
-    "fields": Step(gpu_probes.fields, 25),
+    "fields": Step(gpu_timing.fields, 25),
     "sensors": Step(check_sensor, 30),
-    "roofline": Step(gpu_probes.roofline, 90),
+    "definitions": Step(gpu_timing.definitions, 60),
+    "roofline": Step(gpu_timing.roofline, 90),
+    "alternate": Step(gpu_probes.alternate, 180),
     "hostload": Step(gpu_probes.hostload, 90),
+    "power": Step(gpu_timing.power, 75),
     "alert": Step(gpu_probes.alert, 150, runs_on_cpu=True),
     "oom": Step(gpu_probes.oom, 90),
     "served": Step(gpu_probes.served, 90, runs_on_cpu=True),
     "mps": Step(gpu_probes.mps, 120),
+    "steady": Step(gpu_timing.steady, 75),
     "energy": Step(check_energy, 60),
     "probes": Step(check_probes, 90, runs_on_cpu=True),
     "agreement": Step(check_agreement, 120, runs_on_cpu=True),

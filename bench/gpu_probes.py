@@ -1,19 +1,13 @@
-"""Steps of gpu_check.py: fields and bandwidth of a GPU; probes beside other work, a server, an alert.
-
-A step gets its folder and the device ("gpu" or "cpu"), and returns what it found; `missed` lists the goals
-that it missed.
-"""
+"""Steps of gpu_check.py that run costprobe itself: probes beside other work, a server, an alert."""
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,8 +18,8 @@ HERE = Path(__file__).resolve().parent
 PROBE = '[[probe]]\nname = "p"\nkind = "{kind}"\n{more}\n'
 MODEL = 'dtype = "bf16"\nwhen_busy = "run"\n'
 PRICE = '[[price]]\nplan = "on_demand"\nper_hour = 4.0\ncurrency = "USD"\n'
-# Share of the copy bandwidth that one token of a decoder reaches as a CUDA graph.
-GRAPH_SHARE = 0.45
+# Throughput of runs with and without an energy window: one definition, so one value.
+SAME_RATE = 0.03
 SHOWN = (
     "batch", "latency_p50_ms", "latency_rel_err", "throughput_per_s", "contended", "samples",
     "stop_reason", "energy", "fields", "exit_code", "output",
@@ -89,106 +83,20 @@ def transformer(more: str) -> str:
     return PROBE.format(kind="transformer", more=MODEL + more)
 
 
-def fields(_: Path, _device: str) -> dict[str, Any]:
-    """Return the raw fields of power, energy and violations, and whether GPM is supported."""
-    import pynvml as n
-
-    n.nvmlInit()
-    handle = n.nvmlDeviceGetHandleByIndex(0)
-    found: dict[str, Any] = {}
-    power = ("POWER_AVERAGE", "POWER_INSTANT", "ENERGY")
-    others = [
-        name
-        for name in ("PERF_POLICY_POWER", "PERF_POLICY_THERMAL")
-        if hasattr(n, f"NVML_FI_DEV_{name}")
-    ]
-    asked = [(name, scope) for scope in (0, 1, 2) for name in power]
-    for name, scope in [*asked, *((name, 0) for name in others)]:
-        field = getattr(n, f"NVML_FI_DEV_{name}")
-        (value,) = n.nvmlDeviceGetFieldValues(handle, [(field, scope)])
-        found[f"{name} {scope}"] = (value.nvmlReturn, value.valueType, value.value.ullVal)
-    for name in ("POWER", "THERMAL"):
-        policy = getattr(n, f"NVML_PERF_POLICY_{name}")
-        violation = n.nvmlDeviceGetViolationStatus(handle, policy)
-        found[f"violation {name} ns"] = violation.violationTime
-    with suppress(n.NVMLError):
-        found["gpm"] = bool(n.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
-    return found
-
-
-def median_ms(function: Callable[[], object], runs: int) -> float:
-    """Return the median time of passes between two events of the device, in ms."""
-    import torch
-
-    events = [
-        (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-        for _ in range(runs)
-    ]
-    torch.cuda.synchronize()
-    for start, end in events:
-        start.record()
-        function()
-        end.record()
-    torch.cuda.synchronize()
-    times_ms: list[float] = [start.elapsed_time(end) for start, end in events]
-    return statistics.median(times_ms)
-
-
-def roofline(folder: Path, _device: str) -> dict[str, Any]:
-    """Return the share of the copy bandwidth that a step of the 8B decoder reaches."""
-    import torch
-    from costprobe_probes.sources.builtin import Decoder
-    from costprobe_probes.sources.kinds import SHAPES
-
-    copy_bytes_per_ms = _copy_bytes_per_ms()
-    found: dict[str, Any] = {"copy_tb_per_s": copy_bytes_per_ms / 1e9}
-    with torch.device("meta"):
-        model = Decoder(SHAPES["8B"], 512, is_prefill=False).to(torch.bfloat16)
-    model.to_empty(device="cuda")
-    model.fill(0)
-    model.eval()
-    read = sum(one.numel() for one in model.parameters()) - model.embedding.weight.numel()
-    cases = [(mode, batch) for mode in ("eager", "graph") for batch in (1, 16, 64)]
-    with torch.inference_mode():
-        for mode, batch in [*cases, ("compiled", 16)]:
-            tokens = torch.randint(0, 128_000, (batch, 1), device="cuda")
-            cache = torch.randn(model.cache_shape(batch), device="cuda", dtype=torch.bfloat16)
-            chosen = torch.compile(model, dynamic=False) if mode == "compiled" else model
-            ms = _decode_ms(partial(chosen, tokens, cache), is_captured=mode != "eager")
-            moved_bytes = 2 * (read + cache.numel())
-            found[f"{mode} {batch}"] = {
-                "ms": ms,
-                "share_of_copy": moved_bytes / ms / copy_bytes_per_ms,
-            }
-            # What is known if the step is ended by its limit.
-            (folder / "roofline.part.json").write_text(json.dumps(found))
-    share = found["graph 16"]["share_of_copy"]
-    is_low = share < GRAPH_SHARE
-    missed = [f"graph 16: {share:.0%} of the copy bandwidth, not {GRAPH_SHARE:.0%}"]
-    return {**found, "missed": missed if is_low else []}
-
-
-def _copy_bytes_per_ms() -> float:
-    """Return the bandwidth of a copy on the device: bytes read and written in a ms."""
-    import torch
-
-    source = torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    return 2 * source.numel() / median_ms(partial(target.copy_, source), 20)
-
-
-def _decode_ms(function: Callable[[], object], *, is_captured: bool) -> float:
-    """Return the median time of a step in ms, as a CUDA graph on request."""
-    import torch
-
-    for _ in range(4):
-        function()
-    if not is_captured:
-        return median_ms(function, 40)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return median_ms(graph.replay, 40)
+def alternate(folder: Path, _device: str) -> dict[str, Any]:
+    """Return runs with and without an energy window, whose throughput must be the same."""
+    found, missed = {}, []
+    for batch in (8, 256):
+        rates: dict[str, list[float]] = {"true": [], "false": []}
+        for run in (1, 2):
+            for energy, kept in rates.items():
+                result = probe(folder, transformer(f"batch = {batch}\nenergy = {energy}"))
+                found[f"batch {batch}, energy {energy}, {run}"] = result
+                kept.append(result["throughput_per_s"])
+        ratio = sum(rates["false"]) / sum(rates["true"])
+        if abs(ratio - 1) > SAME_RATE:
+            missed.append(f"batch {batch}: without energy {ratio:.3f} of the throughput")
+    return {"runs": found, "missed": missed}
 
 
 def hostload(folder: Path, _device: str) -> dict[str, Any]:
@@ -295,7 +203,7 @@ def alert(folder: Path, device: str) -> dict[str, Any]:
             f'[store]\npath = "{folder}/alert.db"\n[probing]\nduty = 1\n[detection]\nwarm_up = 12\n'
             '[alerting]\nevaluate_every = "1s"\n[[notifier]]\nkind = "webhook"\nname = "hook"\n'
             f'url = "http://127.0.0.1:{port}/"\n{PRICE}'
-            '[[probe]]\nname = "work"\nkind = "module"\nmodule = "gpu_server:work"\n'
+            '[[probe]]\nname = "work"\nkind = "module"\nmodule = "gpu_models:work"\n'
             f'dtype = "{width}"\nbatch = {batch}\ndevices = ["{NAMES[device]}"]\nevery = "2s"\n'
             'deadline = "30s"\nenergy = false\nmin_samples = 100\nsample_cap = "500ms"\n'
             'keep_alive = true\nwhen_busy = "run"\n'

@@ -1,23 +1,16 @@
-"""A small OpenAI-compatible server around the built-in decoder, and the probe that slows down on request."""
+"""A small OpenAI-compatible server around the built-in decoder; no batching."""
 
 import json
-import os
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import torch
 from costprobe_probes.sources.builtin import Decoder
 from costprobe_probes.sources.kinds import SHAPES
-from torch import nn
 
 NAME = "decoder"
 CONTEXT = 512
-# At a batch of 1,024 and bf16 about a millisecond: the device's time, not the launches'.
-WIDTH, PRODUCTS = 8192, 6
-CHECKED_EVERY_S = 0.2
 
 
 class Model:
@@ -91,33 +84,6 @@ class Handler(BaseHTTPRequestHandler):
         data = f"data: {text}\n\n".encode()
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
         self.wfile.flush()
-
-
-class Work(nn.Module):
-    """Matrix products on a GPU, a sleep on the CPU: work that grows by a third while the file named by SLOW_FLAG exists."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(width, width))
-        self.checked_s, self.is_slow = 0.0, False
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the input after the products."""
-        if time.monotonic() - self.checked_s > CHECKED_EVERY_S:
-            self.checked_s = time.monotonic()
-            self.is_slow = Path(os.environ["SLOW_FLAG"]).exists()
-        if not x.is_cuda:
-            time.sleep(0.004 if self.is_slow else 0.003)
-            return x
-        for _ in range(PRODUCTS + (PRODUCTS // 3 if self.is_slow else 0)):
-            x = nn.functional.linear(x, self.weight)
-        return x
-
-
-def work() -> tuple[nn.Module, torch.Tensor]:
-    """Return the model and one input."""
-    width = WIDTH if torch.cuda.is_available() else 1
-    return Work(width), torch.randn(1, width)
 
 
 def main() -> None:

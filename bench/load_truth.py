@@ -204,8 +204,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Figures under load against the server's record.")
     parser.add_argument("--scale", type=float, default=3.0)
     parser.add_argument("--only", default=",".join(LAWS))
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    missed = 0
+    rows = []
     steps = (
         LoadStep("closed", 1, concurrency=CONCURRENCY),
         LoadStep("open", 1, rate_per_s=RATE_PER_S / options.scale),
@@ -224,14 +225,24 @@ def main() -> int:
         }
         worst = max(errors_pct, key=lambda name: abs(errors_pct[name]))
         is_met = abs(errors_pct[worst]) <= GOAL_PCT
-        missed += not is_met
+        rows.append(
+            {
+                "law": law,
+                "loop": step.loop,
+                "requests": result["samples"],
+                "errors_pct": errors_pct,
+                "delays_ms": delays_ms,
+            }
+        )
         print(
             f"{law:11} {step.loop:7} {result['samples']:5} requests, median"
             f" {statistics.median(map(abs, errors_pct.values())):.2f} %, largest"
             f" {errors_pct[worst]:+.2f} % ({worst}){'' if is_met else '  MISSED'}\n    {shown(delays_ms)}",
             flush=True,
         )
-    return int(missed > 0)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+    return int(any(abs(pct) > GOAL_PCT for row in rows for pct in row["errors_pct"].values()))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """Query latency of `trend` and the dashboard's API as a function of the history's length.
 
-    python bench/query_latency.py [--repeats 9] [--store FILE]
+    python bench/query_latency.py [--repeats 9] [--store FILE] [--json FILE]
 
 The store contains a year as retention leaves it: one `cost` series with a row every five minutes for 90 days, and
 eight devices with a row every ten seconds for 7 days; both with a row an hour. The rows are drawn from a pool of
 some hundred, so that writing a year takes a minute instead of an hour.
 
 The queries cover the last 1, 10, 90 and 365 days. `trend` is the command's function, called in this process after its modules are loaded; it opens and closes the store and prints table and plot to
-memory. The page is its ASGI application, called without a socket, with its JSON response. Beside it
-in the same run: a plain SQLite query that only fetches the same rows. Each figure is the median wall time; the
-note contains the p90 and the CPU time.
+memory. The page is its ASGI application, called without a socket, with its JSON response. Peers in
+the same run: a plain SQLite query that only fetches the same rows, and InfluxDB 1.6.7 over HTTP
+with the same statistics and curve. Each figure is the median wall time; the note contains the p90
+and the CPU time.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ import io
 import json
 import math
 import random
+import shutil
 import sqlite3
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, MutableMapping
+import urllib.request
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +43,7 @@ from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.hours import PACKED_BYTES  # noqa: E402 - as above
 from costprobe.core.line_protocol import (  # noqa: E402 - as above
     field_set,
+    number_reader,
     series_key,
     written_tags,
 )
@@ -47,7 +51,7 @@ from costprobe.core.records import NS_PER_S, Point  # noqa: E402 - as above
 from costprobe.ui.cli.trend import command as trend  # noqa: E402 - as above
 from costprobe.ui.dashboard.app import dashboard  # noqa: E402 - as above
 from store_size import GPUS, device_row, probe_rows  # noqa: E402 - the path first
-from table import Table, finish  # noqa: E402 - as above
+from table import Table, add_json, finish  # noqa: E402 - as above
 
 DAYS = (1, 10, 90, 365)
 DAY_S = 86_400
@@ -55,7 +59,9 @@ DAY_S = 86_400
 GOAL_DAYS, GOAL_MS = 90, 50
 SUBLINEAR = 1.0
 LEAST_CALLS = 2
-BUDGET_S = 6.0  # a query that takes seconds is called less often
+BUDGET_S = 6.0  # a peer that takes seconds is called less often
+LINES_AT_ONCE = 20_000
+BUCKETS = 200
 PROBE_EVERY_S, DEVICE_EVERY_S, HOUR_S = 300, 10, 3600
 POOL_ROWS = 251  # a prime, so that no daily pattern repeats the pool
 
@@ -261,31 +267,92 @@ def query_sqlite(store: Path, query: MeasuredQuery, days: int) -> int:
     return rows
 
 
-def measure(table: Table, store: Path, config: Path, repeats: int) -> None:
+def query_influx(server: Any, query: MeasuredQuery, days: int) -> object:
+    """Query the statistics and the curve that `trend` shows."""
+    name, _, field = query.field.partition(".")
+    within = f"FROM {name} WHERE time >= now() - {days}d AND time <= now()"
+    every = f"{days * DAY_S // BUCKETS}s"
+    statistics_sql = ", ".join(
+        f"{f}({field})" for f in ("count", "first", "last", "median", "min", "max")
+    )
+    return server.query(
+        f"SELECT {statistics_sql} {within} GROUP BY device;"
+        f" SELECT median({field}) {within} GROUP BY time({every}), device fill(none)",
+        db="past",
+    )
+
+
+@contextlib.contextmanager
+def influx_with(store: Path, days: int) -> Iterator[Any]:
+    """Start InfluxDB 1.6.7 with the rows of the last days; None if disabled or not installed."""
+    if days == 0 or not shutil.which("influxd"):
+        yield None
+        return
+    from fakes.servers import InfluxDB
+
+    with tempfile.TemporaryDirectory() as folder:
+        server = InfluxDB(Path(folder)).start()
+        try:
+            server.query("CREATE DATABASE past")
+            for lines in lines_of(store, days):
+                body = "\n".join(lines).encode()
+                request = urllib.request.Request(f"{server.url}/write?db=past", body)  # noqa: S310 - our own server
+                urllib.request.urlopen(request, timeout=60).close()  # noqa: S310 - as above
+            yield server
+        finally:
+            server.stop()
+
+
+def lines_of(store: Path, days: int) -> Iterator[list[str]]:
+    """Yield the queried fields of the last days in line protocol, in batches of lines."""
+    connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+    since_ns = time.time_ns() - days * DAY_S * NS_PER_S
+    all_series = connection.execute("SELECT id, measurement, key FROM series").fetchall()
+    for series, name, key in all_series:
+        query = next(one for one in QUERIES if one.field.startswith(name))
+        field = query.field.partition(".")[2]
+        read = number_reader(field)
+        rows = connection.execute(ROWS_SQL, {"series": series, "since": since_ns})
+        while batch := rows.fetchmany(LINES_AT_ONCE):
+            yield [f"{key} {field}={read(line)} {time_ns}" for time_ns, line in batch]
+    connection.close()
+
+
+def measure(table: Table, store: Path, config: Path, repeats: int, *, influx_days: int) -> None:
     """Add a row for each query, interface and length of history, and the growth of each."""
     page = page_of(store)
-    for query in QUERIES:
-        growth: dict[str, list[float]] = {"trend": [], "page": []}
-        for days in DAYS:
-            plain = timed(lambda: query_sqlite(store, query, days), repeats)  # noqa: B023 - called at once
-            rows = query_sqlite(store, query, days)
-            interfaces = {
-                "trend": lambda: query_trend(config, query, days),  # noqa: B023 - as above
-                "page": lambda: page(query, days),  # noqa: B023 - as above
-            }
-            for interface, work in interfaces.items():
-                took = timed(work, repeats)
-                growth[interface].append(took.median)
-                table.row(
-                    f"{interface}: {query.name}, {days} d",
-                    took.median,
-                    "ms",
-                    peer=plain.median,
-                    peer_name="plain SQLite, all rows",
-                    goal=f"≤ {GOAL_MS}" if days == GOAL_DAYS else "",
-                    note=f"{rows:,} rows; p90 {took.p90:.1f} ms, CPU {took.cpu:.1f} ms",
-                )
-        add_growth(table, query, growth)
+    with influx_with(store, influx_days) as influx:
+        for query in QUERIES:
+            growth: dict[str, list[float]] = {"trend": [], "page": []}
+            for days in DAYS:
+                plain = timed(lambda: query_sqlite(store, query, days), repeats)  # noqa: B023 - called at once
+                rows = query_sqlite(store, query, days)
+                interfaces = {
+                    "trend": lambda: query_trend(config, query, days),  # noqa: B023 - as above
+                    "page": lambda: page(query, days),  # noqa: B023 - as above
+                }
+                for interface, work in interfaces.items():
+                    took = timed(work, repeats)
+                    growth[interface].append(took.median)
+                    table.row(
+                        f"{interface}: {query.name}, {days} d",
+                        took.median,
+                        "ms",
+                        peer=plain.median,
+                        peer_name="plain SQLite, all rows",
+                        goal=f"≤ {GOAL_MS}" if days == GOAL_DAYS else "",
+                        note=f"{rows:,} rows; p90 {took.p90:.1f} ms, CPU {took.cpu:.1f} ms",
+                    )
+                if influx is not None and days <= influx_days:
+                    other = timed(lambda: query_influx(influx, query, days), repeats)  # noqa: B023 - as above
+                    table.row(
+                        f"trend: {query.name}, {days} d",
+                        growth["trend"][-1],
+                        "ms",
+                        peer=other.median,
+                        peer_name="InfluxDB 1.6.7",
+                    )
+            add_growth(table, query, growth)
     exact = timed(lambda: query_trend(config, QUERIES[0], 90, "--json"), 3)
     table.row(
         f"trend --json: {QUERIES[0].name}, 90 d",
@@ -312,9 +379,15 @@ def add_growth(table: Table, query: MeasuredQuery, growth: dict[str, list[float]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add_json(parser)
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--long", action="store_true", help="31 repeats, InfluxDB with a year")
+    parser.add_argument("--no-influx", action="store_true", help="omit InfluxDB")
     parser.add_argument("--store", type=Path, help="use this store; create it if it does not exist")
     options = parser.parse_args()
+    repeats, influx_days = (31, 365) if options.long else (options.repeats, 90)
+    if options.no_influx:
+        influx_days = 0
     with tempfile.TemporaryDirectory() as folder:
         store = options.store or Path(folder) / "costprobe.db"
         if not store.exists():
@@ -324,9 +397,9 @@ def main() -> int:
             print(f"a year of rows, {store.stat().st_size / 1e6:,.0f} MB, in {took_s:.0f} s\n")
         config = Path(folder) / "costprobe.toml"
         config.write_text(f'[store]\npath = "{store.absolute()}"\n')
-        table = Table()
-        measure(table, store, config, options.repeats)
-    return finish(table)
+        table = Table(issue_line=4)
+        measure(table, store, config, repeats, influx_days=influx_days)
+    return finish(table, options.json)
 
 
 if __name__ == "__main__":

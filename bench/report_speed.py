@@ -1,6 +1,6 @@
 """Time and memory of `costprobe report` for 30 days and a year of eight GPUs, and time of its overview.
 
-    python bench/report_speed.py [--repeats 3] [--rows]
+    python bench/report_speed.py [--repeats 3] [--rows] [--json FILE]
 
 The store has rows as the default retention leaves them: every ten seconds for a week, then every
 hour, of eight devices; twelve probe series and a service with two models every five minutes for 90 days
@@ -32,7 +32,7 @@ from costprobe.spend.evaluate import BudgetOverview, SpendBooks  # noqa: E402 - 
 from costprobe.spend.now import host_months  # noqa: E402 - as above
 from costprobe.ui.host_overview import overview  # noqa: E402 - as above
 from fakes import long_host  # noqa: E402 - as above
-from table import Table, finish  # noqa: E402 - the path first
+from table import Table, add_json, finish  # noqa: E402 - the path first
 
 # Days of the report, and its longest time in s.
 GOALS_S = {30: 3, 365: 10}
@@ -94,11 +94,12 @@ def cpu_ms(call: Callable[[], object]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add_json(parser)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="private folder for the stores (2 GB)")
     parser.add_argument("--rows", action="store_true", help="without hour rows beside rows")
     options = parser.parse_args()
-    table = Table()
+    table = Table(issue_line=6)
     for days, goal_s in GOALS_S.items():
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             config = long_host.made(Path(folder), time.time_ns(), max(days, 120))
@@ -114,7 +115,7 @@ def main() -> int:
         table.row(f"report of {days} days, CPU", cpu_s, "s", goal=f"≤ {goal_s}", note=note)
         goal = f"≤ {GOAL_MB}" if days == min(GOALS_S) else ""
         table.row(f"report of {days} days, peak memory", peak_mb, "MB", goal=goal)
-    return finish(table)
+    return finish(table, options.json)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
-"""Run the tests that take hours, and keep their figures in bench/results.
+"""Run the fault tests at full length and record their figures in docs/reliability.md.
 
-    python bench/soak.py faults       # the fault tests at full length: docs/reliability.md has their figures
-    COSTPROBE_SOAK=0.1 python bench/soak.py faults -k kills
-    python bench/soak.py engines      # real serving engines: an hour, 15 GB in the folder of temporary files
-    python bench/soak.py vllm -k agrees   # load points beside `vllm bench serve`, on two cores without other work
-    python bench/soak.py vllm -k serial   # prompt and generated tokens, beside the engine's own steps
+    python bench/soak.py              # all: many hours
+    COSTPROBE_SOAK=0.1 python bench/soak.py -k kills
 
 Further arguments are passed to pytest. The figures of cases that did not run are kept.
 """
@@ -21,17 +18,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-# Arguments of pytest.
-SUITES = {
-    "faults": ("-m", "not gpu", "tests/faults", "tests/drift/test_named_causes.py"),
-    "engines": ("-m", "soak", "tests/engines"),
-    "vllm": (
-        *("-n0", "-q", "-rs", "-m", "soak"),
-        *("tests/engines/test_real_load.py", "tests/engines/test_real_calibration.py"),
-    ),
-}
+CASES = ("tests/faults", "tests/drift/test_named_causes.py")
 PAGE = ROOT / "docs" / "reliability.md"
-RESULTS = ROOT / "bench" / "results"
+KEPT = ROOT / "bench" / "results" / "soak.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
@@ -73,38 +62,26 @@ def table(cases: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def keep(path: Path, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Add cases to those of earlier runs, and return all."""
-    cases = dict[str, Any](json.loads(path.read_text())) if path.exists() else {}
-    cases.update(found)
-    path.write_text(json.dumps(cases, indent=1, sort_keys=True) + "\n")
-    return cases
+def keep(figures: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add the figures to those of earlier runs and write all of them into the page."""
+    cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    where = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    for case, values in figures.items():
+        cases[case] = {"when": when, "where": where, "figures": values}
+    KEPT.parent.mkdir(exist_ok=True)
+    KEPT.write_text(json.dumps(cases, indent=1, sort_keys=True) + "\n")
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{table(cases)}\n{END}{after}")
+    print(table(cases))
 
 
 def main() -> None:
-    """Run a suite, record its figures, and exit with the exit code of pytest."""
-    suite, *more = sys.argv[1:] or [""]
-    if suite not in SUITES:
-        sys.exit(f"usage: soak.py {{{','.join(SUITES)}}} [ARGUMENT OF PYTEST ...]")
-    when, load = f"{datetime.now(tz=UTC):%Y-%m-%d %H:%M} UTC", round(os.getloadavg()[0], 2)
+    """Run the cases, record their figures, and exit with the exit code of pytest."""
     share = os.environ.get("COSTPROBE_SOAK") or "1"
-    code, found = run([*SUITES[suite], *more], COSTPROBE_SOAK=share)
-    if suite == "faults":
-        about = {
-            "when": when.partition(" ")[0],
-            "where": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        }
-        cases = keep(
-            RESULTS / "soak.json", {name: {**about, "figures": one} for name, one in found.items()}
-        )
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n{table(cases)}\n{END}{after}")
-        print(table(cases))
-    else:
-        found = {name: {**one, "when": when, "load": load} for name, one in found.items()}
-        keep(RESULTS / f"{suite}.json", found)
-        print(json.dumps(found, indent=1))
+    code, found = run(["-m", "not gpu", *CASES, *sys.argv[1:]], COSTPROBE_SOAK=share)
+    keep(found)
     sys.exit(code)
 
 

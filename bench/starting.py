@@ -4,7 +4,7 @@ The medians of complete processes, interleaved with `python -c pass` so that all
 The daemon monitors eight fake GPUs and is ready when it sends READY=1 to NOTIFY_SOCKET, as under
 systemd. It must not have loaded torch until then.
 
-Usage: python bench/starting.py [--times 20]
+Usage: python bench/starting.py [--times 20] [--json FILE]
 """
 
 import argparse
@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
 from proc_usage import cpu_s, tree_of  # noqa: E402 - beside this file
-from table import Table, finish  # noqa: E402 - beside this file
+from table import Table, add_json, finish  # noqa: E402 - beside this file
 
 HELP, STATUS, DAEMON = "costprobe --help", "costprobe status", "daemon ready"
 GOALS_S = {HELP: 0.120, STATUS: 0.250, DAEMON: 1.5}
@@ -143,7 +143,7 @@ def measured(folder: Path, times: int) -> tuple[dict[str, tuple[float, float]], 
 
 def results(by_name: Mapping[str, tuple[float, float]], times: int, *, has_torch: bool) -> Table:
     """Return the table."""
-    table = Table()
+    table = Table(issue_line=5)
     bare_s, bare_cpu_s = by_name[BARE]
     for name, goal_s in GOALS_S.items():
         wall_s, used_s = by_name[name]
@@ -168,10 +168,11 @@ def results(by_name: Mapping[str, tuple[float, float]], times: int, *, has_torch
 def main() -> int:
     parser = argparse.ArgumentParser(description="Start times of commands and the daemon.")
     parser.add_argument("--times", type=int, default=20)
+    add_json(parser)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         by_name, has_torch = measured(Path(folder), arguments.times)
-    return finish(results(by_name, arguments.times, has_torch=has_torch))
+    return finish(results(by_name, arguments.times, has_torch=has_torch), arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Result rows of all benchmarks: our figure, the peer's, their ratio, the goal.
 
-    table = Table()
+    table = Table(issue_line=4)
     table.row("trend of 90 days", 31.0, "ms", peer=12.0, peer_name="plain SQLite", goal="≤ 50")
-    sys.exit(finish(table))
+    sys.exit(finish(table, options.json))
 
 A numeric goal such as "≤ 50" is evaluated here; a goal in words requires `met`. A row without a
 goal is context.
@@ -10,13 +10,59 @@ goal is context.
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-HEADER = ("what", "ours", "peer", "ratio", "goal", "met")
+HEADER = ("line", "what", "ours", "peer", "ratio", "goal", "met")
 _GOAL = re.compile(r"^\s*(≤|<=|<|≥|>=|>)\s*([0-9][0-9,.]*)")
+
+
+def row(  # noqa: PLR0913 - the columns of the table
+    name: str,
+    ours: float,
+    unit: str,
+    *,
+    peer: float | None = None,
+    peer_name: str = "",
+    goal: str = "",
+    met: bool | None = None,
+    note: str = "",
+    issue_line: int = 0,
+) -> dict[str, Any]:
+    """Return one row.
+
+    Args:
+        name: What was measured.
+        ours: Our figure.
+        unit: Unit of both figures.
+        peer: The peer's figure from the same run; None if there is none.
+        peer_name: Name of the peer, also if it was not measured; `note` then has the reason.
+        goal: Goal such as "≤ 50", in the unit; evaluated here unless `met` is given.
+        met: Whether the goal was met.
+        note: Conditions of the measurement.
+        issue_line: Line of the issue with the goal.
+    """
+    ours, peer = float(ours), None if peer is None else float(peer)
+    if met is None:
+        met = is_goal_met(ours, goal)
+    ratio = ours / peer if peer else None
+    return {
+        "issue_line": issue_line,
+        "name": name,
+        "ours": ours,
+        "unit": unit,
+        "peer": peer,
+        "peer_name": peer_name,
+        "ratio": ratio,
+        "goal": goal,
+        "met": met,
+        "note": note,
+    }
 
 
 def is_goal_met(ours: float, goal: str) -> bool | None:
@@ -36,52 +82,33 @@ def is_goal_met(ours: float, goal: str) -> bool | None:
 
 
 class Table:
-    """The rows of one benchmark."""
+    """The rows of one benchmark.
 
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+    Args:
+        issue_line: Default issue line of the rows.
+        rows: Existing rows.
+    """
 
-    def row(  # noqa: PLR0913 - the columns of the table
-        self,
-        name: str,
-        ours: float,
-        unit: str,
-        *,
-        peer: float | None = None,
-        peer_name: str = "",
-        goal: str = "",
-        met: bool | None = None,
-        note: str = "",
-    ) -> None:
-        """Add a row.
+    def __init__(self, issue_line: int = 0, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._issue_line = issue_line
+        self.rows = [dict(one) for one in rows]
 
-        Args:
-            name: What was measured.
-            ours: Our figure.
-            unit: Unit of both figures.
-            peer: The peer's figure from the same run; None if there is none.
-            peer_name: Name of the peer, also if it was not measured; `note` then has the reason.
-            goal: Goal such as "≤ 50", in the unit; evaluated here unless `met` is given.
-            met: Whether the goal was met.
-            note: Conditions of the measurement.
-        """
-        ours, peer = float(ours), None if peer is None else float(peer)
-        if met is None:
-            met = is_goal_met(ours, goal)
-        ratio = ours / peer if peer else None
-        self.rows.append(
-            {
-                "name": name,
-                "ours": ours,
-                "unit": unit,
-                "peer": peer,
-                "peer_name": peer_name,
-                "ratio": ratio,
-                "goal": goal,
-                "met": met,
-                "note": note,
-            }
-        )
+    def row(self, name: str, ours: float, unit: str, **columns: Any) -> None:
+        """Add a row; the columns are the keyword arguments of `row`."""
+        columns.setdefault("issue_line", self._issue_line)
+        self.rows.append(row(name, ours, unit, **columns))
+
+    def show(self) -> None:
+        """Print the rows as a Markdown table, followed by their notes."""
+        print("\n".join(markdown(self.rows)))
+
+    def write(self, path: str | Path) -> None:
+        """Write the rows as a JSON list of objects."""
+        Path(path).write_text(json.dumps(self.rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+    def is_met(self) -> bool:
+        """Return whether no goal was missed."""
+        return all(one["met"] is not False for one in self.rows)
 
 
 def markdown(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -105,6 +132,7 @@ def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
     if one["peer_name"]:
         peer += f" ({one['peer_name']})"
     return (
+        str(one["issue_line"] or ""),
         one["name"],
         f"{figure(one['ours'])} {one['unit']}",
         peer,
@@ -121,7 +149,14 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def finish(table: Table) -> int:
-    """Print the rows as Markdown with their notes, and return the exit code: 1 if a goal was missed."""
-    print("\n".join(markdown(table.rows)))
-    return int(any(one["met"] is False for one in table.rows))
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add `--json FILE`, an option of every benchmark."""
+    parser.add_argument("--json", metavar="FILE", help="write the rows here as JSON")
+
+
+def finish(table: Table, json_path: str | None) -> int:
+    """Print the rows, write them to `json_path` if set, and return the exit code: 1 if a goal was missed."""
+    table.show()
+    if json_path:
+        table.write(json_path)
+    return 0 if table.is_met() else 1

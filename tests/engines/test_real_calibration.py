@@ -1,8 +1,8 @@
 """The calibrated division between prompt and generated tokens, on a real vLLM on the CPU. `make soak` runs it.
 
 The truth is measured in the engine, step by step (`engine_steps.py`). Each case is measured as `costprobe calibrate`
-measures, at its own concurrency, in shorter windows: a step takes milliseconds here. `bench/soak.py vllm` runs it
-alone.
+measures, at its own concurrency, in shorter windows: a step takes milliseconds here. `bench/vllm.py` runs it
+alone and writes a page.
 """
 
 import json

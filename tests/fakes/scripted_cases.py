@@ -14,12 +14,16 @@ def _loaded(name):
     return module
 
 
-_CASES = _loaded("cases")
-_SCORES = _loaded("cause_cases")  # imports the cases by their name
-cases, large_cases, rows_of, ScriptedChange = (
-    _CASES.cases,
-    _CASES.large_cases,
-    _CASES.rows_of,
-    _CASES.ScriptedChange,
-)
-answer_of, score_of, CaseRows = _SCORES.answer_of, _SCORES.score_of, _SCORES.CaseRows
+# The later ones import the earlier ones by these names.
+for _name in (
+    *("case_device", "scripted_case", "cases", "large_cases"),
+    *("case_rows", "case_scores", "case_answers"),
+):
+    _loaded(_name)
+cases = sys.modules["cases"].cases
+large_cases = sys.modules["large_cases"].large_cases
+answer_of = sys.modules["case_answers"].answer_of
+score_of = sys.modules["case_scores"].score_of
+rows_of = sys.modules["case_rows"].rows_of
+CaseRows = sys.modules["case_answers"].CaseRows
+ScriptedChange = sys.modules["scripted_case"].ScriptedChange

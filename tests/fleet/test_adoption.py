@@ -63,7 +63,7 @@ def test_hosts_that_cannot_be_compared_are_excluded():
 
 
 def test_intervals_contain_the_effect_as_often_as_they_should(bench):
-    rollouts = bench("fleet_peers")
+    rollouts = bench("rollouts")
     cases = {
         "half": {"effect": 0.03},
         "without effect": {"effect": 0.0, "changed": 20},

@@ -34,7 +34,7 @@ def bench(monkeypatch):
 
 
 def test_sick_gpus_are_found_with_their_causes_and_healthy_ones_are_not_reported(bench):
-    peers = bench("fleet_peers")
+    peers = bench("peer_fleet")
     sick = peers.FleetRecipe(hosts=60, sick=0.02, excess=0.06, sick_hosts=1, seed=4)
     gpus, truth = peers.fleet(sick)
     found = outliers_of(gpus, LABELS)
@@ -54,7 +54,7 @@ def test_sick_gpus_are_found_with_their_causes_and_healthy_ones_are_not_reported
 
 
 def test_gpus_without_enough_peers_are_counted_and_not_tested(bench):
-    peers = bench("fleet_peers")
+    peers = bench("peer_fleet")
     gpus, _ = peers.fleet(peers.FleetRecipe(hosts=2, gpus=4))
     alone = replace(gpus[0], host="other", peers=("another model",))
     found = outliers_of([*gpus, alone])
@@ -103,7 +103,7 @@ def test_false_share_is_bounded_and_small_deviations_are_not_reported():
 
 
 def test_monthly_cost_is_price_times_excess_time_and_electricity_times_excess_joules(bench):
-    peers = bench("fleet_peers")
+    peers = bench("peer_fleet")
     gpus, _ = peers.fleet(peers.FleetRecipe(hosts=1, gpus=1, sick=0))
     run = replace(
         gpus[0].run, time_s=0.105, energy_j=55.0, price_per_s=0.001, electricity_per_j=1e-7

@@ -5,7 +5,7 @@ import math
 from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.fleet.hosts import ALONE, silent_hosts
-from costprobe.fleet.watch import DriftKey, Heartbeat, HostCost, common_drifts, holds_lease
+from costprobe.fleet.watch import DriftKey, common_drifts, holds_lease
 
 NOW_S = 1_780_012_800
 AFTER_S = 600
@@ -51,10 +51,10 @@ KEY = DriftKey("ranker", "H100", "EUR")
 
 
 def drift_of(shares, at_least=0.05, present=()):
-    costs = [HostCost(KEY, f"h{n}", 1.0, 1 + share) for n, share in enumerate(shares)]
+    changes = {KEY: {f"h{n}": math.log1p(share) for n, share in enumerate(shares)}}
     return [
         (len(one.hosts), one.compared, round(one.change, 3))
-        for one in common_drifts(costs, at_least, present)
+        for one in common_drifts(changes, at_least, present)
     ]
 
 
@@ -83,17 +83,19 @@ def test_drift_of_most_hosts_is_one_drift():
 
 def test_groups_of_a_fleet_drift_apart():
     other = KEY._replace(model="A100")
-    costs = [HostCost(KEY, f"h{n}", 2.0, 2.2) for n in range(4)]
-    costs += [HostCost(other, f"a{n}", 2.0, 2.0) for n in range(40)]
-    (found,) = common_drifts(costs, 0.05)
+    changes = {
+        KEY: {f"h{n}": math.log(1.1) for n in range(4)},
+        other: {f"a{n}": 0.0 for n in range(40)},
+    }
+    (found,) = common_drifts(changes, 0.05)
     assert (found.key, found.hosts) == (KEY, ("h0", "h1", "h2", "h3"))
     assert math.isclose(found.change, 0.1)
 
 
 def test_lease_has_one_holder():
-    a, p = True, False
+    a, p = "active", "passive"
     cases = (
-        # Name, heartbeats as (name, active, intervals ago), whether it held the lease, whether it holds it.
+        # Name, heartbeats as (name, state, intervals ago), whether it held the lease, whether it holds it.
         ("the first evaluation", "a", [], False, False),
         ("after an interval", "a", [("a", p, 1)], False, True),
         ("the larger of two names", "b", [("a", p, 1), ("b", p, 1)], False, False),
@@ -111,11 +113,10 @@ def test_lease_has_one_holder():
     )
     wrong = []
     for name, own, rows, held, wanted in cases:
-        heartbeats = [
-            Heartbeat(watcher, active, (NOW_S - ago * EVERY_S) * NS_PER_S)
-            for watcher, active, ago in rows
-        ]
-        holds = holds_lease(own, heartbeats, NOW_S * NS_PER_S, EVERY_S * NS_PER_S, held=held)
+        newest = {
+            (watcher, state): (NOW_S - ago * EVERY_S) * NS_PER_S for watcher, state, ago in rows
+        }
+        holds = holds_lease(own, newest, NOW_S * NS_PER_S, EVERY_S * NS_PER_S, held=held)
         if holds is not wanted:
             wrong.append(name)
     assert wrong == []

@@ -82,4 +82,4 @@ def test_lost_hours_and_devices_without_rows():
     assert [day.expected for day in chat.load.days] == pytest.approx([2400] * 30)
     assert far.load.now == pytest.approx(240)
     assert (far.capacity, far.money, far.marginal) == (None, None, None)
-    assert far.needs == ["capacity not measured: utilization of a device of the service"]
+    assert far.needs == ["for the end of capacity: utilization of a device of the service"]

@@ -78,7 +78,7 @@ def test_what_was_not_measured_is_asked_for():
     assert "a price of gpu0 in [[price]]" in answer(history(device(), prices={})).needs
     short = answer(history(device(days=6)))
     assert short.now is None
-    assert "a week of utilization; 144 of 168 hours are known" in short.needs
+    assert "a week of utilization; known: 144 of 168 hours" in short.needs
     unknown_power = history(device(), prices={"gpu0": [price(electricity_per_j=1e-7)]})
     assert any("the power of gpu0" in need for need in answer(unknown_power).needs)
 
@@ -222,7 +222,7 @@ def test_devices_rented_as_one_host_are_released_together():
     idle = [device(name, lambda _: 5.0) for name in ("gpu0", "gpu1")]
     past = history(*idle, rented_together=[("gpu0", "gpu1")])
     assert not any(found.supplies for found in savings(past))
-    needs = ["gpu0 and gpu1 released together: they are one host"]
+    needs = ["the answer for the whole host: gpu0 and gpu1 can only be released together"]
     assert [
         found.needs[0] for found in savings(past) if len(found.workload.devices) == 1
     ] == 2 * needs

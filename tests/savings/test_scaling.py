@@ -141,7 +141,7 @@ def test_a_workload_without_gaps_later_is_rejected():
     assert not found.supplies
     ((action, reason),) = found.rejected
     assert action.startswith("gpu0; scale to zero")
-    assert reason == "saved nothing in the last 168 hours, from which it was not decided"
+    assert reason == "saved nothing in the last 168 hours, which the choice did not use"
 
 
 def poisson(seed, per_min):

@@ -110,7 +110,7 @@ def test_a_growing_workload_is_tested_on_its_last_week():
     assert found.rejected == [
         (
             "cpu, batch 1; on_demand",
-            "too small in 168 of the last 168 hours, from which it was not decided",
+            "too small in 168 of the last 168 hours, which the choice did not use",
         )
     ]
 

@@ -11,6 +11,7 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import number
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.core.units import counted
 from costprobe.drift.before_after import LEAST_NOISE, Levels, change_point, clipped
 from costprobe.drift.causes import Events, events_among
 from costprobe.drift.findings import Metric, ServingMetric
@@ -135,14 +136,14 @@ class Explaining:
         self, tags: Mapping[str, str], periods: ComparedPeriods, *, whole: bool
     ) -> PeriodChange:
         before, after = (self._runs(tags, span) for span in periods)
-        _check_enough(before, after, "runs")
+        _check_enough(before, after, "run")
         events = events_among(self.events(tags))
         series = tags["device"], tags["probe"]
         return probe_change(series, before, after, events, self._now_ns, whole=whole)
 
     def _service(self, service: str, periods: ComparedPeriods) -> PeriodChange:
         rows = [self._windows(service, span) for span in periods]
-        _check_enough(rows[0], rows[1], "windows")
+        _check_enough(rows[0], rows[1], "window")
         before, after = (production_sums(side) for side in rows)
         if before is None or after is None:
             raise ValueError("no windows of the whole service")
@@ -258,6 +259,6 @@ def _reverted(rows: Sequence[Point]) -> tuple[int, int] | None:
 def _check_enough(before: Sequence[object], after: Sequence[object], what: str) -> None:
     if min(len(before), len(after)) < RUNS_MIN:
         raise ValueError(
-            f"{len(before)} {what} in the earlier period and {len(after)} in the later one;"
-            f" {RUNS_MIN} are needed"
+            f"too few to compare: {counted(len(before), what)} in the earlier period and"
+            f" {len(after)} in the later one; each needs {RUNS_MIN}"
         )

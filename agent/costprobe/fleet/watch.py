@@ -78,11 +78,14 @@ _CAUSE_WINDOWS: Final = 4
 
 # Cost by workload, host and currency.
 _Costs = dict[tuple[str, str, str], float]
+# Logarithm of the present cost of each workload over the usual one, by host.
+Changes = Mapping["DriftKey", Mapping[str, float]]
 
 # A lease lasts so many intervals after the heartbeat that renewed it.
 INTERVALS = 3
-_ACTIVE: Final = "active"
-_PASSIVE: Final = "passive"
+_ACTIVE, _PASSIVE = "active", "passive"
+# UTC in ns of the newest heartbeat of each watcher in each state.
+Heartbeats = Mapping[tuple[str, str], int]
 
 # An outlier ends when so many answers in a row do not list it, although it was tested.
 CLEAR_ANSWERS: Final = 3
@@ -115,22 +118,6 @@ class DriftKey(NamedTuple):
         return " ".join(filter(None, self))
 
 
-class HostCost(NamedTuple):
-    """The cost per inference, or per token, of a workload on a host.
-
-    Attributes:
-        key: What is compared.
-        host: The host.
-        before: Usual cost; above 0.
-        after: Present cost; above 0.
-    """
-
-    key: DriftKey
-    host: str
-    before: float
-    after: float
-
-
 @dataclass(frozen=True, slots=True)
 class CommonDrift:
     """A change of cost that most hosts share.
@@ -146,20 +133,6 @@ class CommonDrift:
     hosts: tuple[str, ...]
     compared: int
     change: float
-
-
-class Heartbeat(NamedTuple):
-    """The newest row of `watcher` of one watcher in one state.
-
-    Attributes:
-        watcher: Name of its host.
-        is_active: Whether it held the lease.
-        time_ns: UTC in ns of its evaluation.
-    """
-
-    watcher: str
-    is_active: bool
-    time_ns: int
 
 
 class FleetQuery:
@@ -520,12 +493,11 @@ class FleetDrift(FleetCheck):
 
     def evaluate(self, query: FleetQuery) -> list[Point]:
         """See `FleetCheck.evaluate`."""
-        costs = [
-            *self._host_costs(query, _probe_costs, _DAYS_BEFORE),
-            *self._host_costs(query, _service_costs, _WEEKS_BEFORE),
-        ]
+        changes = _changes(query, _probe_costs, _DAYS_BEFORE)
+        for key, found in _changes(query, _service_costs, _WEEKS_BEFORE).items():
+            changes[key] |= found
         faults = {}
-        for drift in common_drifts(costs, self._at_least, self.state):
+        for drift in common_drifts(changes, self._at_least, self.state):
             before = self.state.get(drift.key.subject)
             if before is not None and before.cause != UNKNOWN:
                 cause, detail = before.cause, before.detail
@@ -538,35 +510,6 @@ class FleetDrift(FleetCheck):
     def faults(self) -> list[Fault]:
         """Return a fault for each drift."""
         return list(self.state.values())
-
-    def _host_costs(
-        self,
-        query: FleetQuery,
-        costs_of: Callable[[FleetAnswers], _Costs],
-        days_before: tuple[int, ...],
-    ) -> list[HostCost]:
-        """Return the present and the usual cost of each workload on each host."""
-        end_ns = query.now_ns - ARRIVED_NS
-        window_ns = DRIFT_S * NS_PER_S
-        with query.over(end_ns - window_ns, end_ns) as answers:
-            after = costs_of(answers)
-            models = kinds_of_hosts(answers) if after else {}
-        if not after:
-            return []
-        before: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for days in days_before:
-            then_ns = end_ns - days * DAY_NS
-            with query.over(then_ns - window_ns, then_ns) as answers:
-                found = costs_of(answers)
-            for series, cost in found.items():
-                before[series].append(cost)
-        return [
-            HostCost(
-                DriftKey(workload, ", ".join(models.get(host, ())), currency), host, usual, cost
-            )
-            for (workload, host, currency), cost in after.items()
-            if cost > 0 and (usual := median(before.get((workload, host, currency), [0.0]))) > 0
-        ]
 
     def _coincidence(self, query: FleetQuery, drift: CommonDrift) -> tuple[str, str]:
         """Return what changed on most of the hosts at the time, as a cause and a sentence."""
@@ -585,29 +528,49 @@ class FleetDrift(FleetCheck):
         return UNKNOWN, "no version of driver, PyTorch, CUDA, dtype or weights changed on them"
 
 
+def _changes(
+    query: FleetQuery, costs_of: Callable[[FleetAnswers], _Costs], days_before: tuple[int, ...]
+) -> dict[DriftKey, dict[str, float]]:
+    """Return the change of each workload on each host against the same time some days before."""
+    end_ns = query.now_ns - ARRIVED_NS
+    window_ns = DRIFT_S * NS_PER_S
+    with query.over(end_ns - window_ns, end_ns) as answers:
+        after = costs_of(answers)
+        models = kinds_of_hosts(answers) if after else {}
+    before: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for days in days_before if after else ():
+        then_ns = end_ns - days * DAY_NS
+        with query.over(then_ns - window_ns, then_ns) as answers:
+            for series, cost in costs_of(answers).items():
+                before[series].append(cost)
+    changes: dict[DriftKey, dict[str, float]] = defaultdict(dict)
+    for (workload, host, currency), cost in after.items():
+        usual = median(before.get((workload, host, currency), [0.0]))
+        if cost > 0 and usual > 0:
+            key = DriftKey(workload, ", ".join(models.get(host, ())), currency)
+            changes[key][host] = math.log(cost / usual)
+    return changes
+
+
 def common_drifts(
-    costs: Sequence[HostCost], at_least: float, present: Collection[str] = ()
+    changes: Changes, at_least: float, present: Collection[str] = ()
 ) -> list[CommonDrift]:
     """Return the drifts of a fleet, by key.
 
     Args:
-        costs: One for each host and key.
+        changes: Of each host.
         at_least: Least change of a host, as a share.
         present: Subjects of drifts that have begun; they end below half of that change.
     """
-    by_key: dict[DriftKey, list[HostCost]] = defaultdict(list)
-    for cost in costs:
-        by_key[cost.key].append(cost)
     drifts = []
-    for key, members in sorted(by_key.items()):
+    for key, found in sorted(changes.items()):
         least = math.log1p(at_least) * (CLEAR_SHARE if key.subject in present else 1)
-        changes = {one.host: math.log(one.after / one.before) for one in members}
-        up = {host: change for host, change in changes.items() if change >= least}
-        down = {host: change for host, change in changes.items() if change <= -least}
+        up = {host: change for host, change in found.items() if change >= least}
+        down = {host: change for host, change in found.items() if change <= -least}
         moved = max(up, down, key=len)
-        if len(changes) >= LEAST_HOSTS and len(moved) > LEAST_SHARE * len(changes):
+        if len(found) >= LEAST_HOSTS and len(moved) > LEAST_SHARE * len(found):
             change = math.expm1(median(moved.values()))
-            drifts.append(CommonDrift(key, tuple(sorted(moved)), len(changes), change))
+            drifts.append(CommonDrift(key, tuple(sorted(moved)), len(found), change))
     return drifts
 
 
@@ -795,15 +758,18 @@ class Lease:
         # A heartbeat has the time of the evaluation, which may be that of this one.
         with query.over(since_ns - NS_PER_S, now_ns + NS_PER_S, 1) as answers:
             found = answers.groups(Question("watcher", "every_s", "newest", by=("host", "state")))
-        heartbeats = [
-            Heartbeat(host, state == _ACTIVE, round(time_s * NS_PER_S))
-            for (host, state), time_s in found.items()
-        ]
+        newest = {
+            (watcher, state): round(time_s * NS_PER_S) for (watcher, state), time_s in found.items()
+        }
         self.others_ns = max(
-            (one.time_ns for one in heartbeats if one.is_active and one.watcher != self._name),
+            (
+                time_ns
+                for (watcher, state), time_ns in newest.items()
+                if state == _ACTIVE and watcher != self._name
+            ),
             default=0,
         )
-        holds = holds_lease(self._name, heartbeats, now_ns, every_ns, held=self.is_held)
+        holds = holds_lease(self._name, newest, now_ns, every_ns, held=self.is_held)
         self.is_held = self.is_held and holds
         tags = {"host": self._name, "state": _ACTIVE if holds else _PASSIVE}
         point = make_point("watcher", tags, {"every_s": self._every_s}, now_ns)
@@ -815,9 +781,7 @@ class Lease:
         self._sink.close()
 
 
-def holds_lease(
-    own: str, heartbeats: Sequence[Heartbeat], now_ns: int, every_ns: int, *, held: bool
-) -> bool:
+def holds_lease(own: str, newest: Heartbeats, now_ns: int, every_ns: int, *, held: bool) -> bool:
     """Return whether a watcher holds the lease from now on.
 
     It keeps a lease that it held until another watcher holds one in force, so that none changes hands while
@@ -826,16 +790,16 @@ def holds_lease(
 
     Args:
         own: Name of the watcher.
-        heartbeats: The newest of all watchers, its own included.
+        newest: The heartbeats of all watchers, its own included.
         now_ns: UTC in ns of the present evaluation, at a multiple of the interval.
         every_ns: Length of the interval in ns, the same of all watchers.
         held: Whether it held the lease before.
     """
-    fresh = [one for one in heartbeats if one.time_ns > now_ns - INTERVALS * every_ns]
-    active = {one.watcher for one in fresh if one.is_active}
+    fresh = {key: at_ns for key, at_ns in newest.items() if at_ns > now_ns - INTERVALS * every_ns}
+    active = {watcher for watcher, state in fresh if state == _ACTIVE}
     if active:
         return own == min(active)
     if held:
         return True
-    waited = any(one.watcher == own and one.time_ns <= now_ns - every_ns for one in fresh)
-    return waited and own == min(one.watcher for one in fresh)
+    waited = fresh.get((own, _PASSIVE), now_ns) <= now_ns - every_ns
+    return waited and own == min(watcher for watcher, _ in fresh)

@@ -342,10 +342,13 @@ def _load_evidence(
         curves = [
             curve
             for probe in probes_of(probes, service)
-            if (curve := _newest_curve(reader, probe, now_ns)) is not None
+            for curve in curves_from_rows(
+                reader.points("sweep", 0, now_ns, {"probe": probe.name}),
+                probe.slo.bounds_ms if probe.slo else {},
+            )
         ]
         if curves:
-            curve = max(curves, key=lambda each: each.time_ns)
+            curve = max(curves, key=lambda each: (each.time_ns, each.device))
             found[service.name] = _evidence(reader, service, curve, now_ns)
     return found
 
@@ -364,14 +367,6 @@ def _address(url: str) -> tuple[str, int | None]:
     """Return host and port of an address."""
     parts = urlsplit(url)
     return (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)
-
-
-def _newest_curve(reader: StoreReader, probe: ServedProbeConfig, now_ns: int) -> LoadCurve | None:
-    """Return the newest load curve of a probe; None without one."""
-    bounds_ms = probe.slo.bounds_ms if probe.slo else {}
-    rows = reader.points("sweep", 0, now_ns, {"probe": probe.name})
-    curves = curves_from_rows(rows, bounds_ms)
-    return curves[-1] if curves else None
 
 
 def _evidence(

@@ -204,9 +204,9 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     if load is None:
         needs.append(f"{LEAST_DAYS} days of load; there are {known}")
     if not busy:
-        needs.append(f"capacity not measured: utilization of {on}")
+        needs.append(f"for the end of capacity: utilization of {on}")
     elif peak is None:
-        needs.append(f"capacity not measured: {LEAST_DAYS} days of utilization of {on}")
+        needs.append(f"for the end of capacity: {LEAST_DAYS} days of utilization of {on}")
     others = [name for name in workload.services if name != subject.service]
     if others:
         notes.append(f"capacity and cost are those of {on}, shared with {' and '.join(others)}")
@@ -362,11 +362,16 @@ def _energy_slope_j(history: History, subject: LoadSubject) -> float | None:
             points.append((amount / subject.shares[number], math.fsum(powers) * HOUR_S))
     if len(points) < LEAST_HOURS:
         return None
+    slope = _least_squares(points)[2]
+    return None if slope is None else max(0.0, slope)
+
+
+def _least_squares(points: Sequence[tuple[float, float]]) -> tuple[float, float, float | None]:
+    """Return the means of x and y, and the slope of y over x; None if x is the same everywhere."""
     mean_x, mean_y = (statistics.fmean(column) for column in zip(*points, strict=True))
     spread = math.fsum((x - mean_x) ** 2 for x, _ in points)
-    if not spread:
-        return None
-    return max(0.0, math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
+    products = math.fsum((x - mean_x) * (y - mean_y) for x, y in points)
+    return mean_x, mean_y, products / spread if spread else None
 
 
 def _load_forecast(
@@ -502,10 +507,8 @@ class _Fit:
 def _line(logs: Sequence[float | None]) -> _State:
     """Return level and trend before the first day, by least squares."""
     points = [(day, log) for day, log in enumerate(logs) if log is not None]
-    mean_day = statistics.fmean(day for day, _ in points)
-    mean = statistics.fmean(log for _, log in points)
-    spread = math.fsum((day - mean_day) ** 2 for day, _ in points)
-    trend = math.fsum((day - mean_day) * (log - mean) for day, log in points) / spread
+    mean_day, mean, slope = _least_squares(points)
+    trend = slope or 0.0
     return _State(mean - trend * (mean_day + 1), trend)
 
 

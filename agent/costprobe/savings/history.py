@@ -178,7 +178,8 @@ def probe_histories(
             runs.setdefault(key, []).append(part)
     curves: dict[tuple[str, str], list[Point]] = {}
     for row in sweeps:
-        curves.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
+        if row.tags.get("batch", "").isdigit():
+            curves.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
     histories = []
     for key in sorted(runs.keys() | curves.keys()):
         configured = known.get(key[0], Known(key[0], None))
@@ -200,7 +201,9 @@ def _history(
 ) -> ProbeHistory | None:
     # On a device where only a sweep ran, the probe would run at the sweep's cheapest batch.
     measured_runs = sifted(runs).parts
-    usable = measured_runs or columns_of(_cheapest(curve))
+    usable = measured_runs or columns_of(
+        [row for row in curve if row.fields.get("cheapest") is True]
+    )
     if not usable:
         return None
     newest = newest_part(usable)
@@ -211,12 +214,13 @@ def _history(
     # Of several numbers of threads the one with the highest throughput is taken last.
     sweep = _last_sweep(curve, newest.column("fingerprint")[-1])
     for row in sorted(sweep, key=lambda row: number(row, "throughput_per_s") or 0.0):
-        batch = int(row.tags["batch"])
-        _take(figures, _figures(batch, "sweep", columns_of([row])))
+        found = _figures(int(row.tags["batch"]), "sweep", columns_of([row]))
+        if found is not None:
+            figures[found.batch] = found
     for batch, parts in batches.items():
-        measured = _figures(batch, "runs", parts)
-        if measured is not None and (measured.is_enough or batch not in figures):
-            _take(figures, measured)
+        found = _figures(batch, "runs", parts)
+        if found is not None and (found.is_enough or batch not in figures):
+            figures[batch] = found
     present = figures.pop(int(newest.tags["batch"]), None)
     if present is None:
         return None
@@ -224,26 +228,9 @@ def _history(
     return ProbeHistory(key[0], key[1], configured.model, configured.bound_ms, present, others)
 
 
-def _take(figures: dict[int, BatchFigures], new: BatchFigures | None) -> None:
-    if new is not None:
-        figures[new.batch] = new
-
-
-def _cheapest(curve: Sequence[Point]) -> list[Point]:
-    return [
-        row
-        for row in curve
-        if row.fields.get("cheapest") is True and row.tags.get("batch", "").isdigit()
-    ]
-
-
 def _last_sweep(curve: Sequence[Point], fingerprint: object) -> list[Point]:
     """Return the newest sweep of the present software; other software's figures are outdated."""
-    rows_of_sweep = [
-        row
-        for row in curve
-        if row.fields.get("fingerprint") == fingerprint and row.tags.get("batch", "").isdigit()
-    ]
+    rows_of_sweep = [row for row in curve if row.fields.get("fingerprint") == fingerprint]
     last_ns = max((row.time_ns for row in rows_of_sweep), default=0)
     return [row for row in rows_of_sweep if row.time_ns == last_ns]
 

@@ -190,7 +190,8 @@ def _with_placements(history: History, workload: WorkloadHistory) -> MeasuredWor
     bound_ms = None if own is None else own.bound_ms
     apart = [names for names in history.rented_together if _splits(names, workload.devices)]
     if apart:
-        needed = f"{' and '.join(apart[0])} released together: they are one host"
+        together = " and ".join(apart[0])
+        needed = f"the answer for the whole host: {together} can only be released together"
         return MeasuredWorkload(workload, [now], bound_ms, [needed])
     if own is None:
         return MeasuredWorkload(workload, [now], bound_ms, [_probe_advice(workload)])

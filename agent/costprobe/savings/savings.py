@@ -33,7 +33,6 @@ from costprobe.savings.supply import (
     replayed,
     scaled_counts,
     tested,
-    words_of,
 )
 from costprobe.savings.workload import WEEKS_WITH_HOLDOUT, HourLoad, Unit, WorkloadHistory
 
@@ -191,7 +190,7 @@ def _missing(history: History, measured: MeasuredWorkload) -> tuple[str, list[st
         return "", [f"one price of {on}: they are priced differently"]
     currency = known[0].rate.currency
     if len(workload.hours) < LEAST_HOURS:
-        hours = f"{len(workload.hours)} of {LEAST_HOURS} hours are known"
+        hours = f"known: {len(workload.hours)} of {LEAST_HOURS} hours"
         return currency, [f"a week of utilization; {hours}"]
     return currency, []
 
@@ -256,7 +255,7 @@ def _choices_of(
             if min(scaled) < count:
                 schedules.append((SCALED, scaled))
         if off:
-            words = f"off {words_of(blocks)}"
+            words = f"off {', '.join(block.words for block in blocks)}"
             for title, counts in list(schedules):
                 kept = tuple(0 if slot in off else n for slot, n in enumerate(counts))
                 schedules.append((f"{title}, {words}" if title else words, kept))
@@ -294,7 +293,7 @@ def _scaled_choices(
         for price in prices:
             if not price.is_always_paid:
                 title = f"scale to {least}" if least else "scale to zero"
-                words = f"{title}, released after {scaling.timeout_s:.3g} s"
+                words = f"{title}, released after {start.seconds:.3g} s"
                 counts = (count,) * HOURS_A_WEEK
                 yield Choice(placement, counts, price, schedule=words, scaling=scaling)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, replace
 from datetime import tzinfo
 from decimal import Decimal
 
@@ -86,39 +86,25 @@ class Scaling:
 
     Attributes:
         least: Devices that are never released.
-        timeout_s: Time without a request after which a device is released.
-        cold_start: Start of a device.
+        cold_start: Start of a device; after as long without a request it is released.
         hours: By hour number since 1970.
     """
 
     least: int
-    timeout_s: float
     cold_start: ColdStart
     hours: Mapping[int, ScaledHour]
 
     @property
     def per_month(self) -> ScaledHour:
         """Its sums for a month of 730 h."""
-        total, months = self.over(self.hours), len(self.hours) / MONTH_H
-        return ScaledHour(
-            total.device_h / months,
-            total.requests / months,
-            round(total.starts / months),
-            total.waiting / months,
-            total.wait_s / months,
-        )
+        months = len(self.hours) / MONTH_H
+        month = ScaledHour(*(one / months for one in astuple(self.over(self.hours))))
+        return replace(month, starts=round(month.starts))
 
     def over(self, numbers: Iterable[int]) -> ScaledHour:
         """Return the sums over hours."""
-        total = ScaledHour()
-        for number in numbers:
-            hour = self.hours[number]
-            total.device_h += hour.device_h
-            total.requests += hour.requests
-            total.starts += hour.starts
-            total.waiting += hour.waiting
-            total.wait_s += hour.wait_s
-        return total
+        hours = (astuple(self.hours[number]) for number in numbers)
+        return ScaledHour(*map(sum, zip(*hours, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +207,6 @@ class Choice:
         """Return the device-hours that each hour is paid for, by its number since 1970."""
         if self.scaling is not None:
             return {number: self.scaling.hours[number].device_h for number in numbers}
-        if min(self.counts) == self.count:
-            return dict.fromkeys(numbers, self.count)
         return {number: self.counts[hour_of_week(number, zone)] for number in numbers}
 
     @property
@@ -431,9 +415,8 @@ def tested(held_out: Mapping[int, HourLoad], workload: WorkloadHistory, choice: 
     hours_short = 0
     refused: dict[int, float] = {}
     first = min(held_out)
-    is_constant = min(choice.counts) == choice.count
     for number, hour in held_out.items():
-        up = choice.count if is_constant else choice.counts[hour_of_week(number, workload.zone)]
+        up = choice.counts[hour_of_week(number, workload.zone)]
         is_as_now = choice.placement.held and up >= choice.placement.held
         if (
             not is_as_now
@@ -477,7 +460,7 @@ def failure(
         if keeps_all and choice.scaling is None:
             return ""
         return f"from {workload.days:.1f} days of data, not tested on another week"
-    where = f"of the last {result.hours} hours, from which it was not decided"
+    where = f"of the last {result.hours} hours, which the choice did not use"
     if result.hours_short > SHORT_SHARE_MAX * result.hours:
         return f"too small in {result.hours_short} {where}"
     if choice.scaling is not None:
@@ -545,7 +528,6 @@ def replayed(
         least: Devices that are never released.
         start: Start of a device.
     """
-    timeout_s = start.seconds
     scaled: dict[int, ScaledHour] = {}
     idle_s: list[float] = []
     before = None
@@ -561,16 +543,16 @@ def replayed(
             up_s += _MINUTE_S * least
             for level in range(least, len(idle_s)):
                 if level >= need:
-                    up_s += min(_MINUTE_S, max(0.0, timeout_s - idle_s[level]))
+                    up_s += min(_MINUTE_S, max(0.0, start.seconds - idle_s[level]))
                     idle_s[level] += _MINUTE_S
                     continue
-                if idle_s[level] > timeout_s:
+                if idle_s[level] > start.seconds:
                     up_s += start.seconds
                     _add_start(hour, minutes.requests[minute], need, start.seconds)
                 up_s += _MINUTE_S
                 idle_s[level] = 0.0
         hour.device_h = up_s / HOUR_S
-    return Scaling(least, timeout_s, start, scaled)
+    return Scaling(least, start, scaled)
 
 
 def _by_hour(hours: Mapping[int, HourLoad]) -> Iterator[tuple[int, Minutes]]:
@@ -712,8 +694,3 @@ def idle_runs(slots: set[int]) -> list[tuple[int, int]]:
                 length_h += 1
             runs.append((start, length_h))
     return runs
-
-
-def words_of(blocks: Sequence[Block]) -> str:
-    """Return blocks as text."""
-    return ", ".join(block.words for block in blocks)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from functools import cache
 
 from costprobe.core.hours import MINUTES, DeviceHistory, Hour
 from costprobe.core.periods import HOURS_A_DAY, HOURS_A_WEEK
@@ -261,6 +262,7 @@ def repeated_week(profile: Sequence[float], first: int, zone: tzinfo | None) -> 
     return {number: HourLoad(load, load, is_idle=load == 0) for number, load in loads}
 
 
+@cache
 def hour_of_week(number: int, zone: tzinfo | None) -> int:
     """Return the hour of the week (0 = Monday 00:00) of an hour number since 1970."""
     local = datetime.fromtimestamp(number * int(HOUR_S), UTC).astimezone(zone)

@@ -120,7 +120,9 @@ class CounterHistory:
         # The highest rates of counts by measure, per s.
         self._fastest: dict[Measure, float] = {}
         self._restarts: deque[bool] = deque(maxlen=_SHARED_READINGS)
-        # The last reading before a fall.
+        # Earlier readings of the present process, and the last one before a fall.
+        self._earlier: deque[CounterReading] = deque(maxlen=2)
+        self._readings = 0
         self._left: CounterReading | None = None
 
     def take(self, reading: CounterReading, utc_s: float) -> CounterStep:
@@ -142,6 +144,7 @@ class CounterHistory:
             self._begin_doubt(_SHARED)
         elif is_new_process:
             self._doubtful_readings = 0
+            self._earlier.clear()
             self._left = None
         elif self._doubtful_readings and falls.any:
             self._doubtful_readings, self._left = _SHARED_READINGS, last
@@ -161,6 +164,7 @@ class CounterHistory:
         self._doubt, self._doubtful_readings = why, _SHARED_READINGS
         # A change of the process may have been read as a rate.
         self._fastest.clear()
+        self._earlier.clear()
 
     def _judge(
         self,
@@ -181,18 +185,23 @@ class CounterHistory:
             rate > _FASTER * self._fastest.get(measure, 0.0) for measure, rate in rates.items()
         )
         fell = step.restarted and not is_explained
-        left = self._left if is_fast and not fell else None
+        before = [*self._earlier] if fell else [self._left] if self._left and is_fast else []
         if step.restarted:
             self._left = last if fell else None
-        if left is not None and _continues(reading, left):
+        if any(_continues(reading, one) for one in before):
             self._begin_doubt(_SHARED)
             return True
         if fell and is_fast:
             self._begin_doubt(_IMPLAUSIBLE)
             return True
-        if not step.restarted and length_s >= _RATE_S:
+        if step.restarted:
+            self._earlier.clear()
+        elif length_s >= _RATE_S:
             for measure, rate in rates.items():
                 self._fastest[measure] = max(rate, self._fastest.get(measure, 0.0))
+        if not self._earlier or self._readings % _SHARED_READINGS == 0:
+            self._earlier.append(reading if step.restarted else last)
+        self._readings += 1
         return fell or is_fast
 
     def _step(

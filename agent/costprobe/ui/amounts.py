@@ -21,7 +21,7 @@ def money(amount: float | Decimal, currency: str, digits: int = MEASURED) -> str
     Args:
         amount: Currency units.
         currency: ISO 4217 code; empty if unknown.
-        digits: MEASURED, or MODELLED for a forecast.
+        digits: MEASURED, or MODELLED for an estimate without an interval.
     """
     return exact_money.money(rounded(float(amount), digits), currency)
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costprobe.core.money import money
 from costprobe.core.units import KWH_J, percent
-from costprobe.fleet.answers import FleetAnswers
-from costprobe.fleet.peers import (
-    FALSE_SHARE,
-    LEAST_EFFECT,
-    Excess,
-    ExcessCost,
-    FleetOutliers,
-    Outlier,
-)
-from costprobe.fleet.spend import CurrencyCost, FleetForecast, FleetSpend, SpendByKey
-from costprobe.fleet.unit_costs import FleetUnitCost
+
+if TYPE_CHECKING:  # their imports take longer than most commands that begin with `head_of`
+    from costprobe.fleet.answers import FleetAnswers
+    from costprobe.fleet.peers import Excess, ExcessCost, FleetOutliers, Outlier
+    from costprobe.fleet.spend import CurrencyCost, FleetForecast, FleetSpend, SpendByKey
+    from costprobe.fleet.unit_costs import FleetUnitCost
 
 
 def head_of(answers: FleetAnswers) -> Mapping[str, Any]:
@@ -82,6 +77,8 @@ def forecast_document(one: FleetForecast, amount: float | None) -> dict[str, Any
 
 def outliers_document(found: FleetOutliers, within: Sequence[str]) -> dict[str, Any]:
     """Return the outliers as JSON."""
+    from costprobe.fleet.peers import FALSE_SHARE, LEAST_EFFECT  # noqa: PLC0415 - as above
+
     return {
         "within": list(within),
         "tested": found.tested,

@@ -10,7 +10,7 @@ from costprobe.core.periods import TimeSpan
 from costprobe.core.units import percent
 from costprobe.spend.query import Key, KeyAllocation, KeyCost
 
-_HEADS: Final = ("share", "cost", "of it idle")
+_HEADS: Final = ("share", "cost", "while waiting")
 _CACHE_HEADS: Final = ("tokens in cached", "cache saved")
 
 

@@ -23,7 +23,7 @@ def load_words(workload: WorkloadHistory) -> str:
     if unit is not None:
         work = (
             f"{significant(workload.units_per_h)} {unit.words} an hour,"
-            f" {significant(workload.units_max_per_s, 3)} a second in the highest {workload.row_s:g} s; "
+            f" {significant(workload.units_max_per_s, 3)} a second in the highest {ago(workload.row_s)}; "
         )
     return work + (
         f"{workload.mean:.2g} busy devices of {len(workload.devices)}, {workload.peak:.2g} in the"
@@ -35,7 +35,7 @@ def load_words(workload: WorkloadHistory) -> str:
 def held_out_words(held_out: HeldOut) -> str:
     """Return the test on held-out weeks as text."""
     words = (
-        f"on the last {held_out.hours} hours, from which it was not decided: too small in"
+        f"tested on the last {held_out.hours} hours, which the choice did not use: too small in"
         f" {counted(held_out.hours_short, 'hour')}"
     )
     if held_out.refused_per_week_max:
@@ -130,7 +130,7 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
     month = scaling.per_month
     return {
         "devices_min": scaling.least,
-        "timeout_s": scaling.timeout_s,
+        "timeout_s": scaling.cold_start.seconds,
         "cold_start_s": scaling.cold_start.seconds,
         "starts_per_month": month.starts,
         "waiting_requests_per_month": month.waiting,

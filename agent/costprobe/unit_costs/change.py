@@ -550,7 +550,7 @@ def production_change(
     if min(counts) <= 0:
         raise ValueError("nothing was counted in one of the periods")
     if min(before.device_s, after.device_s) <= 0:
-        raise ValueError("both costs must be positive to decompose their change")
+        raise ValueError("its rows in one of the periods have no device time (device_s)")
     weights = kind_weights(before, after, is_by_token=is_by_token)
     work = [work_of(sums, weights) for sums in (before, after)]
     if min(work) <= 0:

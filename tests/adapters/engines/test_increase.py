@@ -205,3 +205,12 @@ def test_increase_is_never_more_than_what_was_served(lives):
             counted += sum(step.increases.values())
     # It was read after each request: nothing is lost either.
     assert counted == served
+
+
+def test_worker_with_nearly_as_many_requests_is_another_one():
+    """Not a restart: it shows no fewer requests than a reading before the last one."""
+    history = CounterHistory(counts_begin_at_zero=True)
+    found = [history.take(reading(a=a), utc_s=15.0 * i) for i, a in enumerate((100, 200, 150, 300))]
+    assert grown(found[1]) == {"a": 100}
+    assert [step.is_doubtful for step in found] == [False, False, True, True]
+    assert grown(found[2]) == grown(found[3]) == {}

@@ -147,7 +147,7 @@ def test_missing_measurements_are_named(forecast):
         None,
         None,
     )
-    assert "capacity not measured: utilization of gpu0" in found["needs"]
+    assert "for the end of capacity: utilization of gpu0" in found["needs"]
     assert "a price of gpu0 in [[price]]" in found["needs"]
     assert "not measured" in forecast([], "--horizon", "90d", head=head)
 

@@ -195,7 +195,7 @@ def test_a_service_between_whose_requests_the_device_is_released(tmp_path):
     # the first minute one waits for 45 s, and 29 x 45 / 60 that follow for 22.5 s.
     assert "  1. gpu0; scale to zero, released after 45 s; on demand: $503" in "\n".join(lines)
     (load,) = [line for line in lines if "load:" in line]
-    assert "3,000 output tokens an hour, 5 a second in the highest 300 s" in load
+    assert "3,000 output tokens an hour, 5 a second in the highest 5 min" in load
     text = (
         "730 starts a month, 7.58 % of the requests wait for one, 1.78 s on average, at most 45 s"
     )

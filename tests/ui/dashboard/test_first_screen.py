@@ -215,4 +215,4 @@ def test_names_from_a_gateway_are_shown_as_text(open_tab, today):
     assert shown[:3] == ["<b>search</b>", cached, "unattributed"]
     # The first screen leads to where the money went.
     tab.page.wait_for_selector("#spend-now a[href='#split-title']")
-    assert "no service" in tab.text("[data-tile='Unused now']")
+    assert "without a service" in tab.text("[data-tile='Unused now']")

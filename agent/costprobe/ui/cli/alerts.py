@@ -9,11 +9,9 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.store.database import decoding
 from costprobe.core.outside import OutsideError, one_line
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
-from costprobe.delivery.delivery import sample_alert, send_tests
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
@@ -136,6 +134,10 @@ def test(config: str | None, *, notifier: str | None) -> None:
     try:
         answers = ask(settings, {"do": "test", "notifier": notifier}, TEST_TIMEOUT_S)
     except NoDaemonError:
+        # Imported here: a list of incidents needs no notifier.
+        from costprobe.adapters.host.host_name import host_tags  # noqa: PLC0415
+        from costprobe.delivery.delivery import sample_alert, send_tests  # noqa: PLC0415
+
         configs = {one.name: one for one in settings.config.notifier}
         alert = sample_alert(time.time_ns(), host_tags(settings.config.host))
         try:

@@ -244,7 +244,7 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
     if words := per_million_tokens(candidate):
         yield f"{candidate.name}: per million tokens {words}"
     if candidate.idle_share is not None:
-        yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost is paid while it waits"
+        yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost while waiting for requests"
     if candidate.excluded:
         yield f"{candidate.name}: samples excluded: {candidate.excluded}"
     if len(candidate.plans) > 1:

@@ -25,7 +25,7 @@ from costprobe.fleet.watch import FleetBudgets, FleetQuery, FleetWatch, PartialA
 from costprobe.spend.budget import forecast_words
 from costprobe.ui.cli.budget import echo_budgets
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.fleet_options import fleet_config
+from costprobe.ui.cli.support.fleet_options import fleet_config, no_fleet
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input
 from costprobe.ui.cli.support.signals import handle_signals
@@ -50,9 +50,7 @@ def watch(config: str | None, *, once: bool, as_json: bool) -> None:
     settings = Settings(config)
     fleet = settings.config.fleet
     if fleet is None:
-        raise bad_input(
-            "no [fleet] is configured; add url and kind of the database (docs/fleet.md)"
-        )
+        raise no_fleet(settings)
     if once:
         _once(settings.config, fleet, as_json=as_json)
         return

@@ -109,10 +109,11 @@ REMOVED: Mapping[str, str] = {
     "trend --basis": "write: --label basis=probe, or basis=serving",
     "trend --exact": "--json and --csv have every value",
     "debug bundle --force": "name another file",
+    "config show --json": "it prints TOML, which a program can read",
     **{
         f"{name} --json": "the exit code says whether it worked"
         for name in (
-            *("config init", "config show", "grafana export", "grafana provision", "influx setup"),
+            *("config init", "grafana export", "grafana provision", "influx setup"),
             *("install", "uninstall", "debug bundle", "store backup", "store compact"),
             *("sink retry", "silence end", "price update", "alerts test"),
         )

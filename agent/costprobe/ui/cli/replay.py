@@ -190,7 +190,8 @@ def _lines(replayed: Replayed, *, with_events: bool) -> list[str]:
     kinds = Counter(event.kind for event in replayed.events)
     lines.append(
         f"{counted(len(replayed.incidents), 'incident')} would have fired in {days:.1f} days;"
-        f" {kinds['drift']} drifts, {kinds['anomaly']} anomalies"
+        f" {counted(kinds['drift'], 'drift')}, {kinds['anomaly']}"
+        f" {'anomaly' if kinds['anomaly'] == 1 else 'anomalies'}"
     )
     return lines
 

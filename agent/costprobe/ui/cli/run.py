@@ -22,7 +22,7 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.place import Settings, bad_input, may_run_service
 from costprobe.ui.cli.support.signals import handle_signals
 from costprobe.ui.cli.views.progress import ProgressBar
-from costprobe.ui.cli.views.status_lines import price_words, probe_line
+from costprobe.ui.cli.views.status_lines import probe_line, rate_words
 
 
 @click.command(
@@ -86,7 +86,7 @@ class Console:
             if terms is None:
                 price = "no price; set [[price]]"
             else:
-                price = f"{price_words(terms_document(terms))}, {terms.rate.source}"
+                price = f"{rate_words(terms_document(terms))} ({terms.rate.source})"
             self.line(f"{device.name}: {device.model}; {price}")
         if not daemon.devices:
             self.line("no device found; costprobe doctor shows the reason")

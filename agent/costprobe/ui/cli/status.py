@@ -62,7 +62,8 @@ def command(config: str | None, *, is_live: bool, as_json: bool) -> None:
         return
     place = Settings(config)
     with decoding(place.store_path):
-        stored, current = _stored(place), current_status(place)
+        current = current_status(place)
+        stored = _stored(place, has_daemon=current is not None)
         # If the store cannot be written, the stored status is old; the daemon returns the current one.
         status = (
             {
@@ -73,7 +74,9 @@ def command(config: str | None, *, is_live: bool, as_json: bool) -> None:
             else stored
         )
         if status is None:
-            raise click.ClickException(f"{place.store_path}: no daemon has written a status yet")
+            raise click.ClickException(
+                f"{place.store_path}: no daemon has written a status yet; start one: costprobe run"
+            )
         lines = [] if as_json else lines_of(status)
     if as_json:
         echo_json(status)
@@ -82,8 +85,16 @@ def command(config: str | None, *, is_live: bool, as_json: bool) -> None:
     sys.exit(0 if status["running"] else NOT_RUNNING)
 
 
-def _stored(place: Settings) -> dict[str, Any] | None:
-    """Return the last status in the store; None if there is none that can be read."""
+def _stored(place: Settings, *, has_daemon: bool) -> dict[str, Any] | None:
+    """Return the last status in the store; None if there is none.
+
+    Args:
+        place: The store.
+        has_daemon: Whether a daemon answers, so that an unreadable store is not all that is known.
+
+    Raises:
+        click.ClickException: The store cannot be read, and no daemon answers.
+    """
     try:
         with reader_of(place) as reader:
             states = reader.states()
@@ -91,6 +102,8 @@ def _stored(place: Settings) -> dict[str, Any] | None:
     except BadInputError:
         raise
     except click.ClickException as error:
+        if not has_daemon:
+            raise
         echo(error.message, err=True)
         return None
     stored = states.get("status")

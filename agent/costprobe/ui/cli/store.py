@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -86,6 +87,8 @@ def backup(config: str | None, *, file: Path, force: bool) -> None:
         raise bad_input(f"{file}: is the store itself; choose another file")
     if not file.name:
         raise bad_input(f"{file}: not a file name; write one such as backup.db")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise bad_input(f"{file}: its folder does not exist, or this user cannot write to it")
     try:
         size_bytes = back_up(settings.store_path, file, replace=force)
     except FileExistsError as error:

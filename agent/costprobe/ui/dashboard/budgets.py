@@ -30,7 +30,7 @@ from costprobe.spend.query import (
     label_spend,
     span_spend,
 )
-from costprobe.ui.amounts import MODELLED, money
+from costprobe.ui.amounts import money
 from costprobe.ui.dashboard.cells import Content, part, price, table, utc
 from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.host_overview import Overview, overview
@@ -167,10 +167,8 @@ def _card(status: BudgetStatus) -> Mapping[str, Any]:
     bar: list[list[Any]] = [["over" if spent > amount else "spent", spent / most]]
     forecast: Content = "not enough data"
     if status.expected is not None and status.low is not None and status.high is not None:
-        low, high = (money(end, currency, MODELLED) for end in (status.low, status.high))
-        if low == high:
-            low, high = (money(end, currency) for end in (status.low, status.high))
-        forecast = part(money(status.expected, currency, MODELLED), value=status.expected)
+        low, high = (money(end, currency) for end in (status.low, status.high))
+        forecast = part(money(status.expected, currency), value=status.expected)
         above = max(0.0, status.low - spent)
         bar += [["gap", above / most], ["band", max(0.0, status.high - spent - above) / most]]
         facts += [("80 % interval", f"{low} to {high}", "")]

@@ -231,13 +231,13 @@ def _unused(one: Spending, day: DayAllocation | None) -> Mapping[str, Any]:
     waste: dict[str, float] = {
         kind: share for kind, share in shares if kind in ("idle", "remainder")
     }
-    names = {"idle": "waiting", "remainder": "no service"}
+    names = {"idle": "while services wait", "remainder": "without a service"}
     words = [
         part(f"{percent(waste.get(kind, 0.0))} {name} ", f"key {kind}")
         for kind, name in names.items()
     ]
     has_service = any(kind == "service" for kind, _ in shares)
-    last_day = [part("24 h", href="#split-title"), " ", *words] if has_service else None
+    last_day = [part("last 24 h", href="#split-title"), ": ", *words] if has_service else None
     if one.idle_share is None or one.per_hour is None:
         return tile("Unused now", UNKNOWN, part("utilization unknown", "muted"), last_day)
     return tile(
@@ -267,9 +267,7 @@ def spend_tile(
 ) -> Mapping[str, Any]:
     """Return spend so far against the planned amount, with the forecast; None where unknown."""
     spent, amount, forecast = amounts
-    words = (
-        "no forecast yet" if forecast is None else f"forecast {money(forecast, currency, MODELLED)}"
-    )
+    words = "no forecast yet" if forecast is None else f"forecast {money(forecast, currency)}"
     so_far = price(spent, currency)
     if amount is None:
         return tile(

@@ -27,6 +27,11 @@ class SetupError(Exception):
     """The database cannot be read or changed; the message gives the reason without secrets."""
 
 
+def at_server(url: str, reason: str) -> str:
+    """Return a reason that names the server; that of a failed connection names it already."""
+    return reason if reason.startswith(url) else f"{url}: {reason}"
+
+
 @dataclass(frozen=True, slots=True)
 class SetupOptions:
     """Options of the set-up.

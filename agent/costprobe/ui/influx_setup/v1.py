@@ -35,6 +35,7 @@ from costprobe.ui.influx_setup.steps import (
     SetupError,
     SetupOptions,
     SetupStep,
+    at_server,
     retention_text,
     write_new_secret,
 )
@@ -90,7 +91,7 @@ class InfluxqlApi:
             now_s = self._clock.time_ns() / NS_PER_S
             raise_for_status(response, now_s=now_s, hints=_HINTS, is_tls=destination.is_tls)
         except DeliveryError as error:
-            raise SetupError(f"{self._url}: {error.reason}") from None
+            raise SetupError(at_server(self._url, error.reason)) from None
         return response
 
 

@@ -20,6 +20,7 @@ from costprobe.ui.influx_setup.steps import (
     SetupError,
     SetupOptions,
     SetupStep,
+    at_server,
     retention_text,
     write_new_secret,
 )
@@ -250,7 +251,7 @@ class InfluxV2Setup:
         try:
             return call(*args, **options)
         except DeliveryError as error:
-            raise SetupError(f"{self._url}: {error.reason}") from None
+            raise SetupError(at_server(self._url, error.reason)) from None
         except (AttributeError, TypeError, ValueError):
             # The library's models reject a document without their required fields.
             raise SetupError(f"{self._url}: not the response of an InfluxDB 2.x") from None

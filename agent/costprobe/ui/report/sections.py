@@ -74,7 +74,14 @@ def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
         "No lasting change of cost, and no change of price.",
     )
     length = days(report)
-    heads = ("model or service", "on", "cost now", length, "7 days", "24 h")
+    heads = (
+        "model or service",
+        "on",
+        "cost now",
+        f"over {length}",
+        "since 7 d ago",
+        "since 24 h ago",
+    )
     rows = [row for group in report.overview.units for row in unit_rows(group, groups)]
     units = Section(
         "What a unit costs now",
@@ -82,9 +89,9 @@ def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
         notes=[
             (
                 "Now: the last hour; of a model on several identical devices their median."
-                f" {length}: an inference on the last day of the period against one on its first day; 7 days"
-                " and 24 h: the last hour against the same hour then. A device that deviates from the"
-                " others is a line below them."
+                f" Over {length}: an inference on the last day of the period against one on its first day;"
+                " since 7 d and 24 h ago: the last hour against the same hour then. A device that deviates"
+                " from the others is a line below them."
             )
         ]
         if rows

@@ -308,9 +308,7 @@ def _month(one: Spending) -> KeyFigure:
         raise ValueError("no month")
     status = one.month.status
     currency = status.budget.currency
-    expected = (
-        "" if status.expected is None else f"forecast {money(status.expected, currency, MODELLED)}"
-    )
+    expected = "" if status.expected is None else f"forecast {money(status.expected, currency)}"
     name = "This month" if status.budget.period == "month" else f"This {status.budget.period}"
     spent = money(float(status.spent), currency)
     if not one.is_planned:

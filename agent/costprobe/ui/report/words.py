@@ -13,7 +13,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, KWH_J
 from costprobe.core.units import percent as share
 from costprobe.spend.budget import BudgetStatus
-from costprobe.ui.amounts import MODELLED, money
+from costprobe.ui.amounts import money
 from costprobe.ui.report.model import (
     Drawn,
     Price,
@@ -130,7 +130,7 @@ def budget_cells(status: BudgetStatus) -> tuple[str, ...]:
     currency = status.budget.currency
     expected, interval = "-", "-"
     if status.expected is not None and status.low is not None and status.high is not None:
-        expected = money(status.expected, currency, MODELLED)
+        expected = money(status.expected, currency)
         interval = f"{money(status.low, currency)} to {money(status.high, currency)}"
     over = " (over)" if status.verdict(status.amount) else ""
     return (

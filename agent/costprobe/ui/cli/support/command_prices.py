@@ -15,6 +15,7 @@ from costprobe.core.config.fields import MONEY_PLACES
 from costprobe.core.config.load import ConfigError
 from costprobe.core.outside import UnusableInputError, bounded_toml
 from costprobe.core.records import Device
+from costprobe.core.units import parse_duration_s
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.catalogue import Catalogue, Offer
@@ -149,11 +150,16 @@ def owned_of(text: str, catalogue: Catalogue, devices: Sequence[Device]) -> Plan
         click.ClickException: The text is not valid, or the catalogue has no price of a board.
     """
     price, _, lifetime = text.rpartition("=")
+    form = "write PRICE=LIFETIME, such as 15000=3y"
+    try:
+        parse_duration_s(lifetime.strip())
+    except ValueError:
+        raise bad_input(f"--owned {text}: {lifetime!r} is not a duration; {form}") from None
     try:
         paid = Decimal(price) if price else _boards_price(catalogue, devices)
         name = f"owned-{paid:f}"
     except ArithmeticError as error:
-        raise bad_input(f"--owned {text}: write PRICE=LIFETIME, such as 15000=3y") from error
+        raise bad_input(f"--owned {text}: {form}") from error
     keys = {"plan": "owned", "lifetime": lifetime.strip(), "purchase_price": paid, "name": name}
     return _validated(OwnedPlan, "--owned", keys)
 

@@ -170,10 +170,16 @@ def fleet_config(given_path: str | None) -> FleetSection:
             config = load_file(place.path, FleetFile).fleet
     if config is None:
         place.check()
-        raise bad_input(
-            "no [fleet] is configured; add url and kind of the database (docs/fleet.md)"
-        )
+        raise no_fleet(place)
     return config
+
+
+def no_fleet(place: Settings) -> click.ClickException:
+    """Return the error of a configuration without a fleet."""
+    where = "there is no configuration file" if place.path is None else str(place.path)
+    return bad_input(
+        f"no [fleet] is configured ({where}); add url and kind of the database (docs/fleet.md)"
+    )
 
 
 @contextmanager

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from costprobe import __version__
 from costprobe.alerts.faults import present_faults
-from costprobe.core.money import PER_THOUSAND, money, price_scale, price_text, unit_price
+from costprobe.core.money import (
+    PER_THOUSAND,
+    common_scale,
+    money,
+    price_scale,
+    price_text,
+    scale_words,
+    unit_price,
+)
 from costprobe.core.schema import ASSUMED, UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
@@ -64,8 +72,10 @@ def _parts_of(status: dict[str, Any]) -> Iterator[Part]:
         detectable = status.get("detectable", ())
         hidden = hidden_changes(detectable, probe["device"], probe["probe"])
         yield from (("", text) for text in hidden)
-    for served in status.get("services", ()):
-        yield from _service(served)
+    services = status.get("services", ())
+    scale = common_scale(price for served in services for price in _request_prices(served["last"]))
+    for served in services:
+        yield from _service(served, scale)
         noisy = noisy_services(status.get("noisy_services", ()), served["service"])
         yield from (("", text) for text in noisy)
     yield from _pods(status.get("kubernetes"))
@@ -131,7 +141,7 @@ def _probe(probe: dict[str, Any], *, is_running: bool) -> Iterator[Part]:
         yield "probe", f"{probe['device']} {probe['probe']}: no result yet"
     else:
         yield "probe", f"{local(last['time_ns'])}  {probe_line(last)}"
-        yield from _rolling(last, (last["cost"] or {}).get("currency", ""))
+        yield from _rolling_of_probe(last)
     if is_running:
         next_ns = probe["next_ns"]
         yield "", f"next run {'not planned' if next_ns is None else local(next_ns)}"
@@ -147,32 +157,44 @@ def _probe(probe: dict[str, Any], *, is_running: bool) -> Iterator[Part]:
                 " raise [probing] duty for more"
             )
         yield "", words
-    if probe["skipped_for_neighbour"] or probe["deferred"]:
-        words = (
-            f"because of other processes {counted(probe['deferred'], 'run')} waited and"
-            f" {counted(probe['skipped_for_neighbour'], 'run')} skipped"
-        )
-        yield "", words
+    effects = (("delayed", "deferred"), ("prevented", "skipped_for_neighbour"))
+    if hindered := [f"{word} {counted(probe[key], 'run')}" for word, key in effects if probe[key]]:
+        yield "", f"other processes {' and '.join(hindered)}"
     if probe["fault"]:
         yield "", f"failed {local(probe['fault']['time_ns'])}: {probe['fault']['title']}"
         yield from (("", words) for words in probe["fault"]["stderr_tail"][-3:])
 
 
-def _rolling(last: dict[str, Any], currency: str) -> Iterator[Part]:
-    """Yield the rolling costs of the windows that contain a sample; of probes with their spread."""
-    rolling = last["rolling"]
+def _rolling_of_probe(last: dict[str, Any]) -> Iterator[Part]:
+    """Yield the rolling medians of a probe with their spread, at the scale of its last run."""
+    rolling, cost = last["rolling"], last["cost"] or {}
+    known = [rolling.get(f"rolling_{window}") for window in WINDOWS_S]
+    scale = common_scale([cost.get("cost_per_inference")] if cost else known)
+    currency, unit = cost.get("currency", ""), unit_of(last)
+    for window, median in zip(WINDOWS_S, known, strict=True):
+        if median is not None:
+            name = f"rolling_{window}"
+            iqr = rolling.get(f"{name}_iqr")
+            spread = [] if iqr is None else [f"IQR {money(iqr * scale, currency)}"]
+            samples = counted(rolling[f"{name}_samples"], "sample")
+            words = ", ".join(
+                (f"median {unit_price(median, currency, scale, unit)}", *spread, samples)
+            )
+            yield "", f"rolling {window}: {words}{_covered(rolling[f'{name}_coverage'])}"
+
+
+def _rolling_of_service(last: dict[str, Any], scale: int) -> Iterator[Part]:
+    """Yield the rolling costs of the windows that contain a sample."""
     for window in WINDOWS_S:
         name = f"rolling_{window}"
-        cost, iqr = rolling.get(name), rolling.get(f"{name}_iqr")
+        cost = last["rolling"].get(name)
         if cost is not None:
-            coverage, scale = rolling[f"{name}_coverage"], price_scale(cost)
-            words = price_text(cost, currency, scale)
-            if f"{name}_samples" in rolling:
-                spread = [] if iqr is None else [f"IQR {price_text(iqr, currency, scale)}"]
-                samples = counted(rolling[f"{name}_samples"], "sample")
-                words = ", ".join((f"median {words}", *spread, samples))
-            covered = "" if coverage >= HALF else f"; {percent(coverage)} covered"
-            yield "", f"rolling {window}: {words}{covered}"
+            words = unit_price(cost, last["currency"] or "", scale, "inference")
+            yield "", f"rolling {window}: {words}{_covered(last['rolling'][f'{name}_coverage'])}"
+
+
+def _covered(coverage: float) -> str:
+    return "" if coverage >= HALF else f"; {percent(coverage)} covered"
 
 
 def _sink(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> Iterator[Part]:
@@ -269,10 +291,18 @@ _SPLITS = {
 
 def service_lines(service: dict[str, Any]) -> list[str]:
     """Return the lines of a service, from the JSON of `status`."""
-    return _labelled(_service(service))
+    return _labelled(_service(service, common_scale(_request_prices(service["last"]))))
 
 
-def _service(service: dict[str, Any]) -> Iterator[Part]:
+def _request_prices(last: dict[str, Any] | None) -> list[float | None]:
+    """Return the cost of a request and the rolling costs of an inference of a window."""
+    if last is None:
+        return []
+    rolling = [last["rolling"].get(f"rolling_{window}") for window in WINDOWS_S]
+    return [(last["cost"] or {}).get("cost_per_request"), *rolling]
+
+
+def _service(service: dict[str, Any], scale: int) -> Iterator[Part]:
     head = f"{service['service']} ({service['engine']} on {', '.join(service['devices'])})"
     last = service["last"]
     if last is None:
@@ -283,12 +313,12 @@ def _service(service: dict[str, Any]) -> Iterator[Part]:
             f"{head}: {local(last['time_ns'])}, {ago(last['window_s'])}: {_served(last)}",
         )
         if last["cost"]:
-            yield "", _cost(last)
+            yield "", _cost(last, scale)
         if last["energy"]:
             yield "", _energy(last["energy"])
         if last.get("tenants"):
             yield from _tenants(last)
-        yield from _rolling(last, last["currency"] or "")
+        yield from _rolling_of_service(last, scale)
         yield from (("", f"no cost: {text}") for text in last["problems"])
     found = service.get("calibration") or {"problem": None, "time_ns": None}
     if found["problem"]:
@@ -309,23 +339,24 @@ def _served(last: dict[str, Any]) -> str:
     return ", ".join(parts) or "no counter was read"
 
 
-def _cost(last: dict[str, Any]) -> str:
+def _cost(last: dict[str, Any], scale: int) -> str:
     cost = last["cost"]
     currency = last["currency"] or ""
-    parts = [f"cost {money(cost['cost_total'], currency)}"]
+    total = f"cost {money(cost['cost_total'], currency)}"
+    if cost["idle_share"] is not None:
+        total += f" ({percent(cost['idle_share'])} of it while waiting for requests)"
+    parts = [total]
     if cost["cost_per_request"] is not None:
-        each = cost["cost_per_request"]
-        parts.append(unit_price(each, currency, price_scale(each), "request"))
-    parts += [
+        parts.append(unit_price(cost["cost_per_request"], currency, scale, "request"))
+    tokens = [
         f"{money(price.amount, currency)} per million {price.which}tokens {price.way}"
         for price in kind_prices(lambda kind: cost.get(f"cost_per_million_tokens_{kind}"))
     ]
-    if cost["token_split"] is not None:
-        parts.append(f"tokens split by {_SPLITS[cost['token_split']]}")
+    if tokens and cost["token_split"] is not None:
+        tokens[-1] += f" (in and out divided by {_SPLITS[cost['token_split']]})"
+    parts += tokens
     if words := cache_words(cost.get("cached_share"), cost.get("cost_cache_saved"), currency):
         parts.append(words)
-    if cost["idle_share"] is not None:
-        parts.append(f"{percent(cost['idle_share'])} of it paid while it waits")
     return ", ".join(parts)
 
 
@@ -539,12 +570,19 @@ def _cost_of_run(document: dict[str, Any]) -> str:
         return "no cost (no price for this device; set [[price]])"
     if cost is None:
         return "no cost (electricity is not included and the energy is unknown)"
-    shown = f"{price_text(cost['cost_per_inference'], cost['currency'])} ({price_words(price)})"
+    each, currency = cost["cost_per_inference"], cost["currency"]
+    scale = price_scale(each)
+    shown = f"{unit_price(each, currency, scale, unit_of(document))} ({price_words(price)})"
     at_limit = cost.get("cost_roofline")
     if at_limit is None:
         return shown
-    limit = price_text(at_limit, cost["currency"])
-    return f"{shown}, {limit} {_at_limit(document['fields'])}"
+    return f"{shown}, {money(at_limit * scale, currency)} {_at_limit(document['fields'])}"
+
+
+def unit_of(document: dict[str, Any]) -> str:
+    """Return what a probe's cost is of: a request to a server is one inference or several."""
+    is_request = "concurrency" in document["tags"] and document["batch"] == 1
+    return "request" if is_request else "inference"
 
 
 def _carbon(document: dict[str, Any]) -> list[str]:
@@ -552,7 +590,8 @@ def _carbon(document: dict[str, Any]) -> list[str]:
     if carbon is None:
         return []
     stale = ", stale intensity" if carbon["carbon_method"] == "stale" else ""
-    return [f"{carbon['carbon_per_inference_g'] * PER_THOUSAND:.3g} g CO2e per 1,000{stale}"]
+    each = scale_words(PER_THOUSAND, unit_of(document))
+    return [f"{carbon['carbon_per_inference_g'] * PER_THOUSAND:.3g} g CO2e per {each}{stale}"]
 
 
 def price_words(price: dict[str, Any]) -> str:
@@ -562,6 +601,15 @@ def price_words(price: dict[str, Any]) -> str:
     if low is not None and high is not None:
         return f"{per_hour}/h {price['plan']}, {range_words(low, high, price['currency'])}"
     return f"{price['plan'].replace('_', ' ')} {per_hour}/h"
+
+
+def rate_words(price: dict[str, Any]) -> str:
+    """Return the price of a device where its plan is named too: "$3.6/h", "$4/h, 2.5 to 9 USD/h"."""
+    per_hour = f"{money(float(price['price_rate_per_h']), price['currency'])}/h"
+    low, high = price.get("price_rate_low_per_h"), price.get("price_rate_high_per_h")
+    if low is None or high is None:
+        return per_hour
+    return f"{per_hour}, {range_words(low, high, price['currency'])}"
 
 
 def range_words(low: str, high: str, currency: str) -> str:
