@@ -59,4 +59,5 @@ class Tab:
         """Close the page; another URL may be opened in its tab."""
         for event, listener in self._listeners.items():
             self.page.remove_listener(event, listener)
+        self.page.unroute_all(behavior="ignoreErrors")
         self.page.goto("about:blank")

@@ -37,6 +37,7 @@ def open_page(trend_tab):
 
     def start(query="?probe=encoder", width_px=1280):
         trend_tab.page.set_viewport_size({"width": width_px, "height": 800})
+        trend_tab.page.emulate_media(color_scheme="light")
         trend_tab.page.goto(urlsplit(trend_tab.page.url)._replace(query=query.lstrip("?")).geturl())
         return trend_tab
 
