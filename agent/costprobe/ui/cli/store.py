@@ -87,8 +87,10 @@ def backup(config: str | None, *, file: Path, force: bool) -> None:
         raise bad_input(f"{file}: is the store itself; choose another file")
     if not file.name:
         raise bad_input(f"{file}: not a file name; write one such as backup.db")
+    if not file.parent.is_dir():
+        raise bad_input(f"{file}: its folder does not exist; create it, or choose another file")
     if not os.access(file.parent, os.W_OK | os.X_OK):
-        raise bad_input(f"{file}: its folder does not exist, or this user cannot write to it")
+        raise bad_input(f"{file}: permission denied: this user cannot write to its folder")
     try:
         size_bytes = back_up(settings.store_path, file, replace=force)
     except FileExistsError as error:
