@@ -1,9 +1,11 @@
 """The reference pages are generated from the code, and every entry has a description."""
 
 import re
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, get_args
 
 import pytest
+from costprobe.configuration import Config
 from costprobe.core.config.fields import Duration, Name
 from pydantic import BeforeValidator, Field
 
@@ -18,6 +20,7 @@ from scripts.reference import (
 )
 from scripts.reference.__main__ import BEGIN, END, PAGES, main, stale
 
+ROOT = Path(__file__).parents[2]
 WRITE = {
     configuration: "give each field a description=, and examples=[...]",
     series: "write each in scripts/reference/series_words.py",
@@ -35,6 +38,22 @@ def test_reference_pages_are_up_to_date():
 def test_every_entry_has_a_description(part):
     missing = part.without_words()
     assert not missing, f"no words for {missing}: {WRITE[part]}; then: python -m scripts.reference"
+
+
+def test_no_text_names_an_option_that_is_gone():
+    gone = {
+        f"{section}.{key}"
+        for section, field in Config.model_fields.items()
+        for kind in (field.annotation, *get_args(field.annotation))
+        for key in getattr(kind, "removed", {})
+    }
+    texts = [*(ROOT / "agent").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    names = {
+        path: set(re.findall(r"(?<![\w.])[a-z_]+\.[a-z_0-9]+\b", path.read_text()))
+        for path in texts
+    }
+    assert "store.retention" in gone
+    assert {path.name: found & gone for path, found in names.items() if found & gone} == {}
 
 
 def test_keys_follow_the_naming_rules():

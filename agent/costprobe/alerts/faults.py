@@ -54,7 +54,8 @@ def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
     if disk and share < DISK_FREE_SHARE and disk.free_bytes < DISK_FREE_BYTES:
         text = (
             f"{disk.free_bytes / GIB:.1f} GiB ({share * 100:.0f} %) are free on the disk of"
-            f" {status['store']['path']}; free some space, or reduce store.retention"
+            f" {status['store']['path']}; free some space, or, if a sink is behind, reduce"
+            " store.outbox_retention"
         )
         faults.append(Fault("disk_low", "", text, "critical"))
     return faults

@@ -183,7 +183,7 @@ def test_first_screen_has_the_month_once_budgets_are_known(page):
     assert value(unused["big"]) / per_hour == pytest.approx(0.25 + 0.75 * 0.05, abs=0.02)
     assert found["change"]["text"].startswith("encoder on gpu0 costs 8.5 % more since ")
     assert ": it overheats. Check fan and airflow." in found["change"]["text"]
-    # The drift that fires is told once.
+    # The drift that fires is reported once.
     assert "The change above." in [one["text"] for one in found["firing"]]
     assert list(rows(found["units"])) == ["encoder probe, batch 16", "gpu0", "gpu1"]
 

@@ -78,8 +78,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
 COMMANDS: Mapping[str, str] = {
     name: line for commands in SECTIONS.values() for name, line in commands.items()
 }
-# Commands that open no store and run no code of the operator; all others give up root's rights if the
-# store belongs to another user. So do questions to a fleet.
+# Commands that open no store and run no code of the operator keep root's rights, as questions about a
+# fleet do; all others give them up if the store belongs to another user.
 KEEPS_ROOT = frozenset(
     {"fleet", "config", "install", "uninstall", "influx", "grafana", "prometheus", "completion"}
 )
