@@ -198,8 +198,8 @@ def test_mig(tmp_path):
     status, show = commands(text)
     output = run(show, tmp_path, env=env)
     assert "gpu0.mig0" in output
-    assert "$1.8/h" in output, "three slices at 0.60"
-    assert "$2.4/h" in output
+    assert "$1.80/h" in output, "three slices at 0.60"
+    assert "$2.40/h" in output
     run(status, tmp_path, codes=(0, 1), env=env)
 
 
