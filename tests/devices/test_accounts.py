@@ -176,7 +176,7 @@ def test_price_change_is_an_event_and_keeps_the_reference(clock, ledger):
     assert report.cost.reference == pytest.approx(1e-5)
     (event,) = rows(ledger, "event")
     assert event.tags["kind"] == "price"
-    assert (event.fields["before"], event.fields["after"]) == ("$3.6/h", "$7.2/h")
+    assert (event.fields["before"], event.fields["after"]) == ("$3.60/h", "$7.20/h")
 
 
 def test_plan_that_becomes_valid_is_a_price_event(clock, ledger):

@@ -81,7 +81,7 @@ def test_table_notes_and_plot(costprobe):
     head, team, chat, *remarks = output.splitlines()
     assert head.split()[:5] == ["budget", "scope", "period", "planned", "spent"]
     assert re.match(
-        r"team +host +day +\$48 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\S+ % +\S+ %$", team
+        r"team +host +day +\$48.00 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\S+ % +\S+ %$", team
     )
     assert chat.startswith("chat")
     assert "team: medians by the hour of workdays and weekends, from 21" in remarks[0]
@@ -118,10 +118,10 @@ def test_without_rows_nothing_is_extrapolated(costprobe):
     text = costprobe("budget", "team")
     assert "no cost data for host" in text
     # The spend is unknown, not 0.
-    assert re.search(r"team +host +day +\$48 +- +- +- ", text), text
+    assert re.search(r"team +host +day +\$48.00 +- +- +- ", text), text
     document = {**found, "exceeded": False, "forecast_exceeded": False}
     assert budget_lines(document)[0].startswith(
-        "budget   team: no costs known of $48 for the day, "
+        "budget   team: no costs known of $48.00 for the day, "
     )
 
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
 from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan, local_time
 from costprobe.core.records import NS_PER_S
@@ -99,8 +99,8 @@ def _table(statuses: Sequence[BudgetStatus]) -> list[str]:
                 budget.name,
                 budget.scope,
                 budget.period,
-                money(status.amount, budget.currency),
-                money(status.spent, budget.currency) if status.coverage else "-",
+                cents(status.amount, budget.currency),
+                cents(status.spent, budget.currency) if status.coverage else "-",
                 *forecast_cells(status, budget.currency),
                 percent(status.elapsed_share),
                 percent(status.coverage),

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from costprobe.adapters.clouds.source import SourceError, read_source
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.core.config.fields import SourceConfig
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
 from costprobe.core.periods import iso
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device
 from costprobe.core.schema import SERVICE_FIELDS
@@ -459,7 +459,7 @@ def _lines(entry: dict[str, Any]) -> list[str]:
     if entry["plan"] is None:
         return [f"{head}: no price; set [[price]]", *_carbon_lines(entry)]
     currency = entry["currency"]
-    per_hour = money(float(entry["price_rate_per_h"]), currency)
+    per_hour = cents(Decimal(entry["price_rate_per_h"]), currency)
     plan = entry["plan"].replace("_", " ")
     low, high = entry["price_rate_low_per_h"], entry["price_rate_high_per_h"]
     if low is not None and high is not None:
@@ -468,10 +468,11 @@ def _lines(entry: dict[str, Any]) -> list[str]:
     for name, amount in entry["parts"].items():
         origin = entry["origins"].get(name)
         source = f" ({origin})" if origin else ""
-        lines.append(f"    {name}: {money(float(amount), currency)}/h{source}")
+        lines.append(f"    {name}: {cents(Decimal(amount), currency)}/h{source}")
     if "tariff_per_kwh" in entry:
         per_kwh, tariff = (
-            money(float(entry[key]), currency) for key in ("electricity_per_kwh", "tariff_per_kwh")
+            cents(Decimal(entry[key]), currency)
+            for key in ("electricity_per_kwh", "tariff_per_kwh")
         )
         lines.append(
             f"    electricity not included: {per_kwh}/kWh (tariff {tariff}, PUE {entry['pue']})"
