@@ -17,6 +17,7 @@ from scripts.reference.docstrings import about
 from scripts.reference.kinds import kind_words, limit_words, sections_in
 from scripts.reference.markdown import MADE, code, table
 
+REQUIRED = "**required**"
 _HEAD = """\
 # Configuration
 
@@ -62,6 +63,13 @@ class Key(NamedTuple):
     example: str
     words: str
 
+    @property
+    def shown(self) -> str:
+        """Its default value, or an example where there is none."""
+        if self.default not in ("", REQUIRED):
+            return self.default
+        return ", ".join(filter(None, (self.default, self.example and f"e.g. {self.example}")))
+
 
 class Page(NamedTuple):
     """The section of the page about one table of the file.
@@ -85,10 +93,8 @@ def render() -> str:
     for part in pages():
         lines += [f"{'#' * part.level} {part.heading}", "", *_apart(part.paragraphs)]
         if part.keys:
-            rows = [
-                [code(key.name), key.kind, key.default, key.example, key.words] for key in part.keys
-            ]
-            lines += [table(["key", "type", "default", "example", "description"], rows), ""]
+            rows = [[code(key.name), key.kind, key.shown, key.words] for key in part.keys]
+            lines += [table(["key", "type", "default", "description"], rows), ""]
     lines.append(rules.section())
     return "\n".join(lines).rstrip() + "\n"
 
@@ -142,7 +148,7 @@ def without_words() -> list[str]:
             if not key.words:
                 missing.append(f"{name}: description")
             # A default is an example; a key without one, or with an empty one, needs another.
-            has_default = key.default not in ("", "**required**")
+            has_default = key.default not in ("", REQUIRED)
             if not has_default and not key.section.model_fields[key.field].examples:
                 missing.append(f"{name}: examples")
     return list(dict.fromkeys(missing))
@@ -234,7 +240,7 @@ def _kind(hint: object, info: FieldInfo) -> str:
 
 def _default(info: FieldInfo, hint: object) -> str:
     if info.is_required():
-        return "**required**"
+        return REQUIRED
     value = info.get_default(call_default_factory=True, validated_data={})
     return code(_as_toml(value, kind_words(hint))) if value not in (None, (), {}) else ""
 

@@ -88,7 +88,7 @@ def test_no_description_is_for_a_removed_entry():
         ("docs/reference/cli.md", "`--sweep`"),
         (
             "docs/reference/configuration.md",
-            '| `latency_bound` | duration |  | `"50ms"` | Slowest pass',
+            '| `latency_bound` | duration | e.g. `"50ms"` | Slowest pass',
         ),
         ("docs/reference/configuration.md", '| `every` | duration | `"5m"` |'),
         (
