@@ -11,8 +11,8 @@ from costprobe.pricing.plans import Rate
 from costprobe.probing.cost import ProbeState, account_run
 from costprobe.probing.roofline import PassLimit
 from costprobe.probing.rows import report_document, run_points
-from costprobe.ui.cli.views.status_lines import probe_line
 from costprobe.ui.amounts import money, si
+from costprobe.ui.cli.views.status_lines import probe_line
 from costprobe.ui.text import per_million_tokens
 from costprobe.unit_costs.compare import probe_candidates
 from fakes.runs import probe_run

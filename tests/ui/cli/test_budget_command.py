@@ -129,7 +129,7 @@ def test_unknown_name_and_missing_budget_errors_state_the_fix(costprobe):
     assert "unknown budget 'tim'; write one of chat, gpu1-month, team" in costprobe(
         "budget", "tim", code=2
     )
-    assert "add a [[budget]]" in costprobe("budget", budgets="", code=1)
+    assert "add a [[budget]]" in costprobe("budget", budgets="", code=2)
 
 
 def test_invalid_budgets_are_rejected(costprobe):

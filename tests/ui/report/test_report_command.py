@@ -204,6 +204,6 @@ def test_invalid_requests_have_clear_errors(config, tmp_path):
     wrong = called(config, "report", "--since", "1d", "--until", "2d", code=2)
     assert "--since must be before" in wrong.stderr
     unwritten = called(
-        config, "report", "--since", "1d", "--out", str(tmp_path / "no" / "r"), code=1
+        config, "report", "--since", "1d", "--out", str(tmp_path / "no" / "r"), code=2
     )
     assert "cannot be written" in unwritten.stderr

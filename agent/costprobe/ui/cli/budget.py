@@ -23,7 +23,7 @@ from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import BUDGETS, unknown_name
 from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, reader_of
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
 from costprobe.ui.text import forecast_cells
 
@@ -70,7 +70,7 @@ def echo_budgets(statuses: Sequence[BudgetStatus], *, as_json: bool) -> None:
 
 def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:
     if not budgets:
-        raise click.ClickException("no budget is configured; add a [[budget]], see docs/budgets.md")
+        raise bad_input("no budget is configured; add a [[budget]], see docs/budgets.md")
     by_name = {budget.name: budget for budget in budgets}
     for name in names:
         if name not in by_name:

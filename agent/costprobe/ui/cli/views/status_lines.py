@@ -65,7 +65,7 @@ def _state(status: dict[str, Any]) -> str:
 
 def _parts_of(status: dict[str, Any]) -> Iterator[Part]:
     yield from (("cost", words) for words in hourly_costs(status))
-    yield from ((FAULT, fault.text) for fault in present_faults(status, None))
+    yield from ((FAULT, fault.words) for fault in present_faults(status, None))
     yield "config", status["config"] or "none (demo mode)"
     yield "store", status["store"]["path"]
     yield from (("device", f"{one['name']}: {one['model']}") for one in status["devices"])
