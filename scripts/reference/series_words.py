@@ -289,7 +289,7 @@ MEASUREMENTS: Mapping[str, Words] = {
         {"part": "`busy`, `idle`, `held` (busy time unknown), `probing` or `unallocated`."},
     ),
     "tenant": Words(
-        "Cost of a service in a window by tenant: [tenants](../howto/tenants.md). The parts add up to the"
+        "Cost of a service in a window by tenant: [tenants](../howto/served_models.md#tenants). The parts add up to the"
         " service's `cost_total`.",
         {
             "cost": "Cost of this part.",
