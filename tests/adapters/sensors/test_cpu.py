@@ -10,7 +10,6 @@ import pytest
 from costprobe.adapters.sensors.child.cpu import (
     CpuSensor,
     CpuTicks,
-    ModelledCounter,
     RaplCounter,
     Zone,
     find_temperature_files,
@@ -20,7 +19,6 @@ from costprobe.adapters.sensors.child.cpu import (
     parse_stat,
     read_temperatures_c,
     unwrap_uj,
-    utilization,
 )
 from costprobe.adapters.sensors.messages import SensorFault
 from costprobe_probes.processor import processor_name
@@ -117,20 +115,6 @@ def test_cpu_model_is_read_on_each_architecture():
         arm_cpuinfo((0x41, 0xD99)): "Arm 0x41/0xd99",
     }
     assert {text: processor_name(text) for text in expected} == expected
-
-
-def test_modelled_energy_is_linear_in_utilization():
-    counter = ModelledCounter(idle_w=2.0, max_w=10.0)
-    assert counter.add(0, CpuTicks(0, 0)) == 0
-    assert counter.add(10 * 10**9, CpuTicks(0, 2000)) == pytest.approx(20)
-    assert counter.add(20 * 10**9, CpuTicks(500, 4000)) == pytest.approx(20 + 10 * (2 + 8 / 4))
-    assert counter.add(20 * 10**9 + 1, CpuTicks(500, 4000)) is None
-
-
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_utilization_is_between_zero_and_one(a, b, c, d):
-    share = utilization(CpuTicks(a, b), CpuTicks(c, d))
-    assert share is None if d <= b or c < a else 0 <= share <= 1
 
 
 def test_temperature_is_of_hwmon_or_of_a_thermal_zone(tmp_path):
