@@ -23,6 +23,7 @@ from costprobe.adapters.sensors.child.cpu import (
 from costprobe.adapters.sensors.messages import SensorFault
 from costprobe_probes.processor import processor_name
 from fakes.clock import FakeClock
+from fakes.worker import WorkerBench
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -262,6 +263,21 @@ def test_rapl_beyond_what_packages_can_draw_is_no_power(host):
     assert host.sample().power_w == pytest.approx(40)
     codes = {(fault.call, fault.code) for fault in host.sensor.bounds.take_faults()}
     assert codes == {("energy_j", "IMPOSSIBLE"), ("power_w", "IMPOSSIBLE")}
+
+
+def test_energy_that_rapl_counts_while_the_host_is_suspended_is_no_power(host):
+    bench = WorkerBench(host, host.sensor)
+    for is_suspended in (False, True):
+        if is_suspended:
+            host.clock.suspend(3600)
+            host.advance(watts=40 * 3600)
+        for _ in range(25):
+            bench.worker.work()
+            host.advance()
+    rows = [message["fields"] for message in bench.of("reading")]
+    assert {round(row["power_w"]) for row in rows if "power_w" in row} == {40}
+    assert max(row.get("energy_j", 0.0) for row in rows) < 41 * 10
+    assert (bench.of("fault"), host.faults) == ([], [])
 
 
 def test_utilization_that_cannot_be_is_unknown_and_no_count_is_reported(host):
