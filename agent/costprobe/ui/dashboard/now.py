@@ -392,11 +392,17 @@ def _unit_row(unit: UnitCost, name: Content, place: Content, now_ns: int) -> lis
         moved(unit.change_7d_pct),
         spark(unit.trend, (now_ns - WEEK_NS, now_ns)),
         si(None if unit.latency_ms is None else unit.latency_ms / 1000, "s"),
-        si(unit.energy_j, "J")
-        + (" / M" if unit.unit == "token" and unit.energy_j is not None else ""),
+        _energy(unit),
         UNKNOWN if unit.limit_share is None else percent(unit.limit_share),
         place,
     ]
+
+
+def _energy(unit: UnitCost) -> str:
+    """Return the energy of an inference or a request, or of a token out."""
+    if unit.unit != "token" or unit.energy_j is None:
+        return si(unit.energy_j, "J")
+    return f"{si(unit.energy_j / 1e6, 'J')} / token"
 
 
 def scale_words(scale: int, unit: str) -> str:
