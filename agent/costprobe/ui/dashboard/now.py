@@ -29,6 +29,7 @@ from costprobe.ui.dashboard.cells import (
     tile,
     utc,
 )
+from costprobe.ui.dashboard.fields import trend_choices
 from costprobe.ui.host_overview import (
     Overview,
     fault_document,
@@ -144,7 +145,7 @@ def _choices(rows: HostRows) -> dict[str, Any]:
 
     named = [*rows.costs, *rows.probes]
     return {
-        "fields": sorted(known),
+        **trend_choices(known),
         "devices": values("device", every),
         "models": [f"{tag}={name}" for tag in ("probe", "service") for name in values(tag, every)],
         "labels": [
@@ -178,12 +179,6 @@ def _runs(status: Mapping[str, Any], written_ns: int, now_ns: int) -> bool:
 
 def _age_s(row: Point, now_ns: int) -> float:
     return max(0.0, (now_ns - row.time_ns) / NS_PER_S)
-
-
-def json_value(value: FieldValue) -> FieldValue:
-    """Return a field value for JavaScript: integers beyond 2^53 would lose precision."""
-    is_exact = isinstance(value, bool) or not isinstance(value, int) or abs(value) <= 2**53
-    return value if is_exact else float(value)
 
 
 # ---- the first line

@@ -86,18 +86,10 @@ async function loadSpend() {
   show(byId("spend"), tables.map((one) => boxed(one)));
 }
 
-function showIncidents({ incidents }) {
-  const rows = incidents.map((one) => [
-    moment(one.fired_ms), one.resolved_ms === null ? "still firing" : moment(one.resolved_ms), one.severity, one.name,
-    Object.entries(one.labels ?? {}).map((pair) => pair.join("=")).join(" "), one.summary ?? "", one.detail ?? one.cause ?? ""]);
-  show(byId("incidents"), boxed({ caption: "The newest first", none: "No incident in this period.", rows,
-    heads: ["Fired", "Resolved", "Severity", "Rule", "Labels", "Summary", "Cause"] }));
-}
-
 // Each is shown as it arrives.
 const rest = new Loading(REST_EVERY_MS, trouble, () => Promise.all([
   loadSpend(),
-  ask("/api/incidents?since=7d").then(showIncidents),
+  ask("/api/incidents?since=7d").then((found) => show(byId("incidents"), boxed(found))),
   ask("/api/sweeps").then(showSweeps)]));
 
 function take(now) {
