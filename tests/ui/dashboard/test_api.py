@@ -11,6 +11,7 @@ from costprobe.core.schema import make_point
 from dashboard_samples import (
     BUDGETS,
     DEVICES,
+    HOST,
     LOADS,
     cost_rows,
     labelled_rows,
@@ -226,6 +227,38 @@ def test_assumed_prices_are_called_so_beside_each_amount(page, store, clock):
     assert rows(found["units"])["gpu0"]["Cost now"].endswith(" / M inferences assumed")
     (uses,) = page.json("/api/spend")["tables"]
     assert uses["caption"].endswith("; prices in EUR are assumed.")
+
+
+def test_map_of_many_devices_has_the_state_of_each(page, store, clock):
+    now_ns = clock.time_ns()
+    assert page.json("/api/now")["map"] is None
+    states = {
+        "gpu0": ({"util_pct": 90.0}, 1, ["over", "alert drift"]),
+        "gpu1": ({"util_pct": 0.9}, 1, ["remainder", "no service, utilization 1 %"]),
+        "gpu2": ({"util_pct": 1.0}, 1, ["service", "busy, utilization 1 %"]),
+        "gpu3": ({"power_w": 9.0}, 1, ["probing", "utilization unknown"]),
+        "gpu4": ({"util_pct": 50.0}, 121, ["over", "not read for 2 min"]),
+    }
+    busy = {
+        f"gpu{n}": ({"util_pct": 50.0}, 1, ["service", "busy, utilization 50 %"])
+        for n in range(5, 16)
+    }
+    states |= busy
+    store.append(
+        make_point("device", {**HOST, "device": name}, fields, now_ns - age_s * NS_PER_S)
+        for name, (fields, age_s, _) in states.items()
+    )
+    found = page.json("/api/now")["map"]
+    assert found["cells"] == [[name, *state] for name, (_, _, state) in states.items()]
+    texts = ["2 fault", "12 busy", "1 no service", "1 utilization unknown"]
+    assert [text for _, text in found["keys"]] == texts
+    # A device of a service is paid while that waits.
+    idle = make_point("device", {**HOST, "device": "gpu0"}, {"util_pct": 0.0}, now_ns)
+    store.append([idle, *served_rows(now_ns - NS_PER_S)])
+    store.put_state("alerts", {})
+    clock.move(61)
+    (first, *_) = page.json("/api/now")["map"]["cells"]
+    assert first == ["gpu0", "idle", "unused, utilization 0 %"]
 
 
 def test_spend_of_the_day_is_divided_by_use_tenant_and_label(page, store, clock):

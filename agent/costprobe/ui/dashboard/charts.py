@@ -271,7 +271,9 @@ def _events(reader: StoreReader, time: TimeRange) -> Iterator[_Mark]:
         title, detail, cause = (
             str(row.fields.get(name, "")) for name in ("title", "detail", "cause")
         )
-        details = "; ".join(filter(None, (detail, f"cause: {cause}" if cause else "")))
+        details = "; ".join(
+            filter(None, (detail, f"cause: {cause}" if cause not in detail else ""))
+        )
         kind = row.tags.get("kind", "")
         yield _Mark(
             row.time_ns,
