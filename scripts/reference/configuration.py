@@ -23,7 +23,7 @@ _HEAD = """\
 One TOML file, `/etc/costprobe/costprobe.toml` unless `--config` names another. `costprobe config
 check` reports all errors at once, each with its key and a fix; a key that is not on this page is an error.
 `costprobe config init` writes a commented file, `costprobe config show` prints the values in force,
-defaults included. How options are named: [naming](../contributing/options.md#name-it).
+defaults included. How options are named: [naming](../contributing/kinds.md#name-an-option).
 
 | type | in the file |
 | --- | --- |

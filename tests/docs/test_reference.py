@@ -57,7 +57,7 @@ def test_no_text_names_an_option_that_is_gone():
 
 
 def test_keys_follow_the_naming_rules():
-    """docs/contributing/options.md: no repeated namespace, no unit in a key whose value has it."""
+    """docs/contributing/kinds.md: no repeated namespace, no unit in a key whose value has it."""
     problems = []
     for page in configuration.pages():
         table = page.heading.strip("`[]").partition("]")[0].rpartition(".")[2]

@@ -13,7 +13,7 @@ from costprobe.core.schema import make_point
 from costprobe.delivery.kinds import check_sink
 from costprobe.ui.influx_setup.steps import ROLLED
 from costprobe.ui.influx_setup.v2 import deadman_task, rollup_task
-from fakes import day
+from fakes import known
 from fakes.command import called
 from fakes.influx_v2 import ORG_ID, TOKEN, FakeInfluxV2
 from fakes.sending import config_of, send, sink_of
@@ -85,11 +85,11 @@ def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
     ]
     versions = {"host": "h", "device": "gpu0", "probe": "cnn", "driver": "560.28"}
     software = make_point("software", versions, {"probe_runs": 1}, END_NS - NS_PER_S)
-    points = [*day.points(END_NS), *tenants, software]
+    points = [*known.points(), *tenants, software]
     for first in range(0, len(points), 5000):
         send(writer, "\n".join(render(p) for p in points[first : first + 5000]).encode())
     writer.close()
-    span = f"WHERE time >= {END_NS - day.DAY_S * NS_PER_S} AND time < {END_NS}"
+    span = f"WHERE time >= {END_NS - 86_400 * NS_PER_S} AND time < {END_NS}"
     (queries,) = [s for s in own_influxdb.query("SHOW CONTINUOUS QUERIES") if s["name"] == "d"]
     assert len(queries["values"]) == len(ROLLED)
     for _, text in queries["values"]:
@@ -108,21 +108,21 @@ def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
     hourly = own_influxdb.points("d_hourly")
     assert {name for name, _, _ in hourly} == {rolled.measurement for rolled in ROLLED}
     one_hour_ns = END_NS - 3600 * NS_PER_S
-    powers = [
-        p.fields["power_w"]
+    shares = [
+        p.fields["util_pct"]
         for p in points
         if p.measurement == "device"
-        and (p.tags["host"], p.tags["device"]) == (day.HOSTS[0], "gpu0")
+        and (p.tags["host"], p.tags["device"]) == ("a", "gpu0")
         and one_hour_ns <= p.time_ns < END_NS
     ]
     (mean,) = [
-        fields["power_w"]
+        fields["util_pct"]
         for (name, tags, time_ns), fields in hourly.items()
         if name == "device"
         and time_ns == one_hour_ns
-        and {("host", day.HOSTS[0]), ("device", "gpu0")} <= set(tags)
+        and {("host", "a"), ("device", "gpu0")} <= set(tags)
     ]
-    assert mean == pytest.approx(sum(powers) / len(powers))
+    assert mean == pytest.approx(sum(shares) / len(shares))
 
 
 def test_existing_retention_is_kept_and_an_old_query_replaced(costprobe, own_influxdb):

@@ -20,14 +20,12 @@ from costprobe.spend.now import DayAllocation, Spending
 from costprobe.ui.amounts import MODELLED, UNKNOWN, change, money, rounded, si
 from costprobe.ui.dashboard.cells import (
     Content,
-    dated,
     moved,
     part,
     price,
     spark,
     table,
     tile,
-    utc,
 )
 from costprobe.ui.host_overview import (
     Overview,
@@ -37,7 +35,7 @@ from costprobe.ui.host_overview import (
     sentence,
 )
 from costprobe.ui.incidents import hidden_changes, is_running, noisy_services
-from costprobe.ui.text import UNMEASURED, ago, devices_text
+from costprobe.ui.text import UNMEASURED, ago, dated, devices_text, utc
 from costprobe.unit_costs.now import OUTLIER_SHARE, UnitCost, UnitGroup
 
 NS_PER_MS: Final = 1_000_000
@@ -274,22 +272,18 @@ def spend_tile(
             name, [so_far, part(" so far", "small")], part(f"{words}{note}, no budget", "muted")
         )
     over = None if forecast is None else forecast / amount - 1
+    kind = "muted"
+    if over is not None and over > 0:
+        kind, words = "warn", f"{words}, {change(rounded(over * 100, MODELLED))} over"
     if spent > amount:
         kind, words = "bad", f"exceeded; {words}"
-    elif over is not None and over > 0:
-        kind = "warn"
-    else:
-        kind = "muted"
-    if over is not None:
-        words += (
-            f", {change(rounded(over * 100, MODELLED))} over" if over > 0 else ", within the budget"
-        )
     most = max(amount, spent, forecast or 0.0) * 1.02
     ahead = [] if forecast is None else [["band", max(0.0, forecast - spent) / most]]
     return tile(
         name,
-        [so_far, part([" of ", price(amount, currency)], "small")],
-        part(words + note, kind),
+        so_far,
+        part(["of ", price(amount, currency), note], "muted"),
+        part(words, kind),
         bar=[
             ["over" if spent > amount else "spent", spent / most],
             *ahead,

@@ -35,7 +35,7 @@ from costprobe.adapters.sensors.messages import (
     Shares,
     fault_message,
 )
-from costprobe.core.clock import Clock, suspended_ns
+from costprobe.core.clock import Clock, stopped_s, suspended_ns
 from costprobe.core.records import (
     NS_PER_S,
     EnergyScope,
@@ -240,8 +240,6 @@ def next_on_grid(start_ns: int, every_ns: int, now_ns: int) -> int:
 
 # A question about a watched device waits this long for a sample; if none is due, one is taken.
 SAMPLE_WAIT_NS: Final = NS_PER_S
-# A shorter difference of the clocks is none.
-SUSPENSION_NS: Final = NS_PER_S // 2
 
 
 class DriverVisit(NamedTuple):
@@ -462,7 +460,7 @@ class DeviceWorker:
 
     def _was_suspended(self) -> bool:
         before_ns, self._suspended_ns = self._suspended_ns, suspended_ns(self._clock)
-        return self._suspended_ns - before_ns > SUSPENSION_NS
+        return stopped_s((self._suspended_ns - before_ns) / NS_PER_S, 0.0) > 0
 
     def _read_shares(self, t_ns: int) -> None:
         """Read how busy each process kept the device since the last call."""
