@@ -21,14 +21,12 @@ from costprobe.spend.now import DayAllocation, Spending
 from costprobe.ui.amounts import MODELLED, UNKNOWN, change, money, rounded, si
 from costprobe.ui.dashboard.cells import (
     Content,
-    dated,
     moved,
     part,
     price,
     spark,
     table,
     tile,
-    utc,
 )
 from costprobe.ui.dashboard.fields import trend_choices
 from costprobe.ui.host_overview import (
@@ -39,7 +37,7 @@ from costprobe.ui.host_overview import (
     sentence,
 )
 from costprobe.ui.incidents import hidden_changes, is_running, noisy_services
-from costprobe.ui.text import UNMEASURED, ago, devices_text
+from costprobe.ui.text import UNMEASURED, ago, dated, devices_text, utc
 from costprobe.unit_costs.now import OUTLIER_SHARE, UnitCost, UnitGroup
 
 NS_PER_MS: Final = 1_000_000
