@@ -13,7 +13,7 @@ from costprobe.configuration import Config, parse
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA, make_point
-from costprobe.daemon.metrics import Newest, labels_of
+from costprobe.daemon.metrics import labels_of
 from costprobe.daemon.pages import HttpPages
 from fakes.clock import FakeClock
 from prometheus_client.parser import text_string_to_metric_families
@@ -136,6 +136,13 @@ def test_metrics_hold_the_newest_value_of_every_numeric_field(pages, store, cloc
     )
     now_ns = clock.time_ns()
     store.append([make_point("device", t, f, now_ns + s * NS_PER_S) for t, f, s in rows])
+    # An alert is shown in its last state.
+    for ago_s, state in enumerate(("resolved", "firing", "pending")):
+        fields = {"value": float(ago_s)}
+        point = make_point(
+            "alert", {"rule": "r", "state": state}, fields, now_ns - ago_s * NS_PER_S
+        )
+        store.append([point])
     pages.serve(LISTENING)
     families, samples = metrics(pages)
     of_device = {
@@ -148,6 +155,9 @@ def test_metrics_hold_the_newest_value_of_every_numeric_field(pages, store, cloc
         "costprobe_device_energy_suspect": 1,
     }
     assert samples["costprobe_device_power_w", *sorted(tags.items())] == 200
+    assert [key[1:] for key in samples if key[0] == "costprobe_alert_value"] == [
+        (("rule", "r"), ("state", "resolved"))
+    ]
     assert families["costprobe_device_power_w"].type == "gauge"
     assert families["costprobe_device_power_w"].documentation.endswith("in watts")
     assert families["costprobe_device_energy_suspect"].documentation.endswith("1 or 0")
@@ -206,15 +216,6 @@ def test_every_field_of_the_schema_has_a_valid_metric_name(pages, store, clock):
         assert families[f"costprobe_cost_{field}"].documentation.endswith(f", in {unit}")
 
 
-def test_series_above_the_limit_are_counted(pages, store, clock):
-    fields, now_ns = {"power_w": 1.0, "cost": 2.0}, clock.time_ns()
-    store.append([make_point("device", {"device": f"g{i}"}, fields, now_ns) for i in range(80)])
-    pages.serve(LISTENING.model_copy(update={"max_series": 100}))
-    _, samples = metrics(pages)
-    shown = [key for key in samples if key[0].startswith("costprobe_device_")]
-    assert (len(shown), samples[("costprobe_metrics_dropped_series",)]) == (100, 60)
-
-
 def test_events_and_firing_incidents_have_their_texts_as_labels(pages, store, clock):
     fields = {"severity": "warning", "title": "price rose", "cause": "list", "detail": "long"}
     place = {"host": "h", "device": "gpu0"}
@@ -232,19 +233,6 @@ def test_events_and_firing_incidents_have_their_texts_as_labels(pages, store, cl
     labels = {**place, "rule": "drift", "severity": "info"}
     assert [key for key in samples if key[0] == "costprobe_alert_firing"] == [
         ("costprobe_alert_firing", *sorted(labels.items()))
-    ]
-
-
-def test_alert_is_exported_in_its_last_state_only():
-    newest = Newest()
-    for time_ns, state in enumerate(["pending", "firing", "resolved"]):
-        newest.take(Point("alert", {"rule": "r", "state": state}, {"value": time_ns}, time_ns))
-    newest.take(Point("alert", {"rule": "other", "state": "firing"}, {"value": 5}, 9))
-    fields = dict(newest.by_field("alert"))
-    assert fields.keys() == {"value", "time_s"}
-    assert sorted((tags["rule"], tags["state"], value) for tags, value in fields["value"]) == [
-        ("other", "firing", 5),
-        ("r", "resolved", 2),
     ]
 
 

@@ -171,8 +171,8 @@ def test_mig(write, tmp_path):
     _, show = commands(text)
     output = run(show, tmp_path, env=env)
     assert "gpu0.mig0" in output
-    assert "$1.8/h" in output, "three slices at 0.60"
-    assert "$2.4/h" in output
+    assert "$1.80/h" in output, "three slices at 0.60"
+    assert "$2.40/h" in output
 
 
 @pytest.mark.parametrize("block", [0, 1, 2], ids=["file", "command", "address"])

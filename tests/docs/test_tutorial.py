@@ -75,7 +75,7 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
     sink, rows, price = type_all("The series", 1)
     assert "influxdb" in sink
     assert "cost_per_inference" in rows
-    assert "$2.5/h" in price
+    assert "$2.50/h" in price
 
     terminal.type("set +e")
     type_all("Clean up", 0, 2)

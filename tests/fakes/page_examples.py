@@ -30,5 +30,5 @@ def _pattern(line):
 def _shape(line):
     """Return the words of a line with its numbers, times and signs masked."""
     known = re.sub(r"host=\S+|\b(?:CET|UTC)\b", "", line)
-    known = re.sub(r"[-+]?[$€]?\d[\d.,:TZe-]*|\b(?:s|min)\b", "0", known)
+    known = re.sub(r"[-+]?[$€]?\d[\d.,:TZe-]*|\b(?:s|min|[mk]?J)\b", "0", known)
     return " ".join(known.split())

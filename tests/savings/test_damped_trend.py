@@ -48,7 +48,6 @@ def test_short_or_empty_history():
 
 
 def test_interval_contains_seeded_loads(monkeypatch):
-    """The full sweep is bench/growth.py."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
     bench = importlib.import_module("growth")
     rng = random.Random(5)

@@ -12,6 +12,7 @@ from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.records import natural
 from costprobe.core.units import percent, significant
+from costprobe.ui.amounts import si
 
 if TYPE_CHECKING:  # the imports take longer than commands that need neither
     from jinja2 import Template
@@ -62,11 +63,6 @@ def ago(duration_s: float) -> str:
         if duration_s < limit_s:
             return f"{duration_s / unit_s:.0f} {unit}"
     return f"{duration_s / 86_400:.1f} d"
-
-
-def joules(value: float) -> str:
-    """Joules with four significant digits: "0.3251 J", "45,000 J"."""
-    return f"{significant(value)} J"
 
 
 # What costs of a basis contain.
@@ -141,11 +137,9 @@ def figure(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else significant(value, digits)
 
 
-def energy_cell(energy_j: float | None, rel_err: float | None) -> str:
-    """Return joules without their unit, with their uncertainty; a dash if unknown."""
-    if energy_j is None:
-        return "-"
-    return f"{joules(energy_j).removesuffix(' J')} ±{percent(rel_err or 0)}"
+def with_error(cell: str, rel_err: float | None) -> str:
+    """Return the cell of a known value with its uncertainty: "0.325 ±5 %"."""
+    return cell if cell == "-" else f"{cell} ±{percent(rel_err or 0)}"
 
 
 def forecast_cells(spend: PeriodSpend, currency: str) -> tuple[str, str]:
@@ -203,7 +197,7 @@ def _per_million(candidate: Candidate) -> list[str]:
                 for price in kind_prices(candidate.token_price)
             ],
             [
-                f"{joules(summary.value)} {words}"
+                f"{si(summary.value, 'J')} {words}"
                 for words, summary in (
                     ("in", candidate.energy_per_million_tokens_in_j),
                     ("out", candidate.energy_per_million_tokens_out_j),

@@ -118,7 +118,7 @@ def test_stale_listing_is_marked(costprobe, tmp_path):
 
 
 def test_before_the_first_evaluation_nothing_is_listed(costprobe, store):
-    assert "no daemon has evaluated" in costprobe("alerts", code=1)
+    assert "no daemon has evaluated" in costprobe("alerts", code=3)
     costprobe("alerts", "--exit-code", code=3)
 
 
@@ -245,7 +245,7 @@ def test_test_alert_needs_no_daemon(tmp_path):
 
 
 def test_without_a_daemon_the_error_suggests_a_command(costprobe):
-    assert "costprobe status" in costprobe("silence", "end", "x", code=1)
+    assert "costprobe status" in costprobe("silence", "end", "x", code=3)
 
 
 SPAN = ("--since", "2026-03-01", "--until", "2026-03-10")

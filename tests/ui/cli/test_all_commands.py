@@ -61,7 +61,7 @@ EXIT_CODES = {
     "costprobe probe ./model.py:make": 2,  # there is no such file
     "costprobe probe ./model.py:make --against ../main/model.py:make --fail-above 5%": 2,  # as above
     "costprobe silence end 0a1b2c3d": 2,  # no such silence
-    "costprobe store compact": 1,  # the daemon is running
+    "costprobe store compact": 2,  # the daemon is running
 }
 PLANS = """
 [[price]]

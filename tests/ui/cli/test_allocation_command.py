@@ -176,8 +176,10 @@ def test_report_has_the_same_cost_of_tenants_in_every_format(costprobe, stored):
         for name, (cost, idle, rest) in parts_of(asked).items()
     }
     assert "## Cost of tenants\n" in texts["md"]
-    assert "| search | 20.0 % | €20 | - |" in texts["md"]
-    assert '<th scope="row">search</th><td class="n">20.0 %</td><td class="n">€20' in texts["html"]
+    assert "| search | 20.0 % | €20.00 | - |" in texts["md"]
+    assert (
+        '<th scope="row">search</th><td class="n">20.0 %</td><td class="n">€20.00' in texts["html"]
+    )
     found = [line for line in csv.reader(texts["csv"].splitlines()) if line[0] == "tenant"]
     (saved,) = [row[4:] for row in found if row[2:4] == ["search", "cost_cache_saved"]]
     assert saved == ["5.0", "EUR"]

@@ -81,7 +81,7 @@ def test_table_notes_and_plot(costprobe):
     head, team, chat, *remarks = output.splitlines()
     assert head.split()[:5] == ["budget", "scope", "period", "planned", "spent"]
     assert re.match(
-        r"team +host +day +\$48 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\S+ % +\S+ %$", team
+        r"team +host +day +\$48.00 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\S+ % +\S+ %$", team
     )
     assert chat.startswith("chat")
     assert "team: medians by the hour of workdays and weekends, from 21" in remarks[0]
@@ -118,10 +118,10 @@ def test_without_rows_nothing_is_extrapolated(costprobe):
     text = costprobe("budget", "team")
     assert "no cost data for host" in text
     # The spend is unknown, not 0.
-    assert re.search(r"team +host +day +\$48 +- +- +- ", text), text
+    assert re.search(r"team +host +day +\$48.00 +- +- +- ", text), text
     document = {**found, "exceeded": False, "forecast_exceeded": False}
     assert budget_lines(document)[0].startswith(
-        "budget   team: no costs known of $48 for the day, "
+        "budget   team: no costs known of $48.00 for the day, "
     )
 
 
@@ -129,7 +129,7 @@ def test_unknown_name_and_missing_budget_errors_state_the_fix(costprobe):
     assert "unknown budget 'tim'; write one of chat, gpu1-month, team" in costprobe(
         "budget", "tim", code=2
     )
-    assert "add a [[budget]]" in costprobe("budget", budgets="", code=1)
+    assert "add a [[budget]]" in costprobe("budget", budgets="", code=2)
 
 
 def test_invalid_budgets_are_rejected(costprobe):

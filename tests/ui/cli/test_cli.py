@@ -89,7 +89,7 @@ def test_python_m_runs_the_command():
 
 
 def test_unknown_command_is_an_error(costprobe):
-    assert "No such command" in costprobe("prbe", code=2)
+    assert "did you mean probe?" in costprobe("prbe", code=2)
 
 
 def test_invalid_file_is_one_error_with_exit_code_2(costprobe):
@@ -104,7 +104,7 @@ def test_invalid_file_is_one_error_with_exit_code_2(costprobe):
 
 def test_missing_store_error_states_the_fix(costprobe):
     for command in ("status", "trend", "export"):
-        assert "costprobe run" in costprobe(command, code=1)
+        assert "costprobe run" in costprobe(command, code=2)
 
 
 def test_long_trend_is_by_the_hour(costprobe, tmp_path):
@@ -187,7 +187,7 @@ def test_export_filters_by_time_range_and_measurement(costprobe, points):
 
 
 def test_status_of_a_store_without_a_daemon(costprobe, points):
-    assert "no daemon has written" in costprobe("status", code=1)
+    assert "no daemon has written" in costprobe("status", code=3)
 
 
 def test_status_of_another_version_is_shown_as_far_as_possible(costprobe, tmp_path):

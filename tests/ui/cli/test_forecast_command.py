@@ -110,7 +110,7 @@ def test_text_output_has_the_same_figures(forecast):
     assert "not within 30 days" in lines[head + 1]
     text = "\n".join(lines)
     assert "capacity ends: not within 30 days; earliest" in text
-    assert "  1,000 more requests: 108,000 J, electricity $0.009;" in text
+    assert "  1,000 more requests: 108 kJ, electricity $0.009;" in text
 
 
 def test_rolled_up_windows_count_in_full(forecast, tmp_path):

@@ -20,5 +20,5 @@ def test_show_lists_current_prices_and_their_components(costprobe):
     (entry,) = costprobe.json("price", "show")["devices"]
     assert (entry["plan"], entry["price_rate_per_h"]) == ("on_demand", "1.00")
     assert "the reserved term ended on 2020-12-31" in entry["source"]
-    assert "$1/h (on demand)" in costprobe("price", "show")
+    assert "$1.00/h (on demand)" in costprobe("price", "show")
     assert "no price change since" in costprobe("price", "history")

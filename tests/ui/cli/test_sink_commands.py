@@ -43,7 +43,7 @@ def test_no_rejected_point_is_stated(costprobe, store):
 
 
 def test_retry_without_a_daemon_is_an_error(costprobe, store):
-    assert "no daemon answers" in costprobe("sink", "retry", code=1)
+    assert "no daemon answers" in costprobe("sink", "retry", code=3)
 
 
 def test_retry_ends_a_long_back_off(tmp_path):

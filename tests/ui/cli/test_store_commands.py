@@ -52,7 +52,7 @@ def test_compact_rolls_up_deletes_and_shrinks(costprobe, path):
 def test_store_in_use_is_not_changed(costprobe, path, kind):
     other = Store.open(path, SystemClock()) if kind is Store else StoreReader.open(path)
     before_bytes = path.stat().st_size
-    refused = costprobe("store", "compact", code=1)
+    refused = costprobe("store", "compact", code=2)
     assert refused.startswith("Error: ")
     assert "has it open; stop the daemon first" in refused
     other.close()
@@ -61,7 +61,7 @@ def test_store_in_use_is_not_changed(costprobe, path, kind):
 
 
 def test_compact_without_old_rows_changes_nothing(costprobe, tmp_path):
-    assert "start `costprobe run`" in costprobe("store", "compact", code=1)
+    assert "start `costprobe run`" in costprobe("store", "compact", code=2)
     assert not (tmp_path / "costprobe.db").exists()
 
 

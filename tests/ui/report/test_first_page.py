@@ -60,7 +60,7 @@ def test_first_page_comes_before_the_details_in_the_order_of_the_questions(text)
     figures = text.partition("\n## ")[0]
     for name in ("Spend", "This month", "Largest single saving", "Energy"):
         assert f"- {name}: **" in figures, name
-    assert re.search(r"This month: \*\*\$[\d,.]+ of \$24,000\*\* \(forecast ", figures)
+    assert re.search(r"This month: \*\*\$[\d,.]+ of \$24,000.00\*\* \(forecast ", figures)
 
 
 def test_a_price_change_of_all_devices_is_named_once_for_all_models(text):

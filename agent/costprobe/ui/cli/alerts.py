@@ -18,20 +18,20 @@ from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.known_names import NOTIFIERS, unknown_name
 from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import SEVERITIES, echo, echo_coloured, echo_json, paint
-from costprobe.ui.cli.support.place import Settings, reader_of
+from costprobe.ui.cli.support.place import (
+    FAILED,
+    NOT_RUNNING,
+    NotRunningError,
+    Settings,
+    bad_input,
+    reader_of,
+)
 from costprobe.ui.incidents import hidden_changes, incidents_of, noisy_services
 from costprobe.ui.text import ago, labels_text, local
 
 STALE_S = 150.0
 WEEK = "7d"
 TEST_TIMEOUT_S = 120.0
-FIRING, UNKNOWN = 1, 3
-
-
-class _UnknownError(click.ClickException):
-    """Whether an alert is firing is not known."""
-
-    exit_code = UNKNOWN
 
 
 @click.group(
@@ -62,7 +62,7 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
     except (OutsideError, click.ClickException) as error:
         if not exit_code:
             raise
-        raise _UnknownError(str(error)) from error
+        raise NotRunningError(str(error)) from error
     if as_json:
         echo_json(document)
     else:
@@ -84,9 +84,7 @@ def _current(settings: Settings) -> dict[str, Any]:
     with reader_of(settings) as reader:
         states = reader.states()
     if "alerts" not in states:
-        raise click.ClickException(
-            f"{settings.store_path}: no daemon has evaluated alert rules yet"
-        )
+        raise NotRunningError(f"{settings.store_path}: no daemon has evaluated alert rules yet")
     stored, written_ns = states["alerts"]
     age_s = max(0.0, (time.time_ns() - written_ns) / NS_PER_S)
     echo(f"from the store, as of {ago(age_s)} ago: {reason}", err=True)
@@ -95,8 +93,8 @@ def _current(settings: Settings) -> dict[str, Any]:
 
 def _exit_code(document: Mapping[str, Any]) -> int:
     if any(alert["state"] == "firing" for alert in document["alerts"]):
-        return FIRING
-    return 0 if document["source"] == "daemon" else UNKNOWN
+        return FAILED
+    return 0 if document["source"] == "daemon" else NOT_RUNNING
 
 
 @command.command(
@@ -145,10 +143,10 @@ def test(config: str | None, *, notifier: str | None) -> None:
         except KeyError:
             raise unknown_name("notifier", str(notifier), configs) from None
     if not answers:
-        raise click.ClickException("no notifier is configured; add a [[notifier]] and reload")
+        raise bad_input("no notifier is configured; add a [[notifier]] and reload")
     for name, reason in answers.items():
         echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
-    sys.exit(1 if any(answers.values()) else 0)
+    sys.exit(FAILED if any(answers.values()) else 0)
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:

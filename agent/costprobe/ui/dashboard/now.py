@@ -274,22 +274,18 @@ def spend_tile(
             name, [so_far, part(" so far", "small")], part(f"{words}{note}, no budget", "muted")
         )
     over = None if forecast is None else forecast / amount - 1
+    kind = "muted"
+    if over is not None and over > 0:
+        kind, words = "warn", f"{words}, {change(rounded(over * 100, MODELLED))} over"
     if spent > amount:
         kind, words = "bad", f"exceeded; {words}"
-    elif over is not None and over > 0:
-        kind = "warn"
-    else:
-        kind = "muted"
-    if over is not None:
-        words += (
-            f", {change(rounded(over * 100, MODELLED))} over" if over > 0 else ", within the budget"
-        )
     most = max(amount, spent, forecast or 0.0) * 1.02
     ahead = [] if forecast is None else [["band", max(0.0, forecast - spent) / most]]
     return tile(
         name,
-        [so_far, part([" of ", price(amount, currency)], "small")],
-        part(words + note, kind),
+        so_far,
+        part(["of ", price(amount, currency), note], "muted"),
+        part(words, kind),
         bar=[
             ["over" if spent > amount else "spent", spent / most],
             *ahead,
@@ -396,11 +392,17 @@ def _unit_row(unit: UnitCost, name: Content, place: Content, now_ns: int) -> lis
         moved(unit.change_7d_pct),
         spark(unit.trend, (now_ns - WEEK_NS, now_ns)),
         si(None if unit.latency_ms is None else unit.latency_ms / 1000, "s"),
-        si(unit.energy_j, "J")
-        + (" / M" if unit.unit == "token" and unit.energy_j is not None else ""),
+        _energy(unit),
         UNKNOWN if unit.limit_share is None else percent(unit.limit_share),
         place,
     ]
+
+
+def _energy(unit: UnitCost) -> str:
+    """Return the energy of an inference or a request, or of a token out."""
+    if unit.unit != "token" or unit.energy_j is None:
+        return si(unit.energy_j, "J")
+    return f"{si(unit.energy_j / 1e6, 'J')} / token"
 
 
 def scale_words(scale: int, unit: str) -> str:

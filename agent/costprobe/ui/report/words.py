@@ -7,13 +7,12 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from costprobe.core.money import price_scale, scale_words
+from costprobe.core.money import cents, money, price_scale, scale_words
 from costprobe.core.periods import local_time
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, KWH_J
 from costprobe.core.units import percent as share
 from costprobe.spend.budget import BudgetStatus
-from costprobe.ui.amounts import money
 from costprobe.ui.report.model import (
     Drawn,
     Price,
@@ -107,7 +106,7 @@ def carbon(drawn: Drawn) -> str:
 def electricity(price: Price) -> str:
     """Format the price of a kilowatt-hour beside a device's price."""
     if price.electricity_per_kwh is not None:
-        return money(price.electricity_per_kwh, price.currency)
+        return cents(price.electricity_per_kwh, price.currency)
     return "in the price" if price.electricity_included else "no tariff: not included"
 
 
@@ -136,8 +135,8 @@ def budget_cells(status: BudgetStatus) -> tuple[str, ...]:
     return (
         status.budget.name,
         budget_period(status),
-        money(status.amount, currency),
-        money(status.spent, currency),
+        cents(status.amount, currency),
+        cents(status.spent, currency),
         f"{expected}{over}",
         interval,
     )

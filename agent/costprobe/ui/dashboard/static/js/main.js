@@ -7,7 +7,7 @@ import { update } from "./freshness.js";
 import { Loading } from "./loading.js";
 import { barOf, boxed, content, showTiles } from "./place.js";
 import { Trend } from "./trend.js";
-import { showUnits } from "./units.js";
+import { showRows } from "./units.js";
 
 const POLL_MS = 5000;
 // An answer that takes longer is one of a server that is not reachable.
@@ -15,6 +15,7 @@ const ANSWER_MS = 30000;
 // Interval at which the rest of the page is loaded while rows arrive.
 const REST_EVERY_MS = 60000;
 const FIRING_SHOWN = 4;
+const UNITS_SHOWN = 12;
 
 const state = { poll: null, run: 0, sort: { by: "Device", isDown: false } };
 const trend = new Trend(ask, () => poll());
@@ -108,7 +109,7 @@ function take(now) {
   byId("daemon").textContent = daemon.version ? `Daemon ${daemon.version}, started ${moment(daemon.started_ms)}.` : "";
   showTiles(byId("spend-now"), now.tiles);
   showChange(now.change);
-  showUnits(now.units);
+  showRows("units", now.units, { most: UNITS_SHOWN, kind: "units" });
   showFiring(now);
   showDevices(now.devices);
   show(byId("parts"), boxed(now.parts));

@@ -14,8 +14,8 @@ export function content(given) {
   const { text, kind, value, said, href, bar, spark } = given;
   if (bar) return [barOf(bar)];
   if (spark !== undefined) return [svg("svg", { class: "spark", viewBox: "0 0 100 20", ...SVG_BOX }, svg("polyline", { points: spark }))];
-  const attributes = { class: kind || null, ...(value === undefined ? {} : { value: String(value) }), ...(href ? { href, rel: "noreferrer" } : {}) };
-  if (said) return [el("span", { class: kind || null }, el("span", { "aria-hidden": "true" }, content(text)), el("span", { class: "unseen" }, said))];
+  const attributes = { class: kind || null, ...(value === undefined ? {} : { value: String(value) }), ...(href ? { href, rel: "noreferrer", "aria-label": said } : {}) };
+  if (said && !href) return [el("span", { class: kind || null }, el("span", { "aria-hidden": "true" }, content(text)), el("span", { class: "unseen" }, said))];
   return [el(href ? "a" : value === undefined ? "span" : "data", attributes, content(text))];
 }
 
@@ -30,6 +30,9 @@ export function barOf(parts) {
   });
   return svg("svg", { class: "bar", viewBox: "0 0 100 10", ...SVG_BOX }, rects);
 }
+
+/** What the colours of bars mean: [kind, words] of each. */
+export const legendOf = (keys) => el("p", { class: "note-line" }, keys.map(([kind, words]) => el("span", { class: `key ${kind}` }, `${words} `)));
 
 /** Tiles in a row; as many as before stay until the new ones are there. */
 export function showTiles(place, tiles) {
