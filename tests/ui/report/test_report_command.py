@@ -161,14 +161,16 @@ def test_html_page_is_one_file_without_external_resources(page):
 
 
 def test_untrusted_text_is_escaped_in_every_format(costprobe, found, page):
-    assert any(change["title"].startswith("<script>") for change in found["changes"])
+    (fault,) = (change for change in found["changes"] if change["kind"] == "fault")
+    assert fault["title"].startswith("=cmd")
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     text = costprobe(*REPORT, "--format", "md")
     assert "<script" not in text.replace("\\<script", "")
     assert "\x1b" not in text
+    assert "(3 times)" in text
     for row in csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))):
-        assert not row["name"].startswith(("=", "+", "-", "@"))
+        assert not {row["name"][:1], row["value"][:1]} & {"=", "+", "@"}
 
 
 def test_invalid_requests_have_clear_errors(config, tmp_path):
