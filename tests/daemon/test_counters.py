@@ -8,7 +8,7 @@ from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.rows import rendered
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S
-from costprobe.core.schema import COUNTERS, SCHEMA, increments, make_point
+from costprobe.core.schema import increments, make_point
 from fakes.clock import FakeClock
 from fakes.pages import served
 from prometheus_client.openmetrics.parser import (
@@ -161,13 +161,3 @@ def test_metered_counters_have_only_windows_with_known_energy():
         "service_tokens_in_energy_joules_total": 1.0,
     }
     assert found == [priced, priced | metered | joules]
-
-
-def test_counted_fields_are_in_the_schema_and_names_follow_the_conventions():
-    derived = {"idle_s", "busy_s", "metered_requests", "metered_tokens_in", "metered_tokens_out"}
-    for measurement, counters in COUNTERS.items():
-        for counter in counters:
-            assert counter.field in {*SCHEMA[measurement].fields, *derived}
-            assert not counter.name.endswith(("_total", "_s", "_j", "_g")), (
-                "base units, spelled out"
-            )
