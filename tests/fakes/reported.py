@@ -11,7 +11,7 @@ S = 10**9
 HOUR_NS = 3600 * S
 DAY_NS = 24 * HOUR_NS
 # Markup and control characters that a page, table or terminal must not interpret.
-HOSTILE = "<script>alert(1)</script> [red]=cmd|' /C calc'!A0 \x1b[31m|*x*"
+HOSTILE = "=cmd|' /C calc'!A0 <script>alert(1)</script> [red] \x1b[31m|*x*"
 CONFIG = """
 [telemetry]
 every = "30s"
