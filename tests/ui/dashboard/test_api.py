@@ -203,7 +203,8 @@ def test_first_screen_has_the_month_once_budgets_are_known(page):
     found = page.json("/api/now")
     spend, month, unused, _ = found["tiles"]  # nothing moves when it arrives
     assert value(month["big"]) == value(budget["big"])
-    assert words(month["notes"]).startswith("of €1exceeded; forecast €")
+    noted = words(month["notes"])
+    assert (noted.startswith("of €1exceeded; forecast €"), noted[-6:]) == (True, "% over")
     # A minute of each device costs 0.04.
     per_hour = value(spend["big"])
     assert per_hour == pytest.approx(2 * 0.04 * 60)

@@ -82,6 +82,8 @@ def test_group_is_the_median_of_its_series_with_their_extremes():
 
 
 def test_line_of_a_model_has_its_outliers_beside_it(page, store, clock):
+    pair = page.json(f"{PATH}&basis=probe&group=model")["series"]
+    assert [one["name"] for one in pair] == ["encoder (2 devices)", "gpu1 encoder, outlier"]
     store.append(many_rows(clock.time_ns()))
     found = page.json(f"{PATH}&probe=many&group=model")
     assert [one["name"] for one in found["series"]] == ["many (12 devices)", "gpu11 many, outlier"]
