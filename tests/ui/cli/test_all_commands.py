@@ -288,26 +288,6 @@ def test_doctor_reports_an_unreachable_database(host):
     assert {one["name"]: one["state"] for one in found}["sink influxdb2"] == "bad"
 
 
-def test_store_is_backed_up_and_compacted(host, tmp_path):
-    config = tmp_path / "costprobe.toml"
-    config.write_text(f'[store]\npath = "{tmp_path}/copy.db"\n')
-    assert "MiB; to restore it" in host.look("store", "backup", str(tmp_path / "copy.db"))
-    assert "rows aggregated" in called(config, "store", "compact").stdout
-
-
-def test_influx_setup_lists_what_is_missing(influxdb, tmp_path):
-    config = tmp_path / "costprobe.toml"
-    sink = f'[[sink]]\napi = "v1"\nurl = "{influxdb.url}"\ndatabase = "json"\n'
-    config.write_text(sink)
-    *steps, last = called(config, "influx", "setup").stdout.splitlines()
-    missing = [step for step in steps if step.startswith("would create: ")]
-    assert last == f"{len(missing)} to create; nothing was changed. To create them: --apply"
-    assert missing
-    config.write_text('[[sink]]\napi = "v2"\nurl = "http://127.0.0.1:9"\norg = "o"\nbucket = "b"\n')
-    called(config, "influx", "setup", "--tasks", tmp_path / "tasks")
-    assert {path.name for path in (tmp_path / "tasks").iterdir()} == {"hourly.flux", "deadman.flux"}
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may install the service")
 @pytest.mark.skipif(
     shutil.which("systemd-sysusers") is None, reason="an image is set up with systemd's own tools"

@@ -15,9 +15,10 @@ from costprobe.configuration import demo_config
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
 from costprobe.ui.cli.support.fitting import table_lines, wrapped
+from costprobe.ui.cli.support.output import colour_of, paint
 from costprobe.ui.cli.watch import ScrolledView, sections, snapshot
 from fakes.cli import same
-from fakes.command import leaves
+from fakes.command import called, leaves
 from fakes.terminal import on_terminal
 from fakes.wide_host import PROBES, wide_host
 
@@ -26,6 +27,7 @@ NOW_S = 1_782_123_900.0
 # Lines at the beginning and the end of an answer that are recorded.
 HALF = 22
 CONTROL = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
+COLOUR = re.compile(rb"\x1b\[[0-9;]*[1-9][0-9;]*m")
 # A unit at the start of a line whose number is at the end of the line before.
 UNIT = re.compile(r"(?:%|ms|s|min|h|d|W|J|°C|MHz|MiB|GiB|kWh|USD|EUR|JPY)(?:[ ,;).:]|$)")
 # A time of day and what follows it: its zone.
@@ -46,6 +48,13 @@ OTHER = (
 # Those with tables and plots, which use the width.
 WIDE = ("status", "status --watch", "trend --since 3d", "compare --since 3d", "budget",
         "price list --gpu H100 --cloud azure", "explain --since 1d", "alerts")  # fmt: skip
+
+
+# Those that print colours on a terminal.
+COLOURED = (
+    ("status",), ("alerts",), ("doctor",), ("trend", "--since", "2d"), ("compare", "--since", "2d"), ("store", "check"),
+    ("status", "--watch"),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -198,14 +207,6 @@ def test_tables_fit_and_numbers_stay_whole(monkeypatch):
         "model of a probe              cost  no value  latency",
         "a name of several words  $1,234.56         -  12.5 ms",
     ]
-    monkeypatch.setattr(fitting, "terminal_columns", lambda: 30)
-    assert table_lines(rows) == [
-        "model of a       cost  latency",
-        "probe",
-        "a name of   $1,234.56  12.5 ms",
-        "several",
-        "words",
-    ]
     monkeypatch.setattr(fitting, "terminal_columns", lambda: 22)
     assert table_lines(rows) == [
         "model of a        cost",
@@ -218,3 +219,43 @@ def test_tables_fit_and_numbers_stay_whole(monkeypatch):
     ]
     # A column with a rank is left out before texts are divided.
     assert table_lines(rows, ranks=(0, 1, 0, 0))[-2].startswith("without cost: ")
+
+
+def test_colours_are_printed_on_terminals_only(config):
+    problems = []
+    for words in COLOURED:
+        if not COLOUR.search(on_terminal(config, *words)):
+            problems.append(f"{words}: no colour on a terminal")
+        piped = called(config, *words, code=None, env={"TERM": "xterm-256color"})
+        if "\x1b" in piped.output or not piped.stdout:
+            problems.append(f"{words}: {piped.output}")
+    assert not problems, "\n".join(problems)
+
+
+def test_no_color_is_honoured_by_click_and_plots(config):
+    for words in (("alerts",), ("trend", "--since", "2d"), ("status", "--watch")):
+        assert b"\x1b" not in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()), words
+
+
+def test_colours_are_off_by_option_and_on_with_an_empty_no_color(config):
+    assert not COLOUR.search(on_terminal(config, "--no-color", "alerts"))
+    assert COLOUR.search(on_terminal(config, "alerts", env={"NO_COLOR": ""}.items()))
+
+
+def test_dumb_terminal_receives_plain_lines(config):
+    seen = on_terminal(config, "status", "--watch", env={"TERM": "dumb"}.items(), stdin_too=True)
+    assert b"gpu0" in seen
+    assert b"\x1b" not in seen
+
+
+def test_json_has_no_colours_on_a_terminal(config):
+    assert b"\x1b" not in on_terminal(config, "alerts", "--json")
+
+
+def test_colour_setting():
+    assert colour_of({}, refused=False) is None
+    assert colour_of({"NO_COLOR": ""}, refused=False) is None
+    assert colour_of({"NO_COLOR": "0"}, refused=False) is False
+    assert colour_of({"TERM": "dumb"}, refused=False) is False
+    assert colour_of({}, refused=True) is False
+    assert paint("x", "bad") != paint("x", "good") != "x"
