@@ -1,21 +1,25 @@
 """What every command prints of one host: that it fits the terminal, names one zone, and is as recorded."""
 
+import json
 import re
 import tempfile
 import time
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 
 import click
 import pytest
 from click.testing import CliRunner
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import demo_config
+from costprobe.daemon.control import ControlServer
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
 from costprobe.ui.cli.support.fitting import table_lines, wrapped
 from costprobe.ui.cli.support.output import colour_of, paint
+from costprobe.ui.cli.views.status_lines import probe_line, service_lines
 from costprobe.ui.cli.watch import ScrolledView, sections, snapshot
 from fakes.cli import same
 from fakes.command import called, leaves
@@ -259,3 +263,102 @@ def test_colour_setting():
     assert colour_of({"TERM": "dumb"}, refused=False) is False
     assert colour_of({}, refused=True) is False
     assert paint("x", "bad") != paint("x", "good") != "x"
+
+
+@pytest.fixture(scope="module")
+def status(config):
+    with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
+        return reader.states()["status"][0]
+
+
+def with_last(service, **changes):
+    return {**service, "last": {**service["last"], **changes}}
+
+
+def test_services_are_shown_with_tenants_caches_and_faults(status):
+    (service,) = status["services"]
+    cost = service["last"]["cost"]
+    shares = {**{f"team{number}": 0.1 - number / 100 for number in range(7)}, "unattributed": 0.02}
+    teams = [{"tenant": name, "cost": share, "cost_share": share} for name, share in shares.items()]
+    cache = {"cached_share": 0.8, "cost_cache_saved": 0.7, "cost_per_million_tokens_fresh": 2.0}
+    cached = {**cost, **cache, "cost_per_million_tokens_cached": 0.25}
+    parts = [
+        {
+            "tenant": "search",
+            "cost": 0.3,
+            "cost_share": 0.6,
+            "tokens_in": 4e5,
+            "cached_tokens": 3.6e5,
+        },
+        {"tenant": "unattributed", "cost": 0.2, "cost_share": 0.4, "cached_tokens": 4e4},
+    ]
+    unknown = [{**parts[0], "cached_tokens": None}, parts[1]]
+    tenants = {"counted_share": 0.9, "problems": [], "parts": teams}
+    shown = {
+        "none yet": {**service, "last": None},
+        "faults": with_last(
+            service, cost=None, energy=None, problems=["http://x: away"], restarts=2
+        ),
+        "many tenants": with_last(service, tenants=tenants),
+        "tenants that count too much": with_last(
+            service, tenants={**tenants, "counted_share": 1.6, "problems": ["no answer"]}
+        ),
+        "cached tokens": with_last(
+            service, cost=cached, tenants={**tenants, "parts": parts}, cached_tokens=4e5
+        ),
+        "cached tokens, which no tenant counts and no calibration weighs": with_last(
+            service,
+            cost={**cached, "cost_per_million_tokens_cached": 0.0},
+            tenants={**tenants, "parts": unknown},
+            cached_tokens=4e5,
+        ),
+    }
+    texts = ["\n".join([f"# {name}", *service_lines(one), ""]) for name, one in shown.items()]
+    same("services", "\n".join(texts))
+
+
+def test_price_by_chunks_of_a_stream_is_marked(status):
+    last = status["probes"][0]["last"]
+    cost = {**last["cost"], "cost_per_million_tokens_out": 5.0}
+    for source, words in (
+        ("usage", "per million tokens out"),
+        ("chunks", "per million tokens out (chunks of the stream counted as tokens)"),
+    ):
+        served = {"cost": cost, "tags": {"concurrency": "1"}, "fields": {"token_source": source}}
+        assert probe_line({**last, **served}).endswith(words)
+
+
+def test_commands_show_the_documents_of_the_running_daemon(config, status):
+    """If the store cannot be written, its documents are old."""
+    failing = {"state": "failing", "last_error": "disk full", "retry_in_s": 9.0, "rejections": None}
+    now = {**status, "sinks": dict.fromkeys(status["sinks"], failing), "alerts": []}
+    answers = {
+        "status": lambda _: now,
+        "alerts": lambda _: {"alerts": [], "silenced": [], "silences": []},
+    }
+
+    def shown():
+        """Return the error of the sink and whether an alert fires, as each command shows them."""
+        document, live = (
+            json.loads(called(config, *words, "--json", code=None).stdout)
+            for words in (("status",), ("status", "--watch"))
+        )
+        (sink,) = document["sinks"].values()
+        return [
+            sink["last_error"],
+            live["sinks"][0]["last_error"],
+            document["alerts"],
+            live["alerts"],
+        ]
+
+    stored = shown()
+    assert "connection refused" in stored[0] == stored[1]
+    assert [len(alerts) for alerts in stored[2:]] == [1, 1]
+    server = ControlServer(config.with_name("control.sock"), answers, Event())
+    server.start()
+    try:
+        assert shown() == ["disk full", "disk full", [], []]
+        now["store"] = {**status["store"], "path": "/another.db"}
+        assert shown() == stored
+    finally:
+        server.close()
