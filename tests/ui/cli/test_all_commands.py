@@ -144,14 +144,15 @@ def host(tmp_path_factory):
         yield daemon
 
 
-def printed(config, *words, code=0, **env):
-    return called(config, *words, "--json", code=code, env=env).stdout
+def printed(host, *words, code=0):
+    env = {"XDG_RUNTIME_DIR": str(host.folder)}
+    return called(host.config, *words, code=code, env=env).stdout
 
 
 def test_documents_are_valid_against_their_schemas(host):
     problems, found = [], {}
     for name, arguments in ARGUMENTS.items():
-        text = printed(host.config, *name.split(), *arguments, XDG_RUNTIME_DIR=str(host.folder))
+        text = printed(host, *name.split(), *arguments, "--json")
         try:
             found[name] = checked(name, text)
         except AssertionError as error:
@@ -250,7 +251,7 @@ def test_examples_run(host, tmp_path, monkeypatch):
 
 
 def test_status_document_has_all_sections(host):
-    status = checked("status", host.look("status", "--json"))
+    status = checked("status", printed(host, "status", "--json"))
     empty = {key for key, value in status.items() if value in ({}, [], None)}
     # The host is no Kubernetes node.
     assert empty <= {
@@ -264,27 +265,27 @@ def test_status_document_has_all_sections(host):
 
 
 def test_live_view_agrees_with_status(host):
-    seen = checked("status --watch", host.look("status", "--watch", "--json"))
+    seen = checked("status --watch", printed(host, "status", "--watch", "--json"))
     assert seen["running"]
     assert {one["sink"] for one in seen["sinks"]} == {"influxdb", "influxdb2"}
     assert {one["of"] for one in seen["costs"]} >= {"quick", "chat"}
     assert [one["budget"] for one in seen["budgets"]] == ["gpus"]
     assert any("refused" in text for text in seen["faults"])
-    text = host.look("status", "--watch")
+    text = printed(host, "status", "--watch")
     for word in ("Devices", "Sinks", "Budgets", "FAULT", "influxdb2", "gpus"):
         assert word in text
 
 
 def test_notifiers_and_silences(host):
-    assert host.look("alerts", "test", code=1).startswith("pager: FAILED")
+    assert printed(host, "alerts", "test", code=1).startswith("pager: FAILED")
     words = ("--match", "device=gpu7", "--for", "2h", "--comment", "fan")
-    made = checked("silence", host.look("silence", *words, "--json"))
-    assert made in checked("alerts", host.look("alerts", "--json"))["silences"]
-    assert made["id"] in host.look("silence", "end", made["id"])
+    made = checked("silence", printed(host, "silence", *words, "--json"))
+    assert made in checked("alerts", printed(host, "alerts", "--json"))["silences"]
+    assert made["id"] in printed(host, "silence", "end", made["id"])
 
 
 def test_doctor_reports_an_unreachable_database(host):
-    found = checked("doctor", host.look("doctor", "--json", code=1))
+    found = checked("doctor", printed(host, "doctor", "--json", code=1))
     assert {one["name"]: one["state"] for one in found}["sink influxdb2"] == "bad"
 
 
