@@ -76,7 +76,6 @@ def test_text_output_has_the_same_figures(costprobe):
 def test_comparison_can_be_filtered(costprobe):
     (group,) = json.loads(costprobe("--label", "team=search", "--json"))["groups"]
     assert [model["name"] for model in group["models"]] == ["large on gpu0, batch 8"]
-    assert "write NAME=VALUE" in costprobe("--label", "team", code=2)
     (group,) = json.loads(costprobe("--device", "cpu", "--json"))["groups"]
     assert [model["name"] for model in group["models"]] == ["small on cpu, batch 8"]
     found = json.loads(costprobe("--currency", "EUR", "--json"))
@@ -85,6 +84,3 @@ def test_comparison_can_be_filtered(costprobe):
     found = json.loads(costprobe("--only", "large", "--only", "shop", "--json"))
     names = [model["name"] for group in found["groups"] for model in group["models"]]
     assert names == ["shop", "large on gpu0, batch 8"]
-    assert "no sample since" in costprobe("--since", "1m", code=1)
-    assert "'nan' is not a finite number" in costprobe("--quality", "nan", code=2)
-    assert "is not a duration" in costprobe("--p99", "50", code=2)
