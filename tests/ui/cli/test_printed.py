@@ -39,14 +39,14 @@ CLOCK = re.compile(r"\d\d:\d\d(?::\d\d)? (?!-)([A-Z]\w+)")
 RECORDED = (
     "status", "status --watch", "trend --since 3d --no-plot", "compare --since 3d --no-plot",
     "spend --since 1d --by model", "budget --no-plot", "forecast", "savings --since 3d",
-    "price list --gpu H100 --cloud azure", "price history", "alerts", "alerts history",
+    "price list", "price list --gpu H100 --cloud lambda", "price history", "alerts", "alerts history",
     "explain --since 12h", f"probe {PROBES[0]} --sweep --stored", "replay --since 3d --events", "sink rejected",
     "annotate deployed --device gpu0", "silence --match device=gpu0 --for 1h --comment x",
     "trend --device gpu9", "config check", "influx setup", "alerts test",
 )  # fmt: skip
 # What these print differs between machines, or is a plot.
 OTHER = (
-    "trend --since 3d --field device.power_w", "compare --since 3d", "budget", "price list", "price show",
+    "trend --since 3d --field device.power_w", "compare --since 3d", "budget", "price show",
     "doctor", "sink retry", "store check", "debug bundle --list",
 )  # fmt: skip
 # Those with tables and plots, which use the width.
