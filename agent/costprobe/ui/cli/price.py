@@ -229,13 +229,13 @@ def _summary_lines(
 ) -> Iterator[str]:
     """Yield a line for each GPU: the range of its prices, an hour and to buy one."""
     yield f"catalogue of {catalogue.version}: {counted(len(offers), 'offer')}; prices of one GPU, an hour or to buy"
-    found = [offer for offer in offers if offer.gpu_model and offer.gpu_count]
+    found = [offer for offer in offers if offer.gpu_model]
     kinds = {(one.gpu_model, one.currency) for one in found}
     kinds |= {(one.gpu_model, one.currency) for one in purchases}
     rows = []
     for kind in sorted(kinds, key=lambda kind: natural(*kind)):
         own = [one for one in found if (one.gpu_model, one.currency) == kind]
-        prices = [_prices(one, one.gpu_count or Decimal(1)) for one in own]
+        prices = [_prices(one, one.gpu_count) for one in own if one.gpu_count]
         bought = [
             end / one.gpu_count
             for one in purchases
