@@ -77,7 +77,7 @@ def test_spot_price_appears_in_rows_events_status_and_history(daemon, files):
     assert "the source fails" in text
     (row, *_) = json.loads(daemon.look("price", "history", "--json"))
     assert row["after"] == "$1.50/h"
-    assert "$0.50/h -> $1.50/h" in daemon.look("price", "history")
+    assert "$0.50/h  $1.50/h" in daemon.look("price", "history")
     shown = json.loads(daemon.look("price", "show", "--json"))["devices"]
     assert [(d["plan"], d["price_rate_per_h"]) for d in shown] == [("spot", "1.50")] * 2
     assert "gpu1  NVIDIA Fake 80GB: $1.50/h (spot)" in daemon.look("price", "show")

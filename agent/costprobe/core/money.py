@@ -129,6 +129,11 @@ def scale_words(scale: int, unit: str = "") -> str:
     return f"{SCALES[scale]} {unit}s" if unit else SCALES[scale]
 
 
+def per_words(scale: int) -> str:
+    """Return what a unit price at a scale is for, where its unit is known: "each", "per 1,000"."""
+    return "each" if scale == 1 else f"per {SCALES[scale]}"
+
+
 def price_text(price: float, currency: str, scale: int | None = None) -> str:
     """Format a unit price where its unit is known: "$0.0398 per 1,000", "$0.42 each".
 
@@ -138,8 +143,7 @@ def price_text(price: float, currency: str, scale: int | None = None) -> str:
         scale: From `price_scale`; None to choose it by this price.
     """
     scale = scale or price_scale(price)
-    words = "each" if scale == 1 else f"per {scale_words(scale)}"
-    return f"{money(price * scale, currency)} {words}"
+    return f"{money(price * scale, currency)} {per_words(scale)}"
 
 
 def is_each(measurement: str, field: str) -> bool:

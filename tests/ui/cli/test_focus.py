@@ -199,14 +199,6 @@ def test_tenants_of_a_service_have_rows_of_their_own(exported):
     }
 
 
-def test_options_of_other_formats_are_refused(costprobe):
-    for arguments, problem in {
-        ("--format", "focus", "--measurement", "probe"): "--measurement",
-        ("--period", "hour"): "--format focus",
-    }.items():
-        assert problem in costprobe("export", *arguments, code=2)
-
-
 def install(folder):
     """Install focus-validator, which needs Python 3.12."""
     subprocess.run([shutil.which("python3.12"), "-m", "venv", folder], check=True)

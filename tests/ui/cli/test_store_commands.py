@@ -60,11 +60,6 @@ def test_store_in_use_is_not_changed(costprobe, path, kind):
     costprobe("store", "compact")
 
 
-def test_compact_without_old_rows_changes_nothing(costprobe, tmp_path):
-    assert "start `costprobe run`" in costprobe("store", "compact", code=2)
-    assert not (tmp_path / "costprobe.db").exists()
-
-
 def test_export_marks_aggregates_and_replay_skips_them(tmp_path, path, costprobe):
     costprobe("store", "compact")
     lines = costprobe("export", "--measurement", "device").splitlines()

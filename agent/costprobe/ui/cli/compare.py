@@ -11,7 +11,7 @@ import click
 
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import Config
-from costprobe.core.money import common_scale, money, price_text, scale_words
+from costprobe.core.money import common_scale, money, per_words, price_text
 from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS
 from costprobe.core.schema import ASSUMED, PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
@@ -214,7 +214,7 @@ def _table(group: Group) -> list[str]:
     joules, energies = si_column(_values(one.energy_per_inference_j for one in candidates), "J")
     grams, emissions = si_column(_values(one.carbon_per_inference_g for one in candidates), "gCO2e")
     heads = ("IQR", "p50 ms", "p99 ms", joules, grams, "quality", "samples")
-    rows: list[tuple[str, ...]] = [("model", f"per {scale_words(scale)}", *heads)]
+    rows: list[tuple[str, ...]] = [("model", per_words(scale), *heads)]
     for placed, energy, carbon in zip(group.placed, energies, emissions, strict=True):
         candidate = placed.candidate
         cost, currency = candidate.cost_per_inference, candidate.currency
@@ -311,7 +311,7 @@ def plotted(group: Group) -> list[str]:
         words = one_line(f"{letter} {placed.candidate.name}{', on the front' if is_front else ''}")
         names.append(paint(words, "good") if is_front else words)
     plotext.xlabel(axis)
-    plotext.title(f"{group.currency} per {scale_words(scale)}")
+    plotext.title(f"{group.currency} {per_words(scale)}")
     return [*drawn(plotext.build()).splitlines(), *names]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from costprobe.core.money import cents, common_scale, money, scale_words
+from costprobe.core.money import cents, common_scale, money, per_words
 from costprobe.core.outside import one_line
 from costprobe.core.periods import HOUR_NS, PeriodKind, TimeSpan, period_at
 from costprobe.core.records import NS_PER_S, natural
@@ -451,7 +451,7 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
         heads = (
             "model",
             by,
-            f"per {scale_words(scale)}",
+            per_words(scale),
             "M tokens in",
             "M tokens out",
             unit,

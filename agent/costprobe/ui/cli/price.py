@@ -17,6 +17,7 @@ from costprobe.adapters.clouds.source import SourceError, read_source
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.money import cents, money
+from costprobe.core.outside import one_line
 from costprobe.core.periods import iso
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, natural
 from costprobe.core.schema import SERVICE_FIELDS
@@ -41,7 +42,7 @@ from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lin
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.status_lines import range_words
 from costprobe.ui.hosted_apis import price_document
-from costprobe.ui.text import kind_prices, local
+from costprobe.ui.text import in_local_zone, kind_prices, local
 from costprobe.unit_costs.price_files import DOLLAR, PRICE_FILES, model_prices, token_prices
 
 _HEADER = ("cloud", "instance", "region", "GPUs", "on demand", "1 year", "3 years", "spot", "as of")
@@ -449,11 +450,17 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     elif not rows:
         echo(f"no price change since {local(since_ns)}")
     else:
-        for row in rows:
-            fields = row.fields
-            change = f"{fields.get('before', '?')} -> {fields.get('after', '?')}"
-            device = row.tags.get("device", "")
-            echo(f"{local(row.time_ns)}  {device}  {change}  ({fields.get('detail', '')})")
+        heads = ("time", "device", "before", "after", "why")
+        cells = [
+            (
+                local(row.time_ns),
+                row.tags.get("device", ""),
+                *(one_line(str(row.fields.get(name, "?"))) for name in ("before", "after")),
+                in_local_zone(str(row.fields.get("detail", "")), row.time_ns),
+            )
+            for row in rows
+        ]
+        echo_lines(table_lines([heads, *cells], len(heads), has_prose=True))
 
 
 def _priced(

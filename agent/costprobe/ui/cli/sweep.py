@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from costprobe.core.money import common_scale, money, scale_words
+from costprobe.core.money import common_scale, money, per_words
 from costprobe.core.records import END_OF_TIME_NS, Point
 from costprobe.core.schema import make_point
 from costprobe.core.units import counted
@@ -244,7 +244,7 @@ def shown(curve: SweepCurve) -> list[str]:
             "p90 ms",
             "inf/s",
             f"{unit}/inf",
-            f"per {scale_words(_scale(curve))}",
+            per_words(_scale(curve)),
             "peak MiB",
         ),
     )
@@ -317,11 +317,7 @@ def _plot(curve: SweepCurve) -> str:
         if has_cost
         else [point.throughput_per_s for point in points]
     )
-    label = (
-        f"{curve.currency} per {scale_words(_scale(curve))} (right)"
-        if has_cost
-        else "inf/s (right)"
-    )
+    label = f"{curve.currency} {per_words(_scale(curve))} (right)" if has_cost else "inf/s (right)"
     latencies = [point.latency_p50_ms for point in points]
     plotext.plot(batches, latencies, label="p50 ms (left)", marker="braille")
     plotext.plot(batches, right, label=label, marker="dot", yside="right")

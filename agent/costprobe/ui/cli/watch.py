@@ -22,7 +22,7 @@ from costprobe.configuration import Config
 from costprobe.core.columns import number
 from costprobe.core.money import cents, common_scale, money, scale_words
 from costprobe.core.outside import one_line
-from costprobe.core.periods import iso
+from costprobe.core.periods import iso, parse_date_ns
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import counted, percent, significant
 from costprobe.spend.now import present_power_w, spending
@@ -47,7 +47,7 @@ from costprobe.ui.host_overview import (
 )
 from costprobe.ui.incidents import is_running
 from costprobe.ui.tables import Table
-from costprobe.ui.text import ago
+from costprobe.ui.text import ago, in_local_zone
 
 # Time between two updates.
 EVERY_S: Final = 2.0
@@ -330,7 +330,7 @@ def _spending(found: Row, width: int | None) -> Iterator[str]:
         change["title"] not in alert["summary"] for alert in found["alerts"]
     ):
         cause = f"; cause: {change['cause']}" if change["cause"] else ""
-        yield from _fitted(f"change: {change['title']}{cause}", None, width)
+        yield from _fitted(f"change: {_here(change['title'], change)}{cause}", None, width)
 
 
 def _faults_and_alerts(found: Row, width: int | None) -> Iterator[str]:
@@ -347,9 +347,13 @@ def _faults_and_alerts(found: Row, width: int | None) -> Iterator[str]:
     yield words if shown else paint(words, "good")
     for alert in shown[:MAX_LINES]:
         role = SEVERITIES.get(alert["severity"], "note")
-        yield from _fitted(f"{alert['severity']}: {alert['summary']}", role, width)
+        yield from _fitted(f"{alert['severity']}: {_here(alert['summary'], alert)}", role, width)
     if len(shown) > MAX_LINES:
         yield f"and {counted(len(shown) - MAX_LINES, 'more alert')}: costprobe alerts"
+
+
+def _here(text: str, of: Row) -> str:
+    return in_local_zone(text, parse_date_ns(of["since"]))
 
 
 def _fitted(text: str, role: Role | None, width: int | None) -> Iterator[str]:

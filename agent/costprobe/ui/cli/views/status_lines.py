@@ -25,7 +25,7 @@ from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
 from costprobe.ui.amounts import si
 from costprobe.ui.incidents import hidden_changes, noisy_services
-from costprobe.ui.text import CHUNKS, ago, cache_words, kind_prices, local
+from costprobe.ui.text import CHUNKS, ago, cache_words, in_local_zone, kind_prices, local
 
 if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
     from costprobe.adapters.store.cursors import SinkStatus
@@ -270,7 +270,8 @@ def _notifier(name: str, notifier: dict[str, Any]) -> Iterator[Part]:
 def _alerts(alerts: list[dict[str, Any]]) -> Iterator[Part]:
     firing = [alert for alert in alerts if alert["state"] == "firing"]
     yield "alerts", f"{len(firing)} firing; see costprobe alerts" if firing else "none firing"
-    yield from (("", f"{alert['severity']}: {alert['summary']}") for alert in firing[:3])
+    for alert in firing[:3]:
+        yield "", f"{alert['severity']}: {in_local_zone(alert['summary'], alert['since_ns'])}"
 
 
 def _pods(pods: dict[str, Any] | None) -> Iterator[Part]:

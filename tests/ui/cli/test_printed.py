@@ -1,9 +1,11 @@
-"""Every command fits the terminal, at 80 and 160 columns, and no number is divided."""
+"""What every command prints of one host: that it fits the terminal, names one zone, and is as recorded."""
 
 import re
+import tempfile
 import time
 from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 
 import click
 import pytest
@@ -13,24 +15,33 @@ from costprobe.configuration import demo_config
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
 from costprobe.ui.cli.support.fitting import table_lines, wrapped
-from costprobe.ui.cli.watch import ScrolledView, snapshot
+from costprobe.ui.cli.watch import ScrolledView, sections, snapshot
+from fakes.cli import same
 from fakes.command import leaves
 from fakes.terminal import on_terminal
-from fakes.wide_host import GPUS, PROBES, SERVED_MODELS, wide_host
+from fakes.wide_host import PROBES, wide_host
 
+# A Monday in June, 12:25 in Berlin.
+NOW_S = 1_782_123_900.0
+# Lines at the beginning and the end of an answer that are recorded.
+HALF = 22
 CONTROL = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
 # A unit at the start of a line whose number is at the end of the line before.
 UNIT = re.compile(r"(?:%|ms|s|min|h|d|W|J|°C|MHz|MiB|GiB|kWh|USD|EUR|JPY)(?:[ ,;).:]|$)")
-# Commands by their words; those of one name without arguments are in every group of `leaves`.
-COMMANDS = (
-    "status", "status --watch", "trend --since 3d", "trend --since 3d --field latency_p50_ms --no-plot",
-    "trend --since 3d --field device.power_w", "compare --since 3d",
-    "savings --since 3d", "budget", "forecast", "price show", "price list --gpu H100 --cloud azure",
-    "price history", "alerts", "alerts history", "alerts test", "explain --since 1d",
-    f"probe {PROBES[0]} --sweep --stored", "annotate deployed --device gpu0",
-    "silence --match device=gpu0 --for 1h --comment x", "replay --since 3d --events", "config check",
-    "doctor", "sink rejected", "sink retry", "store check", "debug bundle --list",
-    "trend --device gpu9", "influx setup",
+# A time of day and what follows it: its zone.
+CLOCK = re.compile(r"\d\d:\d\d(?::\d\d)? (?!-)([A-Z]\w+)")
+RECORDED = (
+    "status", "status --watch", "trend --since 3d --no-plot", "compare --since 3d --no-plot",
+    "spend --since 1d --by model", "budget --no-plot", "forecast", "savings --since 3d",
+    "price list --gpu H100 --cloud azure", "price history", "alerts", "alerts history",
+    "explain --since 12h", f"probe {PROBES[0]} --sweep --stored", "replay --since 3d --events", "sink rejected",
+    "annotate deployed --device gpu0", "silence --match device=gpu0 --for 1h --comment x",
+    "trend --device gpu9", "config check", "influx setup", "alerts test",
+)  # fmt: skip
+# What these print differs between machines, or is a plot.
+OTHER = (
+    "trend --since 3d --field device.power_w", "compare --since 3d", "budget", "price list", "price show",
+    "doctor", "sink retry", "store check", "debug bundle --list",
 )  # fmt: skip
 # Those with tables and plots, which use the width.
 WIDE = ("status", "status --watch", "trend --since 3d", "compare --since 3d", "budget",
@@ -38,8 +49,18 @@ WIDE = ("status", "status --watch", "trend --since 3d", "compare --since 3d", "b
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    return wide_host(tmp_path_factory.mktemp("wide"))
+def config():
+    """The host at a fixed time in Berlin, in a folder whose path always has the same length."""
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        tempfile.TemporaryDirectory(prefix="cp") as folder,
+    ):
+        patched.setattr("time.time", lambda: NOW_S)
+        patched.setattr("time.time_ns", lambda: int(NOW_S) * 10**9)
+        patched.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield wide_host(Path(folder))
+    time.tzset()
 
 
 def lines_on(config, words, columns):
@@ -52,40 +73,39 @@ def problems_of(lines, columns):
     for before, after in pairwise(lines):
         if re.search(r"\d$", before) and UNIT.match(after.strip()):
             yield f"divided: {before} | {after}"
+    if not any(lines) or any("Traceback" in line for line in lines):
+        yield str(lines)
+    yield from (line for line in lines if not set(CLOCK.findall(line)) <= {"CET", "CEST"})
 
 
-@pytest.mark.parametrize(("columns", "commands"), [(80, COMMANDS), (160, WIDE)])
-def test_every_command_fits_the_terminal(config, columns, commands):
-    problems = []
-    for words in commands:
-        lines = lines_on(config, words, columns)
-        if not any(lines) or "Traceback" in "\n".join(lines):
-            problems.append(f"{words}: {lines}")
-        problems += [f"{words}: {problem}" for problem in problems_of(lines, columns)]
+def test_every_command_fits_the_terminal_names_one_zone_and_prints_what_is_recorded(config):
+    problems, printed = [], []
+    for words in (*RECORDED, *OTHER):
+        lines = lines_on(config, words, 80)
+        problems += [f"{words}: {problem}" for problem in problems_of(lines, 80)]
+        if words in RECORDED:
+            whole = len(lines) <= 2 * HALF
+            printed += [
+                f"$ costprobe {words}",
+                *(lines if whole else [*lines[:HALF], "[...]", *lines[-HALF:]]),
+            ]
+    for words in WIDE:
+        found = problems_of(lines_on(config, words, 160), 160)
+        problems += [f"{words} at 160: {problem}" for problem in found]
     assert not problems, "\n".join(problems)
+    text = "\n".join(printed).replace(str(config.parent), "/sample-host")
+    same("printed", re.sub(r"\(pid(\s+)\d+", r"(pid\1123", text), masked=False)
 
 
-def test_nothing_is_lost_at_80_columns(config):
-    costs = "\n".join(lines_on(config, "compare --since 3d --no-plot", 80))
-    status = "\n".join(lines_on(config, "status", 80))
-    missing = [name for name in PROBES if name not in costs or name not in status]
-    missing += [f"gpu{number}" for number in range(GPUS) if f"gpu{number}:" not in status]
-    missing += [model for model in SERVED_MODELS if model not in costs]
-    assert not missing, f"{missing}\n{costs}"
-
-
-def test_times_name_one_zone(config, monkeypatch):
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    try:
-        for words in ("explain --since 12h", "alerts", "alerts history", "price history", "status"):
-            text = " ".join(lines_on(config, words, 160))
-            times = re.findall(r"\d\d:\d\d(?::\d\d)? (?!-)(\w+)", text)
-            assert times, words
-            assert set(times) <= {"CET", "CEST"}, (words, text)
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+def test_live_view_fits_any_width(config):
+    with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
+        found = snapshot(reader, demo_config(), reader.states(), time.time_ns())
+    for columns in (60, 120, 200):
+        lines = [click.unstyle(line) for part in sections(found, columns) for line in part]
+        text = "\n".join(lines)
+        assert max(map(len, lines)) <= columns, text
+        for word in ("running", "gpu0", "encoder-v1", "now", "  SM clock"):
+            assert word in text, columns
 
 
 def test_all_sections_of_the_live_view_are_reachable_at_80x24(config):
