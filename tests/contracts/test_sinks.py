@@ -1,4 +1,4 @@
-"""The contract of sinks (docs/contributing/sinks.md), on every sink and its real destination."""
+"""The contract of sinks (docs/contributing/kinds.md), on every sink and its real destination."""
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor

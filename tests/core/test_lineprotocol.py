@@ -21,7 +21,7 @@ from costprobe.core.line_protocol import (
 from costprobe.core.outside import UnusableInputError
 from costprobe.core.records import Point
 from costprobe.core.schema import SCHEMA, make_point
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 ANYTHING = st.text(max_size=12) | st.text(alphabet=' ,="\\\n\r\t#/_aé\ud800\u2028', max_size=8)
@@ -92,9 +92,19 @@ TEXTS = st.sampled_from(
     ["x", "", "b=1", 'x",b=1', ",b=1,", 'b=2,c="', "\\", '\\",b=3.0,', "a,c=d", "x,z=9"]
 )
 ROWS = st.lists(st.dictionaries(NAMES, VALUES | TEXTS, min_size=1, max_size=4), max_size=12)
+# Rows with the fields of the one before: with a text, with more fields, and of other types.
+ALIKE = [
+    {"a": 1.5, "b": 2, "c": True, "note": "x"},
+    {"a": -2e-07, "b": -3, "c": False, "note": 'y",b=1'},
+    {"a": 2e300, "b": 4, "c": True, "note": "y,b=1"},
+    {"a": 0.5, "b": 4, "c": True, "note": "", "z": 1.0},
+    {"a": 5, "b": 0.5, "c": "true", "note": False},
+]
 
 
 @given(ROWS, st.frozensets(NAMES))
+@example(ALIKE, frozenset({"a", "b", "c", "note", "z"}))
+@example(ALIKE, frozenset({"b", "z"}))
 def test_wanted_fields_and_single_numbers_equal_those_of_the_whole_row(rows, wanted):
     """Also after rows with other fields, and with texts that look like fields."""
     read = fields_reader(wanted)

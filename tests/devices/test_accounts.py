@@ -145,6 +145,7 @@ def test_reading_is_priced_for_its_interval(clock, ledger):
     assert row.fields["price_rate_per_h"] == pytest.approx(3.6)
     assert row.fields["cost"] == pytest.approx(0.01)
     assert row.fields["power_w"] == 70.0
+    assert "price_assumed" not in row.fields
     assert isinstance(row.fields["power_w"], float)
     assert (row.tags["uuid"], row.time_ns) == ("GPU-0", clock.time_ns())
 
@@ -220,7 +221,13 @@ def test_kill_before_any_commit_neither_loses_nor_repeats_an_event(clock, tmp_pa
     assert not is_killed
 
 
-def test_without_a_plan_the_assumed_price_is_tagged(clock, ledger):
+def test_without_a_plan_rows_state_that_the_price_is_assumed(clock, ledger):
+    book = PriceBook((), None, [GPU], AssumedPrices(lambda _: packaged()))
+    reading = Reading("gpu0", clock.monotonic_ns() - NS_PER_S, clock.monotonic_ns(), {})
+    Accounts(RememberedPrices(book, ledger, clock), ledger, clock, TAGS).record_readings(
+        [(reading, GPU)]
+    )
+    assert rows(ledger, "device")[0].fields["price_assumed"] is True
     report = books(clock, ledger).take_probe(measured(clock))
     assert report.cost.plan == "assumed"
     assert rows(ledger, "cost")[0].tags["plan"] == "assumed"

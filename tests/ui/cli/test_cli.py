@@ -18,8 +18,6 @@ from costprobe.core.line_protocol import render
 from costprobe.core.periods import iso
 from costprobe.core.records import Point
 from costprobe.ui.cli.main import COMMANDS
-from costprobe.ui.text import ago
-from fakes.cases import check_all
 from fakes.nvml import FakeNvml
 from fakes.scenes import WORKER
 
@@ -88,25 +86,6 @@ def test_python_m_runs_the_command():
     assert "costprobe, version" in done.stdout
 
 
-def test_unknown_command_is_an_error(costprobe):
-    assert "No such command" in costprobe("prbe", code=2)
-
-
-def test_invalid_file_is_one_error_with_exit_code_2(costprobe):
-    def check(command):
-        costprobe.config.write_text('[[probe]]\nname = "x"\nevry = "5m"\n')
-        output = costprobe(command, code=2)
-        assert f'{costprobe.config}: probe[0].evry: unknown key; did you mean "every"?' in output
-        assert "Traceback" not in output
-
-    check_all(check, ["run", "probe", "status", "trend", "export", "doctor"])
-
-
-def test_missing_store_error_states_the_fix(costprobe):
-    for command in ("status", "trend", "export"):
-        assert "costprobe run" in costprobe(command, code=1)
-
-
 def test_long_trend_is_by_the_hour(costprobe, tmp_path):
     now_ns = time.time_ns()
     store = Store.open(tmp_path / "costprobe.db", SystemClock())
@@ -145,30 +124,6 @@ def test_trend_chooses_series_and_time(costprobe, points):
     assert len(series["values"]) == 12
 
 
-def test_invalid_trend_fields_are_errors(costprobe, points):
-    def check(field, words):
-        assert words in costprobe("trend", "--field", field, code=2)
-
-    check_all(
-        check,
-        [
-            ("cost_per_inferense", "did you mean cost_per_inference"),
-            ("zzz", "unknown field"),
-            ("stop_reason", "not numeric"),
-            ("device.cost_per_inference", "unknown field"),
-        ],
-    )
-
-
-def test_field_may_include_its_measurement(costprobe, points):
-    document = json.loads(costprobe("trend", "--field", "device.power_w", "--json"))
-    assert document["measurement"] == "device"
-
-
-def test_empty_trend_prints_a_message(costprobe, points):
-    assert "check the daemon" in costprobe("trend", "--field", "power_w")
-
-
 def test_export_prints_the_stored_lines_and_the_same_values_as_csv(costprobe, points):
     lines = costprobe("export", "--format", "line").splitlines()
     assert sorted(lines) == sorted(render(p) for p in points)
@@ -184,10 +139,6 @@ def test_export_filters_by_time_range_and_measurement(costprobe, points):
     assert len(recent) == 24
     assert costprobe("export", "--until", "1999-12-31") == ""
     assert "is not a duration" in costprobe("export", "--since", "yesterdayish", code=2)
-
-
-def test_status_of_a_store_without_a_daemon(costprobe, points):
-    assert "no daemon has written" in costprobe("status", code=1)
 
 
 def test_status_of_another_version_is_shown_as_far_as_possible(costprobe, tmp_path):
@@ -222,19 +173,6 @@ def test_config_init_writes_a_valid_file_and_keeps_an_existing_one(costprobe, tm
     assert "already exists" in costprobe("config", "init", str(path), code=2)
     costprobe("config", "init", "--force", str(path))
     assert parse(costprobe("config", "init", "-"), path) == written
-
-
-@pytest.mark.processes
-def test_config_init_reports_an_unwritable_path(costprobe, tmp_path):
-    (tmp_path / "file").write_text("")
-    assert "cannot be written" in costprobe("config", "init", f"{tmp_path}/file/x.toml", code=2)
-
-
-@pytest.mark.processes
-def test_unknown_probe_or_device_error_lists_the_known(costprobe):
-    found = costprobe("probe", "nope", code=2)
-    assert all(kind in found for kind in ("cnn", "decoder:small/decode", "transformer"))
-    assert "unknown device 'gpu9'" in costprobe("probe", "cnn", "--device", "gpu9", code=2)
 
 
 @pytest.mark.processes
@@ -303,12 +241,3 @@ def test_missing_rapl_is_a_note(costprobe):
     found = {c["name"]: c for c in json.loads(costprobe("doctor", "--json"))}
     assert found["RAPL"]["state"] == "note"
     assert "sensor" not in found
-
-
-def test_readable_durations():
-    def check(seconds, words):
-        assert ago(seconds) == words
-
-    check_all(
-        check, [(-3483, "0 s"), (5, "5 s"), (200, "3 min"), (9000, "2 h"), (400_000, "4.6 d")]
-    )

@@ -34,12 +34,6 @@ def source_of(folder):
     return source
 
 
-def test_export_writes_the_dashboards_unchanged(costprobe, tmp_path):
-    printed = costprobe(V1, "export", str(tmp_path / "out"))
-    assert {p.name: p.read_text() for p in (tmp_path / "out").iterdir()} == boards()
-    assert "Import" in printed
-
-
 def test_provision_for_1x_with_a_user_whose_password_stays_in_its_file(costprobe, tmp_path):
     folder = tmp_path / "provisioning"
     password = ("--user", "reader", "--secret-file", "/etc/grafana/influx.password")
@@ -152,10 +146,3 @@ def test_database_without_influxql_is_refused_with_what_to_do(costprobe, tmp_pat
     for words in (("setup",), ("setup", "--apply"), ("setup", "--tasks", str(tmp_path / "out"))):
         done = called(tmp_path / "costprobe.toml", "influx", *words, code=2)
         assert "nothing has to be created" in " ".join(done.output.split())
-
-
-def test_missing_sink_is_an_error(tmp_path):
-    config = tmp_path / "costprobe.toml"
-    config.write_text("")
-    done = called(config, "grafana", "provision", str(tmp_path), code=2)
-    assert "no sink is configured" in done.stderr

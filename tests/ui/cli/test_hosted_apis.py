@@ -39,7 +39,7 @@ HOUR = {
     "cost_per_million_tokens_out": 15.0,
     "cost_per_inference": 0.005,
 }
-PRICES = "($3.125 fresh in, $0 cached in (no weight measured), $15 out per million tokens)"
+PRICES = "($3.12 fresh in, $0 cached in (no weight measured), $15 out per million tokens)"
 LARGE = {
     "model": "acme/large",
     "per_million_tokens_in": 5,
@@ -91,7 +91,7 @@ def test_an_hour_by_hand():
     assert choice.tokens_in_per_month == pytest.approx(365e6)
     assert choice.per_million == {"in": 2.5, "fresh": 3.125, "cached": 0.0, "out": 15.0}
     assert choice.cache_saved_per_month == pytest.approx(0.3125 * 730)
-    assert f"{PRICES}, from 1 h; 20 % of tokens in cached, saved $228.1 a month" in (
+    assert f"{PRICES}, from 1 h; 20 % of tokens in cached, saved $228 a month" in (
         hosted_apis.caption(choice)
     )
 
@@ -197,7 +197,9 @@ def test_compare_report_and_list_show_the_same_figures(costprobe):
     assert f"chat: $3,650 a month at 25 % utilization {PRICES}" in text
     tokens = PRICES.strip("()").removesuffix(" per million tokens")
     assert f"chat: per million tokens {tokens}; 20 % of tokens in cached, saved $" in text
-    assert re.search(r"acme/large +\$5 +\$0\.5 +\$25 +\$6,059 +\$2,409 +14 % +configured", text)
+    assert re.search(
+        r"acme/large +\$5.00 +\$0.50 +\$25.00 +\$6,060 +\$2,410 +14 % +configured", text
+    )
     assert "not in USD, so not compared: acme/euro" in text
     assert "yours to evaluate" in text
     report = costprobe.json("report", "--since", "2d")
@@ -205,7 +207,7 @@ def test_compare_report_and_list_show_the_same_figures(costprobe):
     for kind in ("md", "html"):
         shown = costprobe("report", "--since", "2d", "--format", kind)
         assert "Self-host or API" in shown
-        assert "$2,409" in shown
+        assert "$2,410" in shown
         assert "yours to evaluate" in shown
     names = costprobe("price", "list", "--apis")
     assert "openai/gpt-5-mini" in names

@@ -53,8 +53,8 @@ def test_list_filters_by_gpu_cloud_region_and_instance(costprobe):
         assert {offer["instance"] for offer in document["offers"]} == wanted
     shown = costprobe("list", "--gpu", "H100", "--cloud", "aws")
     assert "8 x NVIDIA H100 80GB HBM3" in shown
-    assert "55.04 USD" in shown
-    assert "no such price" in costprobe("list", "--gpu", "Voodoo2", code=1)
+    assert "$55.04" in shown
+    assert "no price matches" in costprobe("list", "--gpu", "Voodoo2", code=2)
 
 
 def test_newer_table_is_installed_and_earlier_instants_keep_their_prices(

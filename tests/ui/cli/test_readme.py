@@ -139,7 +139,3 @@ def test_example_configuration_is_valid():
     config = parse(example, Path("README.md"))
     assert [plan.plan for plan in config.price] == ["on_demand"]
     assert config.probe[0].latency_bound_s == 0.05
-
-
-def test_it_has_at_most_1500_words():
-    assert len(README.split()) <= 1500

@@ -193,7 +193,7 @@ def test_a_service_between_whose_requests_the_device_is_released(tmp_path):
     lines = run().splitlines()
     # 10 min, the time-out of 45 s and the start of 45 s are paid: 11.5 of 60 min. Of 30 requests in
     # the first minute one waits for 45 s, and 29 x 45 / 60 that follow for 22.5 s.
-    assert "  1. gpu0; scale to zero, released after 45 s; on demand: $503" in "\n".join(lines)
+    assert "  1. gpu0; scale to zero, released after 45 s; on demand: $504" in "\n".join(lines)
     (load,) = [line for line in lines if "load:" in line]
     assert "3,000 output tokens an hour, 5 a second in the highest 5 min" in load
     text = (

@@ -1,8 +1,5 @@
 """Services in `costprobe status`, and the selection of their series."""
 
-import time
-
-from costprobe.core.records import Point
 from costprobe.ui.cli.views.status_lines import probe_line, service_lines
 from fakes.cli import same
 
@@ -116,31 +113,3 @@ def test_price_by_chunks_of_a_stream_is_marked():
         ("chunks", "per million tokens out (chunks of the stream counted as tokens)"),
     ):
         assert probe_line({**document, "fields": {"token_source": source}}).endswith(words)
-
-
-def test_trend_and_export_have_the_series_of_services(costprobe):
-    at_ns = time.time_ns() - 10**9
-    common = {"device": "gpu0", "plan": "owned", "currency": "EUR"}
-    costprobe.append(
-        Point("cost", {**common, **tags}, {"cost_per_inference": cost}, at_ns)
-        for tags, cost in (
-            ({"probe": "p", "basis": "probe"}, 1.0),
-            ({"service": "chat", "basis": "serving"}, 2.0),
-            ({"service": "other", "basis": "serving"}, 3.0),
-        )
-    )
-    part = {"device": "gpu0", "service": "chat", "part": "idle", "currency": "EUR"}
-    costprobe.append([Point("allocation", part, {"cost": 0.5}, at_ns)])
-
-    def values(*words):
-        return sorted(series["values"] for series in costprobe.json("trend", *words)["series"])
-
-    assert values("--service", "chat") == [[2.0]]
-    assert values("--label", "basis=probe") == [[1.0]]
-    assert values("--label", "basis=serving") == [[2.0], [3.0]]
-    assert "gpu0 chat idle " in costprobe(
-        "trend", "--field", "allocation.cost", "--service", "chat"
-    )
-    lines = costprobe("export", "--measurement", "cost", "--measurement", "allocation")
-    assert "basis=serving" in lines
-    assert "part=idle" in lines

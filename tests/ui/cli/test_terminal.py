@@ -2,15 +2,10 @@
 
 import re
 import time
-from contextlib import closing
 
-import click
 import pytest
-from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
-from costprobe.configuration import demo_config
 from costprobe.ui.cli.support.output import colour_of, paint
-from costprobe.ui.cli.watch import sections, snapshot
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.incidents import incident
@@ -98,20 +93,6 @@ def test_colour_setting():
     assert colour_of({"TERM": "dumb"}, refused=False) is False
     assert colour_of({}, refused=True) is False
     assert paint("x", "bad") != paint("x", "good") != "x"
-
-
-def test_live_view_fits_any_width(config):
-    """In terminals of several widths: no line is longer, and the columns that matter stay."""
-    with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
-        found = snapshot(reader, demo_config(), reader.states(), time.time_ns())
-    for columns in (24, 40, 60, 80, 120, 200):
-        lines = [click.unstyle(line) for part in sections(found, columns) for line in part]
-        text = "\n".join(lines)
-        assert max(len(line) for line in lines) <= columns, text
-        for word in ("RUNNING", "gpu0", "ranker", "now"):
-            assert word in text, columns
-        is_shown = any("SM clock" in line and "power" in line for line in lines)
-        assert is_shown is (columns >= 60)
 
 
 def test_compare_plots_on_a_terminal_and_with_an_option(config):

@@ -57,8 +57,3 @@ class FleetServer:
         self.thread.join(TIMEOUT_S)
         assert not self.thread.is_alive()
         self.figures.close()
-
-
-def parts_of(answer):
-    """The parts of an answer that come from one question each."""
-    return [one for one in (answer, *answer.values()) if isinstance(one, dict) and "figures" in one]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.alerts.rules.rule import Rule, RuleConfig
+from costprobe.alerts.rules.rule import TO_DO, Rule, RuleConfig
 from costprobe.core.incident import Fault, Symptom
 
 FaultName = Literal[
@@ -105,6 +105,6 @@ class FaultRule(Rule[FaultRuleConfig, dict[str, Any]]):
                     if "severity" in config.model_fields_set
                     else fault.severity,
                     labels=dict(fault.labels),
-                    detail=fault.detail,
+                    detail=fault.detail or (f"{TO_DO}{fault.fix}" if fault.fix else ""),
                 )
         return list(symptoms.values())

@@ -25,7 +25,7 @@ from costprobe.ui.cli.support.command_prices import (
 from costprobe.ui.cli.support.known_names import STORED_PROBES, STORED_SERVICES, check_names
 from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
 from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, reader_of
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.savings import (
     break_even_words,
     document,
@@ -116,7 +116,7 @@ def command(  # noqa: PLR0913 - one argument for each option
         and (probe is None or probe == answer.workload.probe)
     ]
     if not answers:
-        raise click.ClickException("no workload matches --service and --probe")
+        raise bad_input("no workload matches --service and --probe")
     if as_json:
         echo_json([document(answer) for answer in answers])
     else:

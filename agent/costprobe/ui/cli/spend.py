@@ -20,8 +20,8 @@ from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import local
 
 _SOURCES: Final = {
-    "tenant": "tenants need [service.tenants], see docs/howto/tenants.md",
-    "namespace": "namespaces need [kubernetes], see docs/kubernetes.md",
+    "tenant": "tenants need [service.tenants], see docs/howto/served_models.md",
+    "namespace": "namespaces need [kubernetes], see docs/howto/kubernetes.md",
     "service": "services need a [[service]], see docs/serving.md",
     "model": "models need a [[service]], see docs/serving.md",
 }

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
-from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
+from costprobe.core.money import common_scale, is_amount, is_each, money, per_words
 from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import ASSUMED, MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
@@ -264,7 +264,7 @@ def as_read(all_series: Sequence[SeriesValues], scale: int | None) -> list[Serie
 
 def per_scale(scale: int | None) -> str:
     """Return what the values of `as_read` are divided by: ", per 1,000"; empty for other fields."""
-    return "" if scale is None else f", per {scale_words(scale)}"
+    return "" if scale is None else f", {per_words(scale)}"
 
 
 def trend_table(
