@@ -11,10 +11,7 @@ from costprobe.core.schema import event_point, make_point
 from costprobe.drift.causes import Explanation
 from costprobe.drift.message import ChangeFacts, change_message, with_amounts
 from costprobe.drift.monitor import DriftMonitor
-from costprobe.drift.runs import (
-    DetectionRun,
-    software_change_of,
-)
+from costprobe.drift.runs import DetectionRun, factors, run_of, software_change_of
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import CostFactors
 from fakes.host import newest
@@ -556,3 +553,14 @@ def test_annotation_of_the_device_or_of_all_is_a_candidate():
         "of another device": "unknown",
         "the day before": "unknown",
     }
+
+
+def test_run_has_cost_factors():
+    fields = {"throughput_per_s": 500.0, "energy_per_inference_j": 0.5}
+    probe = make_point("probe", {**TAGS, "batch": "8"}, fields, T0)
+    cost = make_point("cost", TAGS, {"cost_hardware": 2e-6, "cost_energy": 1e-7}, T0)
+    found = factors([run_of(probe, cost)])
+    known = (found.time_s, found.price_per_s, found.electricity_per_j, found.cost)
+    assert known == pytest.approx((0.002, 0.001, 2e-7, 2.1e-6))
+    assert factors([run_of(probe, None)]).price_per_s == 1.0
+    assert run_of(make_point("probe", TAGS, {"samples": 3}, T0), None) is None
