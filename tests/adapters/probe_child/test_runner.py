@@ -208,6 +208,16 @@ def test_invalid_results_are_rejected():
             read(change)
 
 
+def test_texts_of_a_child_are_bounded():
+    """They become fields of rows, and the texts of events; the operator's code runs in the child."""
+    long = "x" * 100_000
+    texts = {"fingerprint": long, "stop_reason": long, "token_source": long, "flop_precision": long}
+    found = read({**texts, "software": {f"{number}{long}": long for number in range(500)}})
+    assert {len(getattr(found, name)) for name in texts} == {200}
+    assert len(found.software) == 100
+    assert {(len(name), len(value)) for name, value in found.software.items()} == {(64, 1000)}
+
+
 JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()
