@@ -77,6 +77,8 @@ def test_times_are_in_the_zone_of_the_page(open_tab):
     # Times of day in a text get their date from when it was written.
     at_ns = int(datetime(2026, 3, 3, 12, tzinfo=UTC).timestamp()) * NS_PER_S
     assert dated("since 09:40 UTC", at_ns) == "since 2026-03-03 09:40 UTC"
+    for period in ("from 09:40:03 to 09:40:06 UTC", "from 09:40 to 09:41 UTC"):
+        assert dated(period, at_ns) == period
     assert (
         dated("23:50 UTC, 2026-01-01 00:10 UTC", at_ns)
         == "2026-03-02 23:50 UTC, 2026-01-01 00:10 UTC"
