@@ -48,7 +48,7 @@ def html_template(file: Path) -> Template:
     ).get_template(file.name)
 
 
-_CLOCK: Final = re.compile(r"(?<!\d )\b(\d\d:\d\d) UTC")
+_CLOCK: Final = re.compile(r"(?<!\d )(?<![\d:])(?<! to )(\d\d:\d\d) UTC")
 # An event is written some seconds after what it reports.
 _LATE_NS: Final = 60 * NS_PER_S
 _DAY_NS: Final = 86_400 * NS_PER_S
