@@ -5,8 +5,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from browser_tab import Tab, blank_page
 from costprobe.core.clock import SystemClock
-from dashboard_page import Page
 from dashboard_samples import filled, many_rows, status_document
+from page_servers import host_server
 
 DAY_MS = 86_400_000
 CONTROLS = "#trend :is(button, input, summary, a)"
@@ -28,7 +28,7 @@ def trend_tab(browser, tmp_path_factory):
     store.append(many_rows(now_ns))
     # Figures that are not live are grey, in light and dark mode.
     store.put_state("status", {**status_document(store.path, now_ns), "state": "stopped"})
-    server = Page(store.path, SystemClock())
+    server = host_server(store.path, SystemClock())
     tab = Tab(blank_page(browser), server.address.url, is_live=False)
     yield tab
     tab.leave()
