@@ -229,8 +229,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "energy_rel_err": "Relative uncertainty of the devices' energy (about 95 %), without that of its"
             " division among services, models and tokens.",
             "energy_scope": "`parent` if it is a MIG device's share of its board's energy by slices.",
-            "token_split": "How cost and energy were divided between input and output tokens: `measured`"
-            " (device time), `weights` (of tokens; unless configured those of an H100, whatever the device).",
+            "token_split": "How cost and energy were divided between input and output tokens: `calibrated`"
+            " (`costprobe calibrate`), `measured` (device time), `weights` (of tokens; unless configured those of an H100, whatever the device).",
             "model_split": "How they were divided among the models of a server: `time`, `tokens`,"
             " `executions`, `assumed`.",
             "carbon_g": "Grams of CO2-equivalent of the service in the window.",
@@ -289,7 +289,7 @@ MEASUREMENTS: Mapping[str, Words] = {
         {"part": "`busy`, `idle`, `held` (busy time unknown), `probing` or `unallocated`."},
     ),
     "tenant": Words(
-        "Cost of a service in a window by tenant: [tenants](../howto/tenants.md). The parts add up to the"
+        "Cost of a service in a window by tenant: [tenants](../howto/served_models.md#tenants). The parts add up to the"
         " service's `cost_total`.",
         {
             "cost": "Cost of this part.",

@@ -317,7 +317,7 @@ def host_faults(status: Mapping[str, Any], reader: StoreReader) -> list[dict[str
     except (AttributeError, KeyError, TypeError, ValueError):
         text = "the daemon has another version than this program; restart both"
         return [fault_document("another_version", text)]
-    faults = [fault_document(f.name, f.text, f.subject, f.severity) for f in present]
+    faults = [fault_document(f.name, f.words, f.subject, f.severity) for f in present]
     errors = ((name, job.get("last_error")) for name, job in status.get("jobs", {}).items())
     return faults + [
         fault_document("job_failing", f"{name}: {error}", name) for name, error in errors if error

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "pictures"
 LIMIT_BYTES = 200_000
 SHOWN = re.compile(r"!\[(?P<words>[^\]]+)\]\((?P<file>[^)]*pictures/[^)]+)\)")
-PAGES = ("README.md", "docs/dashboard.md", "docs/report.md", "docs/fleet.md", "docs/terminal.md")
+PAGES = ("README.md", "docs/index.md", "docs/dashboard.md", "docs/report.md", "docs/fleet.md")
 
 
 def test_pictures_are_small_and_have_a_palette():

@@ -21,14 +21,12 @@ from costprobe.spend.now import DayAllocation, Spending
 from costprobe.ui.amounts import MODELLED, UNKNOWN, change, money, rounded, si
 from costprobe.ui.dashboard.cells import (
     Content,
-    dated,
     moved,
     part,
     price,
     spark,
     table,
     tile,
-    utc,
 )
 from costprobe.ui.dashboard.fields import trend_choices
 from costprobe.ui.host_overview import (
@@ -39,7 +37,7 @@ from costprobe.ui.host_overview import (
     sentence,
 )
 from costprobe.ui.incidents import hidden_changes, is_running, noisy_services
-from costprobe.ui.text import UNMEASURED, ago, devices_text
+from costprobe.ui.text import UNMEASURED, ago, dated, devices_text, utc
 from costprobe.unit_costs.now import OUTLIER_SHARE, UnitCost, UnitGroup
 
 NS_PER_MS: Final = 1_000_000
@@ -390,11 +388,17 @@ def _unit_row(unit: UnitCost, name: Content, place: Content, now_ns: int) -> lis
         moved(unit.change_7d_pct),
         spark(unit.trend, (now_ns - WEEK_NS, now_ns)),
         si(None if unit.latency_ms is None else unit.latency_ms / 1000, "s"),
-        si(unit.energy_j, "J")
-        + (" / M" if unit.unit == "token" and unit.energy_j is not None else ""),
+        _energy(unit),
         UNKNOWN if unit.limit_share is None else percent(unit.limit_share),
         place,
     ]
+
+
+def _energy(unit: UnitCost) -> str:
+    """Return the energy of an inference or a request, or of a token out."""
+    if unit.unit != "token" or unit.energy_j is None:
+        return si(unit.energy_j, "J")
+    return f"{si(unit.energy_j / 1e6, 'J')} / token"
 
 
 def scale_words(scale: int, unit: str) -> str:
