@@ -98,7 +98,7 @@ def test_figures_are_those_of_the_commands(kept, answered, command):
     assert tiles == pytest.approx(
         {
             "Spend now": cost["cost"],
-            "May": tiles["May"],
+            "May 2026": tiles["May 2026"],
             "Unused now": cost["cost"] * cost["idle_share"],
             "Power": total["energy_j"] / HOUR_S,
             "Hosts": status["hosts"],
@@ -193,7 +193,7 @@ def test_tiles_and_the_change_do_not_move_while_they_are_asked_for(kept, answere
     answered(kept, "/api/map")
     names = [tile["name"] for tile in tiles(None, None, None, "asking")]
     assert names == ["Spend now", "This month", "Unused now", "Power", "Hosts", "Coverage"]
-    assert [tile["name"] for tile in fleet["tiles"]] == [names[0], "May", *names[2:]]
+    assert [tile["name"] for tile in fleet["tiles"]] == [names[0], "May 2026", *names[2:]]
     found = kept.json("/api/fleet")["change"]
     assert words(found["text"]).startswith("h03 gpu1 needs 8.1 % more time per inference than 19")
     units = kept.figures.get(Asked("units")).value
