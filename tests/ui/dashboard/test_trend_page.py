@@ -116,6 +116,7 @@ def test_tooltip_has_the_colours_and_units_of_the_lines(open_page):
     of_tip = rows.evaluate_all(colours)
     assert of_tip == tab.page.locator("#trend .legend button").evaluate_all(colours)
     assert len(set(of_tip.values())) == 2
+    assert "€2.06" in tab.page.inner_text("#trend .legend")  # 1.6e-6 and 28.7 % more
     # The unit once, in the head.
     assert all("per M" not in text and "€" in text for text in rows.all_inner_texts())
     assert tab.page.inner_text("#trend .tip p").endswith(", per M inferences")
