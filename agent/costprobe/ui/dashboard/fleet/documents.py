@@ -341,7 +341,7 @@ def spend_table(spend: SpendByKey, shown: int, assumed: Collection[str]) -> dict
     note = f"; prices in {' and '.join(sorted(assumed))} are assumed" if assumed else ""
     # The total of the largest currency stands below; the others are rows before it.
     document = table(
-        f"Hardware and electricity of all devices, idle time included{note}.",
+        f"Hardware and electricity of all devices, unused time included{note}.",
         ("Group", "#Cost", "#Share", "#Unused", "#Energy~", "#Covered~", "Share as a bar~"),
         [*body, *whole[1:]],
         whole[0] if whole else (),
