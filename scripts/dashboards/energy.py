@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.builders import dashboard, stat
 
-from scripts.dashboards.parts import bounds, choice, figure, graph, page
+from scripts.dashboards.parts import bounds, choice, figure, graph, page, target
 from scripts.dashboards.queries import PER_PANEL, Query
 from scripts.dashboards.tables import listing
 
@@ -68,18 +68,29 @@ def _figures(board: dashboard.Dashboard) -> None:
             span=3,
         )
     )
-    error = Query('mean("energy_rel_err") * 100', "probe", over=RUN, every=None)
-    board.with_panel(
-        figure(
-            "Uncertainty of the energy",
-            "percent",
-            error,
-            steps=bounds(15, 40),
-            about="Relative, about 95 % confidence; 50 % for modelled energy.",
-        )
-    )
+    board.with_panel(_uncertainty())
     boards = Query('max("power_max_w")', "device", over=HERE, every=None)
     board.with_panel(figure("Maximum device power", "watt", boards))
+
+
+def _uncertainty() -> stat.Panel:
+    """Return the panel of probes and of services: a host may have only one of them."""
+    probes = Query('mean("energy_rel_err") * 100', "probe", over=RUN, every=None, alias="probes")
+    services = Query(
+        'mean("energy_rel_err") * 100',
+        "cost",
+        where=("\"basis\" = 'serving'",),
+        every=None,
+        alias="services",
+    )
+    panel = figure(
+        "Uncertainty of the energy",
+        "percent",
+        probes,
+        steps=bounds(15, 40),
+        about="Relative, about 95 % confidence; 50 % for modelled energy. Of the chosen probes, and of all services of the hosts.",
+    )
+    return panel.with_target(target(services, 1, "time_series"))
 
 
 def _devices(board: dashboard.Dashboard) -> None:

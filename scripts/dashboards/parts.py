@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as model
 
 from scripts.dashboards.marks import all_marks
-from scripts.dashboards.queries import SOURCE, Query, Target
+from scripts.dashboards.queries import SOURCE, Query, Target, assumed_prices
 
 ALL = ".*"
 Steps = tuple[tuple[float, str], ...]
@@ -145,6 +145,18 @@ def figure(  # noqa: PLR0913 - each is a property of the panel
         .with_target(target(query, 0, "time_series"))
     )
     return panel.description(about) if about else panel
+
+
+def assumed(span: int) -> stat.Panel:
+    """Return the panel beside a cost that names the devices with an assumed price."""
+    return figure(
+        "Devices with an assumed price",
+        "none",
+        assumed_prices(),
+        steps=((1, "orange"),),
+        about="Their costs in $currency are estimates from a list price: set [[price]] on the host.",
+        span=span,
+    )
 
 
 def sparklines(title: str, query: Query, *, span: int) -> stat.Panel:

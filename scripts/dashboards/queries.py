@@ -109,6 +109,16 @@ def newest(
     return Query(select, source, over=over, where=where, by=by, every=None, since=NOW)
 
 
+def assumed_prices() -> tuple[str, str, str]:
+    """Return the queries of the number of devices whose price is an assumed one."""
+    over = ("host", "currency")
+    is_assumed = ('"price_assumed" = true',)
+    rows = newest("price_assumed", "device", over, ("host", "device"), where=is_assumed)
+    series = 'costprobe_device_price_assumed{host=~"$host",currency=~"$currency"}'
+    promql = f"count(max by (host, device) (last_over_time({series}[{NOW}])))"
+    return rows.of('count("newest")'), "", promql
+
+
 class InfluxTarget(Dataquery):
     """A panel's query in Grafana's format."""
 

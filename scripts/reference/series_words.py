@@ -229,8 +229,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "energy_rel_err": "Relative uncertainty of the devices' energy (about 95 %), without that of its"
             " division among services, models and tokens.",
             "energy_scope": "`parent` if it is a MIG device's share of its board's energy by slices.",
-            "token_split": "How cost and energy were divided between input and output tokens: `measured`"
-            " (device time), `weights` (of tokens; unless configured those of an H100, whatever the device).",
+            "token_split": "How cost and energy were divided between input and output tokens: `calibrated`"
+            " (`costprobe calibrate`), `measured` (device time), `weights` (of tokens; unless configured those of an H100, whatever the device).",
             "model_split": "How they were divided among the models of a server: `time`, `tokens`,"
             " `executions`, `assumed`.",
             "carbon_g": "Grams of CO2-equivalent of the service in the window.",

@@ -1,5 +1,6 @@
 """Steps of the wall clock are detected once, and remembered times move or stay."""
 
+import pytest
 from costprobe.core.clock_step import LEAP_NS, ClockMonitor, ClockStep
 from costprobe.core.records import NS_PER_S
 from fakes.clock import FakeClock
@@ -23,6 +24,8 @@ def test_remembered_time_is_shifted_or_kept():
     for by_ns, before_ns, after_ns in table:
         step = ClockStep(by_ns, NOW)
         assert step.of_ns(before_ns) == after_ns, by_ns
+        after_s = pytest.approx(after_ns / NS_PER_S, abs=1e-6)
+        assert step.of_s(before_ns / NS_PER_S) == after_s, by_ns
 
 
 def test_only_timestamps_of_a_document_are_shifted():

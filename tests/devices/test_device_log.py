@@ -22,17 +22,6 @@ def log_of(*readings):
     return log
 
 
-def test_readings_at_the_edges_of_a_window_are_prorated():
-    log = log_of(
-        reading(100, 110, energy_j=1000.0, util_pct=50.0),
-        reading(110, 120, energy_j=3000.0, util_pct=100.0),
-    )
-    assert log.energy_j("gpu0", 105 * S, 115 * S) == pytest.approx(500 + 1500)
-    assert log.busy_s("gpu0", 105 * S, 115 * S) == pytest.approx(2.5 + 5)
-    assert log.seen_ns("gpu0") == 120 * S
-    assert log.energy_j("gpu0", 115 * S, 115 * S) == 0
-
-
 @given(
     st.lists(st.floats(1, 20), min_size=1, max_size=20),
     st.lists(st.floats(0, 1), max_size=6),
@@ -53,29 +42,26 @@ def test_short_gap_is_bridged_and_a_long_one_is_unknown():
     short = log_of(reading(100, 110, energy_j=1000.0), reading(112, 122, energy_j=2000.0))
     # One second at 100 W and one at 200 W in the gap.
     assert short.energy_j("gpu0", 100 * S, 122 * S) == pytest.approx(3300.0)
+    # At the first and the last edge, too.
+    assert short.energy_j("gpu0", 98 * S, 124 * S) == pytest.approx(3300.0 + 200 + 400)
+    assert short.energy_j("gpu0", 96 * S, 122 * S) is short.energy_j("gpu0", 100 * S, 126 * S)
     long = log_of(reading(100, 110, energy_j=1000.0), reading(114, 124, energy_j=2000.0))
     assert long.energy_j("gpu0", 100 * S, 124 * S) is None
     assert long.energy_j("gpu0", 100 * S, 110 * S) == pytest.approx(1000.0)
     assert long.energy_j("gpu0", 114 * S, 124 * S) == pytest.approx(2000.0)
 
 
-def test_edges_extend_beyond_the_readings_by_a_limit():
-    log = log_of(reading(100, 110, energy_j=1000.0))
-    assert log.energy_j("gpu0", 98 * S, 110 * S) == pytest.approx(1200.0)
-    assert log.energy_j("gpu0", 96 * S, 110 * S) is None
-    assert log.energy_j("gpu0", 100 * S, 114 * S) is None
-    assert log.energy_j("gpu1", 100 * S, 110 * S) is None
-
-
 def test_value_missing_in_one_reading_is_unknown_for_the_window():
     log = log_of(
-        reading(100, 110, energy_j=1000.0, by_pid={7: 4.0}),
+        reading(100, 110, energy_j=1000.0, util_pct=50.0, by_pid={7: 4.0}),
         reading(110, 120, by_pid={7: 2.0, 8: 1.0}),
         reading(120, 130, energy_j=1000.0),
     )
     assert log.energy_j("gpu0", 100 * S, 120 * S) is None
-    assert log.energy_j("gpu0", 100 * S, 110 * S) == 1000.0
-    assert log.busy_s("gpu0", 100 * S, 110 * S) is None
+    assert log.energy_j("gpu0", 105 * S, 110 * S) == 500.0
+    assert log.energy_j("gpu1", 105 * S, 110 * S) is None
+    assert log.busy_s("gpu0", 105 * S, 110 * S) == pytest.approx(2.5)
+    assert log.busy_s("gpu0", 105 * S, 115 * S) is None
     assert log.busy_by_pid_s("gpu0", 105 * S, 120 * S) == pytest.approx({7: 4.0, 8: 1.0})
     assert log.busy_by_pid_s("gpu0", 105 * S, 125 * S) is None
 

@@ -4,10 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from functools import partial
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 import yaml
@@ -15,6 +12,8 @@ from docs_pages import DOCS, ROOT, page_name, pages
 
 # A file of the documentation, as pages and programs name it.
 NAMED = re.compile(r"(?<!/)\b(?:docs/[\w./-]+\.(?:md|json|yaml)|tests/[\w/]+\.py)\b")
+# Where programs name such files.
+FOLDERS = ("agent", "probes", "scripts", "systemd", "docs/howto/kustomize")
 AXE = ROOT / "tests" / "ui" / "dashboard" / "vendor" / "axe.min.js"
 LINK_TEXT = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s#]+)(?:#([^)\s]+))?\)")
@@ -76,23 +75,6 @@ def test_site_contains_no_unrendered_markdown(site):
     assert unrendered == []
 
 
-@pytest.fixture
-def address_by(site):
-    """The addresses of the site as files and from a server."""
-    handler = partial(QuietHandler, directory=str(site))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield {"file": site.as_uri(), "http": f"http://127.0.0.1:{server.server_port}"}
-        server.shutdown()
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    """A web server for files without a log."""
-
-    def log_message(self, *args):
-        """Discard it."""
-
-
 # Words typed into the search, and the first page that it must find.
 SEARCHES = {
     "install": "installation.html",
@@ -107,9 +89,8 @@ SEARCHES = {
 FIRST_HIT = "(page) => document.querySelector('.md-search-result__item a')?.href.includes(page)"
 
 
-@pytest.mark.parametrize("scheme", ["file", pytest.param("http", marks=pytest.mark.soak)])
-def test_search_in_a_browser_finds_the_pages(address_by, browser, scheme):
-    address = address_by[scheme]
+def test_search_in_a_browser_finds_the_pages(site, browser):
+    address = site.as_uri()
     page = browser.new_page()
     errors, requested = [], []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -179,31 +160,19 @@ def nav_pages(entries):
             yield value
 
 
-def test_navigation_lists_every_page():
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    assert nav[0] == {"Home": "index.md"}
-    assert sorted(nav_pages(nav)) == sorted(str(p.relative_to(DOCS)) for p in DOCS.rglob("*.md"))
-
-
-def test_links_and_named_files_exist():
+def test_links_of_the_readme_and_named_files_exist():
+    """mkdocs checks the links between pages."""
+    readme = ROOT / "README.md"
     missing = []
-    for path in pages():
-        text = path.read_text()
-        for target, anchor in LINK.findall(text):
-            file = (path.parent / target).resolve()
-            if not file.exists() or (anchor and anchor not in anchors(file)):
-                missing.append((page_name(path), target, anchor))
-        missing += [(page_name(path), n) for n in NAMED.findall(text) if not (ROOT / n).exists()]
-    assert missing == []
-
-
-def test_files_named_in_programs_exist():
-    missing = []
-    for folder in ("agent", "probes", "scripts", "systemd"):
-        for path in (ROOT / folder).rglob("*"):
-            if path.is_file() and path.suffix in (".py", ".service", ".example", ""):
-                named = NAMED.findall(path.read_text())
-                missing += [(page_name(path), n) for n in named if not (ROOT / n).exists()]
+    for target, anchor in LINK.findall(readme.read_text()):
+        file = (ROOT / target).resolve()
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            missing.append((target, anchor))
+    programs = (p for folder in FOLDERS for p in (ROOT / folder).rglob("*") if p.is_file())
+    texts = [p for p in programs if p.suffix in (".py", ".service", ".example", ".yaml", "")]
+    for path in (*pages(), *texts):
+        named = NAMED.findall(path.read_text())
+        missing += [(page_name(path), name) for name in named if not (ROOT / name).exists()]
     assert missing == []
 
 

@@ -98,10 +98,10 @@ def in_influxql(text, title, *, when=RANGE, now_ns=NOW_NS):
     return text
 
 
-def in_promql(text, title):
+def in_promql(text, title, *, interval="1h"):
     """A query with its variables filled."""
-    text = text.replace("$__range", "1h").replace("$__rate_interval", "1h")
-    text = text.replace("$__interval", "1h")
+    text = text.replace("$__range", "1h").replace("$__rate_interval", interval)
+    text = text.replace("$__interval", interval)
     text = re.sub(r"\$\{(\w+):raw\}", lambda name: CHOSEN[name[1]], text)
     text = re.sub(r'"\$(\w+)"', lambda name: f'"{chosen(title, name[1]) or ".*"}"', text)
     assert "$" not in text, text

@@ -195,29 +195,6 @@ def test_device_recovers_as_the_error_code_requires(assert_for_every_code, devic
     assert_for_every_code(check)
 
 
-def test_power_falls_back_to_the_other_field_and_fails_without_both(assert_for_every_code):
-    def check(fake, code):
-        bench = Bench(fake)
-        bench.run(20)
-        for field in ("field:185", "field:186"):
-            rule = fake.fail(field, code)
-            during = bench.run(20)
-            assert all(reading["fields"]["power_w"] > 0 for reading in of(during, "reading"))
-            assert is_reading(during)
-            assert of(during, "fault") == []
-            rule.clear()
-        rules = [fake.fail(field, code) for field in ("field:185", "field:186")]
-        during = bench.run(40)
-        assert {fault["code"] for fault in of(during, "fault")} == (
-            set() if CODES[code][1] in PASSING else {CODES[code][0]}
-        )
-        for rule in rules:
-            rule.clear()
-        assert bench.reads_again() or of(bench.messages, "restart")
-
-    assert_for_every_code(check)
-
-
 def test_gpu_whose_every_call_fails_recovers_as_the_error_code_requires(assert_for_every_code):
     """A GPU that fell off the bus, or a driver that was unloaded."""
 

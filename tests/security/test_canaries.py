@@ -308,10 +308,10 @@ class Bench:
                     if name not in ("hook", "alertmanager", "apprise", "fleet")
                 )
             )
-            daemon.wait_for(lambda: b"refused-chat" in daemon.look("status"), LOOK_EVERY_S)
+            daemon.wait_for(lambda: b"refused-chat" in daemon.look("status"), every_s=LOOK_EVERY_S)
             daemon.wait_for(
                 lambda: b"served_model" in daemon.look("export", "--measurement", "serving"),
-                LOOK_EVERY_S,
+                every_s=LOOK_EVERY_S,
             )
             for command in re.split(r"[;\n]+ *", COMMANDS.strip()):
                 self.output[command] = daemon.look(*command.split())

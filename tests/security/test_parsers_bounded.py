@@ -88,21 +88,6 @@ def test_only_bounded_modules_parse():
     assert used == set(BOUNDED), "remove modules that parse no more"
 
 
-def test_security_page_names_every_reader():
-    page = (Path(__file__).parents[2] / "docs/security.md").read_text()
-    table = page[page.index("| reader | module |") :].partition("\n\n")[0]
-    modules = re.findall(r"`([\w/]+(?:\.py)?)`", table)
-    unnamed = set()
-    for package in PACKAGES:
-        for path in package.rglob("*.py"):
-            name = str(path.relative_to(package.parent))
-            is_reader = re.search(r"\bbounded_\w+\(", path.read_text()) or name in BOUNDED
-            is_named = any(f"/{module}" in f"/probes/{name}" for module in modules)
-            if is_reader and not is_named and BOUNDED.get(name) != LIMITS:
-                unnamed.add(name)
-    assert unnamed == set()
-
-
 NESTED = [b"[" * 30_000, b"[" * 30_000 + b"]" * 30_000, b'{"a":' * 10_000 + b"1" + b"}" * 10_000]
 HOSTILE_JSON = [
     *NESTED,

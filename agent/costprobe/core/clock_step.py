@@ -40,7 +40,7 @@ class ClockStep:
     by_ns: int
     now_ns: int
 
-    def moves(self, time_ns: int) -> bool:
+    def moves(self, time_ns: float) -> bool:
         """Return whether a stored instant, UTC in ns, is shifted by the step."""
         return time_ns > self.now_ns if self.by_ns < 0 else self.by_ns > LEAP_NS
 
@@ -66,6 +66,10 @@ class ClockStep:
         if isinstance(instants, list | tuple):
             return [self._of_instants(value) for value in instants]
         return None if instants is None else self.of_ns(instants)
+
+    def of_s(self, time_s: float) -> float:
+        """Return a stored instant, UTC in s, adjusted for the step."""
+        return time_s + self.by_ns / NS_PER_S if self.moves(time_s * NS_PER_S) else time_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,27 +30,6 @@ def sensors_of(fake):
     return nvidia_sensors(context_of(fake, faults)), faults
 
 
-def test_energy_and_throttled_time_follow_the_script(simulated):
-    sensor, faults = opened(simulated)
-    gpu = simulated.gpus[0]
-    before, counter = sensor.sample(), sensor.read_energy()
-    start_ns = before.t_ns
-    gpu.throttle(thermal_share=0.11)
-    gpu.set_power(310.0)
-    simulated.clock.move(3600)
-    gpu.throttle()
-    gpu.set_power(60.0)
-    simulated.clock.move(3600)
-    after = sensor.sample()
-    assert after.power_w == 60.0
-    assert after.throttle_thermal_s - before.throttle_thermal_s == pytest.approx(396)
-    assert after.throttle_power_s == before.throttle_power_s
-    used_j = sensor.read_energy().energy_j - counter.energy_j
-    assert used_j == pytest.approx(370 * 3600)
-    assert used_j == pytest.approx(gpu.energy_j(start_ns, after.t_ns))
-    assert faults == []
-
-
 QUICK_FUNCTIONS = (
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetUtilizationRates",

@@ -3,17 +3,14 @@
 import pytest
 from costprobe.adapters.sensors.child.device_thread import MAX_PROCESSES, busy_by_pid_s
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
-from costprobe.adapters.sensors.child.nvml import RECORD_BYTES, UNWRITTEN, pids_of
+from costprobe.adapters.sensors.child.nvml import RECORD_BYTES
 from costprobe.adapters.sensors.messages import (
     Shares,
-    activity_between,
     decode,
     encode,
     parse_reading,
 )
 from fakes.worker import context_of, worker_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 S = 10**9
 NOON_NS = 1_780_000_000 * S
@@ -34,17 +31,6 @@ def test_processes_are_read_whatever_the_size_of_the_drivers_records(simulated, 
         assert sensor.sample().pids == (5, *range(100, 100 + count))
 
 
-@given(
-    pids=st.lists(st.integers(1, 2**22), min_size=1, max_size=40, unique=True),
-    size=st.sampled_from(RECORD_BYTES),
-    spare=st.integers(8, 40),
-)
-def test_size_of_the_records_follows_from_the_bytes_that_were_written(pids, size, spare):
-    records = b"".join(pid.to_bytes(4, "little").ljust(size, b"\0") for pid in pids)
-    memory = records.ljust((len(pids) + spare) * max(RECORD_BYTES), bytes([UNWRITTEN]))
-    assert pids_of(memory, len(pids)) == set(pids)
-
-
 def test_rows_of_utilization_that_the_driver_never_filled_are_discarded(simulated):
     gpu = simulated.gpus[0]
     gpu.keep_busy({10: 90, 11: 7})
@@ -52,20 +38,6 @@ def test_rows_of_utilization_that_the_driver_never_filled_are_discarded(simulate
     assert opened(simulated).util_by_pid_pct(0) == {10: 90.0, 11: 7.0}
     gpu.keep_busy({10: 90})
     assert opened(simulated).util_by_pid_pct(0) == {10: 90.0}
-
-
-def test_unfilled_rows_do_not_mark_a_probe_as_contended(simulated):
-    gpu = simulated.gpus[0]
-    gpu.set_processes([10])
-    gpu.set(unfilled_count=8)
-    sensor, log = opened(simulated), []
-    for _ in range(3):
-        log.append(sensor.sample())
-        simulated.clock.move(1)
-    start_ns, end_ns = simulated.clock.monotonic_ns() - 3 * S, simulated.clock.monotonic_ns()
-    busy = sensor.util_by_pid_pct(start_ns)
-    assert activity_between(log, start_ns, end_ns, [10], busy).contended is False
-    assert activity_between(log, start_ns, end_ns, [9, 10], {**busy, 11: 5.0}).contended is True
 
 
 def test_ended_process_and_graphics_process_are_identified(simulated):
@@ -79,12 +51,6 @@ def test_ended_process_and_graphics_process_are_identified(simulated):
     simulated.clock.move(601)
     sensor.sample()
     assert sensor.util_by_pid_pct(0) == {10: 50.0, 12: 50.0}
-
-
-def test_utilization_is_kept_where_the_driver_lists_no_process(simulated):
-    # In a container with process ids of its own.
-    simulated.gpus[0].set_processes([], busy_pids=[10])
-    assert opened(simulated).util_by_pid_pct(0) == {10: 50.0}
 
 
 def test_shares_of_time_are_summed_to_seconds():

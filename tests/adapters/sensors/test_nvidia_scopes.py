@@ -1,9 +1,7 @@
 """Power and energy of modules, whose CPU and memory draw from the same supply as the GPU."""
 
 import pytest
-from costprobe.adapters.sensors.child.nvidia import MigSensor, nvidia_sensors
-from costprobe.adapters.sensors.child.nvml import open_driver
-from fakes.worker import WorkerBench, context_of, worker_of
+from fakes.worker import worker_of
 
 NOON_NS = 1_780_000_000 * 10**9
 GPU_W, MORE_W = 300.0, 150.0
@@ -65,34 +63,3 @@ def test_power_without_a_counter_is_that_of_the_module(fake):
     energy = bench.energy_of_a_window(6)
     assert (energy["method"], energy["scope"]) == ("samples", "module")
     assert energy["energy_j"] == pytest.approx((GPU_W + MORE_W) * 6, rel=0.02)
-
-
-def test_energy_around_a_mig_device_of_a_module_is_its_boards(fake):
-    fake.gpus[0].set(**MODULE)
-    fake.gpus[0].split(3, 4)
-    open_driver()
-    bench = WorkerBench(fake, MigSensor(0, fake.clock, lambda *_: None, 1))
-    bench.run(30)
-    energy = bench.energy_of_a_window(6)
-    assert energy["scope"] == "parent"
-    assert energy["energy_j"] == pytest.approx((GPU_W + MORE_W) * 6, rel=0.02)
-    assert "energy_scope" not in bench.of("reading")[-1]["fields"]
-
-
-def test_missing_values_of_the_driver_are_no_measurements(simulated):
-    gpu = simulated.gpus[0]
-    missing = {
-        "util_pct": 2**32 - 1,
-        "mem_util_pct": 2**32 - 1,
-        "temp_c": -1,
-        "sm_clock_mhz": 2**32 - 1,
-    }
-    gpu.set(**missing, mem_clock_mhz=2**32 - 1, ecc_uncorrected=2**64 - 1)
-    gpu.set(power_limit_mw=2**32 - 1)
-    gpu.set(mem_used_bytes=2**64 - 1)
-    sensor, _ = nvidia_sensors(context_of(simulated))
-    sensor.discover()
-    sample = sensor.sample()
-    names = (*missing, "mem_clock_mhz", "power_limit_w", "ecc_uncorrected", "mem_used_bytes")
-    assert {name: getattr(sample, name) for name in names} == dict.fromkeys(names)
-    assert sample.power_w == 60.0

@@ -107,26 +107,6 @@ def test_energy_of_a_stepping_counter_is_within_its_uncertainty(
     assert abs(energy.energy_j / power_w / region_s - 1) <= energy.rel_err - 0.05 + 1e-6
 
 
-@given(
-    watts=st.lists(st.floats(1, 1000), min_size=60, max_size=60),
-    start_s=st.floats(102, 103),
-    length_s=st.floats(5, 50),
-)
-def test_polled_energy_lies_between_the_extremes_of_power(watts, start_s, length_s):
-    polled = [((100 + i) * S, w) for i, w in enumerate(watts)]
-    energy = from_powers(polled, region(start_s, start_s + length_s), "poll")
-    slack = 1e-6 * length_s * 1000
-    assert min(watts) * length_s - slack <= energy.energy_j <= max(watts) * length_s + slack
-    assert energy.rel_err > 0.05
-
-
-@given(st.floats(1, 1000), st.integers(1, 20), st.floats(5, 30))
-def test_steady_power_is_integrated_exactly(power_w, polls_per_s, length_s):
-    polled = [(i * S // polls_per_s, power_w) for i in range(100 * polls_per_s)]
-    energy = from_powers(polled, region(10, 10 + length_s), "poll")
-    assert energy.energy_j == pytest.approx(power_w * length_s)
-
-
 def test_most_accurate_method_that_has_readings_counts():
     history = WatchedReadings()
     history.powers.extend(powers(range(9, 17)))

@@ -11,6 +11,7 @@ from costprobe.core.schema import make_point
 from dashboard_samples import (
     BUDGETS,
     DEVICES,
+    HOST,
     LOADS,
     cost_rows,
     labelled_rows,
@@ -132,7 +133,7 @@ def test_short_trend_is_complete_and_filtered_by_tag(kept_page, kept_store):
 
 def test_numbers_have_the_names_of_the_series(kept_page):
     paths = (
-        "trend?field=device.power_w&since=2h", "marks?since=24h", "incidents?since=24h", "sweeps"
+        "trend?field=device.power_w&since=2h", "marks?since=24h", "incidents?since=24h"
     )  # fmt: skip
     offenders = {
         f"/api/{path}: {'.'.join(names)}"
@@ -143,27 +144,49 @@ def test_numbers_have_the_names_of_the_series(kept_page):
     assert "\n".join(sorted(offenders)) == ""
 
 
-def test_marks_incidents_and_sweeps_are_returned(kept_page):
-    marks = kept_page.json("/api/marks?since=24h")["marks"]
-    assert [mark["tags"]["kind"] for mark in marks] == ["drift", "price"]
-    (incident,) = kept_page.json("/api/incidents?since=24h")["incidents"]
-    assert (incident["name"], incident["cause"]) == ("drift", "driver")
-    assert incident["resolved_ms"] - incident["fired_ms"] == 3600 * 1000
+def test_marks_and_incidents_are_returned(kept_page):
+    found = kept_page.json("/api/marks?since=24h")
+    assert [one["letter"] for one in found["marks"]] == ["D", "I", "P"]
+    drift, incident, _ = found["marks"]
+    wanted = "drift: cost per inference of encoder on gpu0: +8.5 %; 95 % of it is time per inference; cause: thermal throttling"
+    assert drift["text"].split(", ", 1)[1] == wanted
+    assert incident["end_ms"] - incident["time_ms"] == 3600 * 1000
+    assert [row[2] for row in found["table"]["rows"]] == ["gpu0", "gpu1", "gpu0 encoder"]
+    (left,) = kept_page.json("/api/marks?since=24h&device=gpu1")["marks"]
+    assert left["kind"] == "incident"
+    (row,) = kept_page.json("/api/incidents?since=24h")["rows"]
+    assert row[2:] == ["warning", "drift", "device=gpu1 host=gpu-01", "gpu1 drifted", "driver"]
     # It fired five hours ago and was resolved an hour later.
     for since, count in (("270m", 1), ("3h", 0)):
-        assert len(kept_page.json(f"/api/incidents?since={since}")["incidents"]) == count, since
-    sweeps = kept_page.json("/api/sweeps")
-    (curve,) = sweeps["curves"]
-    assert [point["batch"] for point in curve["points"]] == [1, 2, 4, 8, 16, 32, 64]
-    assert [point["batch"] for point in curve["points"] if point["cheapest"]] == [32]
-    (load,) = sweeps["loads"]
-    assert (load["unit"], load["slo"], load["tags"]["probe"]) == ("token", "tpot_p50 25 ms", "chat")
-    names = ("load", "speed_per_s", "work_per_s", "cost", "cheapest", "front", "meets_slo")
-    shown = [tuple(point[name] for name in names) for point in load["points"]]
-    assert shown == [
-        (f"{flying} in flight", speed, work, cost, flying == 8, flying != 32, is_within)
-        for flying, speed, work, cost, is_within in LOADS
-    ]
+        assert len(kept_page.json(f"/api/incidents?since={since}")["rows"]) == count, since
+
+
+def test_sweeps_are_charts_by_batch_and_by_load(kept_page):
+    batch, load = kept_page.json("/api/sweeps")["charts"]
+    assert (batch["name"], load["name"]) == ("gpu0 encoder, batch size", "gpu1 chat, load")
+    assert batch["xs"] == [1, 2, 4, 8, 16, 32, 64]
+    assert batch["series"][1]["values"][0] == pytest.approx(1e-5 * 1e6 + 0.01)
+    assert batch["series"][1]["texts"][0] == "€10"
+    assert batch["summary"].startswith("batch 32 is the cheapest; measured ")
+    assert rows(batch["table"])["32"] == {
+        "Batch": "32",
+        "Latency p50": "11 ms",
+        "Throughput": "2,910 /s",
+        "Energy": "31.2 mJ",
+        "cost per M inferences": "€0.633",
+        "Note": "cheapest",
+    }
+    note = "Within the SLO tpot_p50 25 ms: 8 in flight costs least: €1.7 per M tokens out, 45 tokens/s of a user."
+    assert load["note"] == note
+    assert load["xs"] == sorted(speed for _, speed, *_ in LOADS)
+    best, others, cheapest = load["series"]
+    assert best["values"] == [None, 1.4, 1.7, 2.8, 9.0]
+    assert others["values"] == [1.45, None, None, None, None]
+    assert (cheapest["values"], cheapest["last"]) == ([None, None, 1.7, None, None], "8 in flight")
+    notes = {name: row["Note"] for name, row in rows(load["table"]).items()}
+    assert notes["8 in flight"] == "cheapest, meets the SLO"
+    assert notes["16 in flight"] == "best at its speed, misses the SLO"
+    assert notes["32 in flight"] == "misses the SLO"
 
 
 def test_first_screen_has_the_month_once_budgets_are_known(page):
@@ -204,6 +227,38 @@ def test_assumed_prices_are_called_so_beside_each_amount(page, store, clock):
     assert rows(found["units"])["gpu0"]["Cost now"].endswith(" / M inferences assumed")
     (uses,) = page.json("/api/spend")["tables"]
     assert uses["caption"].endswith("; prices in EUR are assumed.")
+
+
+def test_map_of_many_devices_has_the_state_of_each(page, store, clock):
+    now_ns = clock.time_ns()
+    assert page.json("/api/now")["map"] is None
+    states = {
+        "gpu0": ({"util_pct": 90.0}, 1, ["over", "alert drift"]),
+        "gpu1": ({"util_pct": 0.9}, 1, ["remainder", "no service, utilization 1 %"]),
+        "gpu2": ({"util_pct": 1.0}, 1, ["service", "busy, utilization 1 %"]),
+        "gpu3": ({"power_w": 9.0}, 1, ["probing", "utilization unknown"]),
+        "gpu4": ({"util_pct": 50.0}, 121, ["over", "not read for 2 min"]),
+    }
+    busy = {
+        f"gpu{n}": ({"util_pct": 50.0}, 1, ["service", "busy, utilization 50 %"])
+        for n in range(5, 16)
+    }
+    states |= busy
+    store.append(
+        make_point("device", {**HOST, "device": name}, fields, now_ns - age_s * NS_PER_S)
+        for name, (fields, age_s, _) in states.items()
+    )
+    found = page.json("/api/now")["map"]
+    assert found["cells"] == [[name, *state] for name, (_, _, state) in states.items()]
+    texts = ["2 fault", "12 busy", "1 no service", "1 utilization unknown"]
+    assert [text for _, text in found["keys"]] == texts
+    # A device of a service is paid while that waits.
+    idle = make_point("device", {**HOST, "device": "gpu0"}, {"util_pct": 0.0}, now_ns)
+    store.append([idle, *served_rows(now_ns - NS_PER_S)])
+    store.put_state("alerts", {})
+    clock.move(61)
+    (first, *_) = page.json("/api/now")["map"]["cells"]
+    assert first == ["gpu0", "idle", "unused, utilization 0 %"]
 
 
 def test_spend_of_the_day_is_divided_by_use_tenant_and_label(page, store, clock):

@@ -52,8 +52,8 @@ def test_charts_write_money_as_the_server_does(open_tab):
     amounts = [0.0, 0.00158, 12.345, 1234.5, 14_028.0, 2.5e-9, -5.0]
     shown = open_tab().page.evaluate(
         """async amounts => {
-          const { money } = await import("/static/js/format.js");
-          return amounts.flatMap(amount => [money(amount, "USD"), money(amount, "CHF")]);
+          const { amount } = await import("/static/js/format.js");
+          return amounts.flatMap(value => [amount(value, { before: "$" }), amount(value, { after: " CHF" })]);
         }""",
         amounts,
     )

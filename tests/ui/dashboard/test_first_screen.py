@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
-from costprobe.ui.dashboard.cells import dated
+from costprobe.ui.text import dated
 from dashboard_samples import (
     cost_rows,
     device_row,

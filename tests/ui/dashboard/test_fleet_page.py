@@ -205,7 +205,7 @@ def test_assumed_prices_are_called_so_beside_each_amount(answered):
         answered(server, "/api/map")
         spend, month = found["tiles"][:2]
         assert words(spend["notes"]) == "assumed price: set [[price]]"
-        assert " assumed" in words(month["notes"])
+        assert words(month["notes"]).endswith(", price assumed")
         costs = {name: one["Cost now"] for name, one in rows(found["units"]).items()}
         marked = [name for name, cost in costs.items() if cost.endswith(" assumed")]
         assert marked == ["encoder probe"]

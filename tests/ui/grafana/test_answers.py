@@ -190,3 +190,17 @@ def test_ratios_are_ratios_of_sums(influxdb):
     for query, left_out in ((rows, set()), (rolled_up(influxdb, "windows"), NOT_HOURLY)):
         wanted = {title: pytest.approx(RATIOS[title]) for title in RATIOS.keys() - left_out}
         assert {title: shown_from_influxdb(PANELS[title], "", query) for title in wanted} == wanted
+
+
+def test_nothing_is_divided_by_what_was_not_counted(influxdb):
+    """InfluxQL divides by 0 as 0: a service without requests would be the cheapest."""
+    idle = [point for point in windows() if point.fields.get("requests") == 0]
+    query = write(influxdb, "idle", idle)
+    found = {
+        title: shown_from_influxdb(PANELS[title], "", query)
+        for title in ("home: Services: cost now ($currency)", *RATIOS)
+        if title.startswith(("home", "production: Cost", "production: Idle"))
+    }
+    amounts = {"production: Cost ($currency)": 6.0, "production: Idle cost ($currency)": 6.0}
+    amounts["production: Idle share"] = 100.0
+    assert {title: value for title, value in found.items() if value} == amounts

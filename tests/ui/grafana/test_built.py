@@ -128,8 +128,9 @@ def test_panels_ask_for_what_the_daemon_writes():
         if measurement in written and name in SCHEMA[measurement].fields
         if name not in written[measurement]
     }
-    # The recorded hour is too short for a forecast, and no reading failed in it.
-    assert {offender.rpartition(": ")[2] for offender in offenders} == {"forecast", "missing"}
+    # The recorded hour is too short for a forecast, no reading failed in it, and all prices are set.
+    names = {offender.rpartition(": ")[2] for offender in offenders}
+    assert names == {"forecast", "missing", "price_assumed"}
 
 
 def test_currencies_are_never_summed():

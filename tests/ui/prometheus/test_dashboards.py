@@ -1,11 +1,13 @@
 """The Prometheus edition of the dashboards: every query, on a real Prometheus."""
 
+import math
 import re
 
 import pytest
 from costprobe.core.records import NS_PER_S
 from fakes.known import EVENTS_NS, NOW_NS
 from fakes.shown import boards_of, in_promql, panels_of, shown_from_prometheus, wrong_panels
+from history import END_S, SCRAPE_S
 
 EDITION = "prometheus"
 BOARDS = boards_of(EDITION)
@@ -21,6 +23,22 @@ def query(prometheus):
 def test_every_panel_shows_its_known_answer(query):
     shown = {title: shown_from_prometheus(panel, title, query) for title, panel in PANELS.items()}
     assert wrong_panels(EDITION, shown) == {}
+
+
+def test_nothing_is_divided_by_what_was_not_counted(prometheus):
+    """Two scrapes after the last rows, no counter has grown: 0 / 0 would be a gap with an error."""
+    at_s = END_S + 2 * SCRAPE_S
+    odd = {
+        title: (labels, value)
+        for title, panel in PANELS.items()
+        for target in panel["targets"]
+        for interval in ("7m", "1h")
+        for labels, value in prometheus.query(
+            in_promql(target["expr"], title, interval=interval), at_s
+        )
+        if not math.isfinite(value)
+    }
+    assert odd == {}
 
 
 def test_annotations_are_the_events_and_alerts_at_their_times(query):

@@ -20,7 +20,7 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
-from costprobe.ui.text import figure
+from costprobe.ui.text import figure, forecast_cells
 
 _G_PER_KG: Final = 1000
 PARTS: Final = {
@@ -127,10 +127,7 @@ def budget_method(status: BudgetStatus) -> str:
 def budget_cells(status: BudgetStatus) -> tuple[str, ...]:
     """Return name, period, planned, spent and expected amount of a budget, and its interval."""
     currency = status.budget.currency
-    expected, interval = "-", "-"
-    if status.expected is not None and status.low is not None and status.high is not None:
-        expected = money(status.expected, currency)
-        interval = f"{money(status.low, currency)} to {money(status.high, currency)}"
+    expected, interval = forecast_cells(status, currency)
     over = " (over)" if status.verdict(status.amount) else ""
     return (
         status.budget.name,

@@ -151,12 +151,13 @@ def _probe(probe: dict[str, Any], *, is_running: bool) -> Iterator[Part]:
     if probe["budget_share"] < 1:
         words = (
             f"probing took {percent(probe['budget_used_share'], 2)} of the last hour, budget"
-            f" {percent(probe['budget_share'], 2)}"
+            f" {percent(probe['budget_share'], 2)} on average"
         )
         every_s, allowed_s = probe["every_s"], probe.get("allowed_every_s", 0.0)
         if allowed_s > every_s:
+            took = f" of {probe['run_s']:.3g} s" if probe.get("run_s") else ""
             words += (
-                f": a run every {ago(allowed_s)} instead of {ago(every_s)};"
+                f": a run{took} every {ago(allowed_s)} instead of {ago(every_s)};"
                 " raise [probing] duty for more"
             )
         yield "", words

@@ -133,7 +133,7 @@ def _spend(
             [price(per_hour, one.currency), part(" an hour", "small")],
             part(words, "warn" if is_assumed else "muted"),
         ),
-        _month(month, one.currency, " assumed" if is_assumed else ""),
+        _month(month, one.currency, ", price assumed" if is_assumed else ""),
         unused,
     ]
 

@@ -34,6 +34,12 @@ export function barOf(parts) {
 /** What the colours of bars mean: [kind, words] of each. */
 export const legendOf = (keys) => el("p", { class: "note-line" }, keys.map(([kind, words]) => el("span", { class: `key ${kind}` }, `${words} `)));
 
+/** A cell for each device, with its state as its colour and in words. */
+export const mapOf = ({ name, cells, keys }) => [
+  el("ul", { class: "devices", "aria-label": `${name} by state` }, cells.map(([device, kind, words]) =>
+    el("li", { class: kind, title: `${device}: ${words}` }, device, el("span", { class: "unseen" }, `: ${words}`)))),
+  legendOf(keys)];
+
 /** Tiles in a row; as many as before stay until the new ones are there. */
 export function showTiles(place, tiles) {
   show(place, tiles.map(({ name, big, bar, notes }) => el("div", { class: "tile", "data-tile": name },
@@ -64,7 +70,7 @@ export function tableOf({ caption, heads, rows, total }, { kind = null, sort = n
       : name);
   };
   const cells = (given) => given.map((cell, index) =>
-    (index === 0 ? el("th", { scope: "row" }, content(cell)) : el("td", { class: classes[index] }, content(cell))));
+    (index === 0 ? el("th", { scope: "row", class: classes[0] }, content(cell)) : el("td", { class: classes[index] }, content(cell))));
   const at = sort ? names.indexOf(sort.by) : -1;
   const ordered = rows.map((one, index) => ({ one, index }));
   if (at >= 0) ordered.sort((a, b) => (sort.isDown ? -1 : 1) * compare(textOf(a.one[at]), textOf(b.one[at])));
