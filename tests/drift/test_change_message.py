@@ -41,7 +41,7 @@ UNKNOWN = (
 )
 HEAD = "cost per inference of ranker on gpu0 is +12.3 % at constant price"
 CAPACITY = "a month of this device's capacity if it is fully used"
-SINCE = f"since 09:35 UTC, worth $626 {CAPACITY}"
+SINCE = f"since 09:35 UTC, worth $630 {CAPACITY}"
 
 CASES = [
     (
@@ -56,7 +56,7 @@ CASES = [
         replace(CHANGE, price=PricePart(at("2026-11-22T23:00"), -0.011, -900.0)),
         (
             f"{HEAD} (+$0.0049 per 1,000) {SINCE}; the price changed at 2026-11-22 23:00 UTC: its own"
-            " part is -$0.011 per 1,000, both together -$0.0061 per 1,000, -$274 a month if this device is"
+            " part is -$0.011 per 1,000, both together -$0.0061 per 1,000, -$270 a month if this device is"
             " fully used"
         ),
         None,
@@ -78,7 +78,7 @@ CASES = [
     ),
     (
         replace(CHANGE, money=replace(CHANGE.money, per_month=-1825.0, of="spend")),
-        f"{HEAD} (+$0.0049 per 1,000) since 09:35 UTC, spend -$1,820 a month",
+        f"{HEAD} (+$0.0049 per 1,000) since 09:35 UTC, spend -$1,800 a month",
         None,
     ),
     (
