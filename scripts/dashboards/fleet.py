@@ -42,7 +42,7 @@ def _figures(board: dashboard.Dashboard) -> None:
     board.with_panel(assumed(span=3))
     board.with_panel(
         figure(
-            "Idle cost of services ($currency)",
+            "Paid while services wait ($currency)",
             "short",
             idle,
             about="Cost of the services' devices during time without requests.",

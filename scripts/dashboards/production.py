@@ -81,7 +81,9 @@ def _figures(board: dashboard.Dashboard) -> None:
         return Query(select, "serving", over=HERE, where=ALONE, every=None)
 
     board.with_panel(figure("Cost ($currency)", "short", paid(_sum_of("cost_total"))))
-    board.with_panel(figure("Idle cost ($currency)", "short", paid(_sum_of("cost_idle"))))
+    board.with_panel(
+        figure("Paid while services wait ($currency)", "short", paid(_sum_of("cost_idle")))
+    )
     board.with_panel(figure("Requests", "short", served('sum("requests")')))
     board.with_panel(
         figure(
@@ -93,7 +95,12 @@ def _figures(board: dashboard.Dashboard) -> None:
     )
     idle = paid(f"100 * {SERVING_RATIOS['idle_share'].written(_sum_of)}")
     board.with_panel(
-        figure("Idle share", "percent", idle, about="Cost of idle time as a share of the cost.")
+        figure(
+            "Share paid while services wait",
+            "percent",
+            idle,
+            about="Cost of idle time as a share of the cost.",
+        )
     )
     board.with_panel(figure("Output tokens", "short", served('sum("tokens_out")')))
 
