@@ -10,9 +10,10 @@ from zoneinfo import ZoneInfo
 from costprobe.core.money import cents, money, price_scale, scale_words
 from costprobe.core.periods import local_time
 from costprobe.core.records import NS_PER_S
-from costprobe.core.units import HOUR_S, KWH_J
+from costprobe.core.units import HOUR_S
 from costprobe.core.units import percent as share
 from costprobe.spend.budget import BudgetStatus
+from costprobe.ui.amounts import si
 from costprobe.ui.report.model import (
     Drawn,
     Price,
@@ -20,9 +21,8 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
-from costprobe.ui.text import figure, forecast_cells
+from costprobe.ui.text import forecast_cells
 
-_G_PER_KG: Final = 1000
 PARTS: Final = {
     "busy": "busy",
     "idle": "idle time",
@@ -89,7 +89,7 @@ def energy(drawn: Drawn) -> str:
     """Format the energy with its emissions; empty if it is unknown."""
     if drawn.energy_j is None:
         return ""
-    return ", ".join(filter(None, (f"{figure(drawn.energy_j / KWH_J)} kWh", carbon(drawn))))
+    return ", ".join(filter(None, (si(drawn.energy_j / HOUR_S, "Wh"), carbon(drawn))))
 
 
 def carbon(drawn: Drawn) -> str:
@@ -100,7 +100,7 @@ def carbon(drawn: Drawn) -> str:
     covered = ""
     if coverage is not None and share(coverage) != "100 %":
         covered = f" (intensity known for {share(coverage)} of the time)"
-    return f"{figure(drawn.carbon_g / _G_PER_KG)} kg CO2e{covered}"
+    return f"{si(drawn.carbon_g, 'g')} CO2e{covered}"
 
 
 def electricity(price: Price) -> str:
