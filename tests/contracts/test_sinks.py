@@ -79,7 +79,9 @@ def test_posted_points_arrive_and_a_repetition_changes_nothing(destination, sink
 
 
 def test_odd_text_arrives_as_written(destination, sink):
-    points = points_of(2, tags={"label": "a b,c=d", "name": "ü é 😀"})
+    marks = "\"'#/_:.-1i"
+    tags = {"label": "a b,c=d", "name": "ü é 😀", "marks": marks, "word": "NaN"}
+    points = points_of(2, tags=tags)
     send(sink, text(points))
     assert arrived(destination, points) == keyed(points)
 
