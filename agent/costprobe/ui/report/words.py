@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -21,7 +20,7 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
-from costprobe.ui.text import forecast_cells
+from costprobe.ui.text import forecast_cells, utc
 
 PARTS: Final = {
     "busy": "busy",
@@ -41,12 +40,12 @@ def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
 
 def day(time_ns: int) -> str:
     """Format a UTC day."""
-    return _utc(time_ns).strftime("%Y-%m-%d")
+    return utc(time_ns)[: len("2026-11-28")]
 
 
 def minute(time_ns: int) -> str:
     """Format a UTC minute, without the time zone, which the report states once."""
-    return _utc(time_ns).strftime("%Y-%m-%d %H:%M")
+    return utc(time_ns).removesuffix(" UTC")
 
 
 def period(report: Report) -> str:
@@ -148,7 +147,3 @@ def cause_text(change: ReportedChange) -> str:
     if cause not in ("", "unknown") and cause not in change.detail:
         parts.append(f"cause: {cause}")
     return "; ".join(part for part in parts if part)
-
-
-def _utc(time_ns: int) -> datetime:
-    return datetime.fromtimestamp(time_ns / NS_PER_S, tz=UTC)
