@@ -315,8 +315,8 @@ def test_price_change_beside_a_drift_is_stated_apart_in_money():
     (drift,) = series.of("drift", "cost")
     assert drift.title == (
         "cost per inference of e on gpu0 is +10.0 % at constant price (+€0.05 per million) since"
-        " 00:20 UTC, worth €238.9 a month of this device's capacity if it is fully used; the price changed"
-        " at 00:00 UTC: its own part is -€0.11 per million, both together -€0.06 per million, -€286.7"
+        " 00:20 UTC, worth €239 a month of this device's capacity if it is fully used; the price changed"
+        " at 00:00 UTC: its own part is -€0.11 per million, both together -€0.06 per million, -€287"
         " a month if this device is fully used"
     )
     # An hour at 3.6 costs as much as before at 2.88, where 1.1 times the device did the same.
