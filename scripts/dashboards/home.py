@@ -10,7 +10,7 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards import agents, changes, unit_costs
 from scripts.dashboards.budgets import budget_table, month
 from scripts.dashboards.parts import assumed, bounds, choice, figure, page
-from scripts.dashboards.queries import BOARDS, Query, newest
+from scripts.dashboards.queries import BOARDS, Query, Tag, newest
 
 ABOUT = "Cost now, its change and cause, and what is firing, of all hosts."
 PRICED = ("host", "currency")
@@ -55,7 +55,7 @@ def _figures(board: dashboard.Dashboard) -> None:
         'sum("cost")',
         "allocation",
         over=PRICED,
-        where=("\"part\" = 'idle'",),
+        where=(Tag("part", "idle"),),
         every=None,
         since="1h",
     )
