@@ -154,13 +154,6 @@ def test_physical_limit_of_a_run_is_beside_its_cost():
     assert "mfu_pct" not in unknown["fields"]
 
 
-def test_stored_state_survives_a_round_trip():
-    state = account(RUN).state
-    restored = ProbeState.from_document(state.document())
-    assert (restored.reference, restored.platform) == (state.reference, state.platform)
-    assert ProbeState.from_document(ProbeState().document()) == ProbeState()
-
-
 def test_run_without_price_has_no_cost_and_keeps_the_reference():
     before = account(RUN).state
     prices = Prices(None, None, None)

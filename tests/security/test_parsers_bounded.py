@@ -2,7 +2,6 @@
 
 import ast
 import re
-from decimal import Decimal
 from pathlib import Path
 
 import costprobe
@@ -108,10 +107,6 @@ def test_hostile_json_is_one_kind_of_error():
     check_all(is_rejected, HOSTILE_JSON)
     text = b'[{"a": ["[[[[", 1.5]}, ' + b"[[]]," * 100 + b"null]"
     assert bounded_json(text)[0] == {"a": ["[[[[", 1.5]}
-
-
-def test_numbers_are_converted_as_requested():
-    assert bounded_json("[1, 1.50]", parse_number=Decimal) == [Decimal(1), Decimal("1.50")]
 
 
 def test_text_is_decoded_as_its_byte_order_mark_states():
