@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from scripts.dashboards.parts import bounds, choice, figure, graph, page
+from scripts.dashboards.parts import assumed, bounds, choice, figure, graph, page
 from scripts.dashboards.queries import BOARDS, PER_PANEL, Query, newest
 from scripts.dashboards.tables import listing, sorted_by
 
@@ -39,6 +39,7 @@ def _figures(board: dashboard.Dashboard) -> None:
     board.with_panel(
         figure("Current price per hour ($currency)", "short", rate.of('sum("newest")'))
     )
+    board.with_panel(assumed(span=3))
     board.with_panel(
         figure(
             "Idle cost of services ($currency)",
@@ -47,14 +48,15 @@ def _figures(board: dashboard.Dashboard) -> None:
             about="Cost of the services' devices during time without requests.",
         )
     )
-    board.with_panel(figure("Devices reporting", "none", seen.of('count("newest")')))
-    board.with_panel(figure("Current power", "watt", power.of('sum("newest")')))
+    board.with_panel(figure("Devices reporting", "none", seen.of('count("newest")'), span=3))
+    board.with_panel(figure("Current power", "watt", power.of('sum("newest")'), span=3))
     board.with_panel(
         figure(
             "Mean utilization",
             "percent",
             used,
             about="Below 20 %, run `costprobe savings` for cheaper supplies.",
+            span=3,
         )
     )
 
@@ -84,7 +86,7 @@ def _graphs(board: dashboard.Dashboard) -> None:
         graph(
             "Power by host",
             "watt",
-            (power.of('sum("power")', "host", every=PER_PANEL), "$tag_host"),
+            power.of('sum("power")', "host", every=PER_PANEL, alias="$tag_host"),
             style="areas",
         )
     )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from costprobe.alerts.engine import AlertEngine
 from costprobe.alerts.faults import GIB, Disk, disk_of, present_faults
+from costprobe.alerts.rules.faults import FaultRule, FaultRuleConfig
 from costprobe.alerts.rules.kinds import DEFAULT_RULES
 from costprobe.alerts.settings import AlertingConfig
 
@@ -83,7 +84,7 @@ def test_each_fault_is_found_and_a_healthy_status_has_none():
         (name, severity, labels) for _, (name, severity, labels, _) in CASES
     ]
     for (fault,), (_, (*_, words)) in zip(found, CASES, strict=True):
-        assert words in fault.text
+        assert words in fault.words
 
 
 def test_lost_rows_alert_immediately_without_configuration():
@@ -94,6 +95,15 @@ def test_lost_rows_alert_immediately_without_configuration():
         ("rows-rejected", "firing", "rows_rejected"),
         ("store-replaced", "firing", "store_replaced"),
     }
+
+
+def test_fault_that_is_over_states_what_it_was_without_advice():
+    (fault,) = present_faults(status(), Disk(GIB, 100 * GIB))
+    rule = FaultRule(FaultRuleConfig(kind="fault", name="f"))
+    (symptom,) = rule.evaluate(10**9, [fault])
+    assert symptom.detail.startswith("To do: free some space")
+    over = rule.ended(symptom, 61 * 10**9)
+    assert (over.text, over.detail) == (f"over (00:00 to 00:01 UTC): {fault.text}", "")
 
 
 def test_disk_is_low_if_share_and_free_bytes_are_low(tmp_path: Path):

@@ -193,7 +193,7 @@ def test_budget_sums_the_cost_of_devices_in_its_currency_and_period():
             spent.observe(row(hour * 3600, tags={"device": device}, cost=0.25))
     spent.observe(row(0, tags={"device": "gpu0", "currency": "USD"}, cost=100.0))
     assert texts(spent, 23 * 3600) == [
-        "€12 were spent in the last 1d, of €10 planned; €0.5195 per hour on average"
+        "€12.00 were spent in the last 1d, of €10.00 planned; €0.519 per hour on average"
     ]
     assert not texts(restarted(spent, config), 30 * 3600)
     warned = rule("budget", amount=10, per="1d", warn_at="80%")

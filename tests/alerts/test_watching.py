@@ -332,6 +332,24 @@ def test_incident_of_a_fault_survives_a_reload_and_fires_once(store, clock):
     assert states(store) == ["firing", "firing", "resolved", "resolved"]
 
 
+def test_devices_fault_is_waited_for_after_the_start_of_the_sensors_only(store, clock):
+    """A reload keeps them, and with them what they have found."""
+    config = Config.model_validate(
+        {**QUIET, "rule": [{"name": "lost", "kind": "fault"}], "notifier": CONFIG.notifier}
+    )
+    sensor_ns = clock.monotonic_ns()
+    before = watching_of(store, clock, config=config, sensor_ns=sensor_ns)
+    before.tick([LOST])
+    before.close()
+    clock.move(110)
+    after = watching_of(store, clock, config=config, sensor_ns=sensor_ns)
+    after.tick([])
+    assert states(store) == ["firing"]
+    clock.move(10)
+    after.tick([])
+    assert states(store) == ["firing", "resolved"]
+
+
 def _alert_rows(store):
     with closing(StoreReader.open(store.path)) as reader:
         return list(reader.points("alert", 0, 2**62))

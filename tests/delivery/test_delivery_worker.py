@@ -142,15 +142,6 @@ def test_only_the_rejected_notice_of_a_batch_is_discarded(clock):
         assert queue.lost == [(int(poison), "no such channel")]
 
 
-def test_wall_clock_step_does_not_age_notices(clock):
-    queue, sender = Queue(clock, 1), Scripted(RetryLater("away"))
-    worker = worker_of(queue, sender, clock)
-    worker.step()
-    clock.step(10**9)
-    drain(worker, queue, clock)
-    assert (queue.lost, sender.sent) == ([], [["0"]])
-
-
 def test_notice_beyond_keep_is_discarded_and_counted(clock):
     queue, sender = Queue(clock, 1), Scripted(RetryLater("away"), RetryLater("away"))
     worker = worker_of(queue, sender, clock)
@@ -227,23 +218,6 @@ def test_unreadable_notice_is_discarded_and_blocks_nothing(clock):
         assert [number for number, _ in queue.lost] == [1]
 
 
-def test_old_notices_do_not_delay_new_ones(clock):
-    queue, sender = Queue(clock, 100), Scripted()
-    clock.move(2 * 86_400)
-    queue.queued += [Waiting(100, incident(id="new").to_document(), clock.time_ns())]
-    assert drain(worker_of(queue, sender, clock), queue, clock) == []
-    assert sender.sent == [["new"]]
-    assert len(queue.lost) == 100
-
-
-def test_rejection_ends_a_failure(clock):
-    queue, sender = Queue(clock, 1), Scripted(RetryLater("away"), poison={"0"})
-    worker = worker_of(queue, sender, clock)
-    drain(worker, queue, clock)
-    assert queue.lost == [(0, "no such channel")]
-    assert worker.status()["failing"] is None
-
-
 def still_firing(clock, sender):
     return worker_of(
         Queue(clock),
@@ -264,16 +238,6 @@ def test_one_rejected_message_does_not_stop_the_resending_of_others(clock, caplo
     assert sender.sent == [["2", "3"], ["4"]] * 2
     (record,) = caplog.records
     assert "no such channel" in record.getMessage()
-
-
-def test_failed_resend_is_retried_after_its_back_off(clock):
-    sender = Scripted(RetryLater("away"))
-    worker = still_firing(clock, sender)
-    clock.move(601)
-    clock.move(worker.step() + 0.001)
-    assert sender.sent == []
-    worker.step()
-    assert sender.sent == [["0", "1"], ["2", "3"], ["4"]]
 
 
 class Stuck(Scripted):
@@ -388,13 +352,3 @@ def test_unstored_alerts_are_delivered_first_and_once_with_retries(clock):
     worker.send_unstored([incident(id="d")])
     worker.step()
     assert sender.sent == [["a"], ["c"], ["0"], ["d"]]
-
-
-def test_unstored_alerts_are_bounded(clock):
-    queue, sender = Queue(clock), Scripted()
-    worker = worker_of(queue, sender, clock)
-    worker.send_unstored([incident(id=str(n)) for n in range(250)])
-    for _ in range(300):
-        worker.step()
-        clock.move(1)
-    assert [alert_id for (alert_id,) in sender.sent] == [str(n) for n in range(150, 250)]

@@ -28,12 +28,6 @@ def worker_with(outbox, sink, clock, schedule=None):
     )
 
 
-def test_phase_of_a_host_is_unique_and_stable():
-    assert schedule_of().phase_s == schedule_of().phase_s
-    assert len({schedule_of(host).phase_s for host in NAMES}) == len(NAMES)
-    assert schedule_of(sink="one").phase_s != schedule_of(sink="two").phase_s
-
-
 @pytest.mark.parametrize("every_s", [1.0, 10.0, 300.0])
 def test_phases_of_a_fleet_are_spread_evenly(every_s):
     tenths = Counter(

@@ -42,19 +42,6 @@ def lines(count, start=0):
     ]
 
 
-def test_refused_point_is_quarantined_with_the_reason_of_the_server(influxdb):
-    stored = lines(900)
-    stored[333] = 'm,host=h4 v="text where a number was" 333000000'
-    outbox = MemoryOutbox(stored)
-    worker = small_batches(outbox, build_sink(v1(influxdb, influxdb.database), SystemClock()))
-    while outbox.live.done_seq < len(stored):
-        worker.step()
-    ((line, reason),) = outbox.rejected
-    assert line == stored[333]
-    assert "conflict" in reason
-    assert len(influxdb.points(influxdb.database)) == 899
-
-
 def test_rows_older_than_the_database_keeps_cost_few_requests(influxdb):
     """Half a million of them are in a backlog of weeks."""
     influxdb.query(

@@ -83,16 +83,6 @@ def test_device_rows_have_the_names_and_units_of_the_hardware_conventions():
     assert cpu["hw.power"][3]["hw.type"] == "cpu"
 
 
-def test_served_models_have_the_attribute_of_generative_ai():
-    tags = {"service": "chat", "served_model": "llama", "basis": "serving"}
-    found = sent(make_point("cost", tags, {"cost_total": 0.25, "window_s": 60.0}, TIME_NS))
-    attributes = {"service": "chat", "gen_ai.request.model": "llama", "basis": "serving"}
-    assert found == {
-        "costprobe.cost.cost_total": ("gauge", "", 0.25, attributes),
-        "costprobe.cost.window_s": ("gauge", "s", 60.0, attributes),
-    }
-
-
 def test_rows_of_texts_alone_are_left_out_and_damaged_rows_are_rejected(sink, receiver):
     send(sink, render(Point("event", {"kind": "price"}, {"title": "a b"}, TIME_NS)).encode())
     assert receiver.points == {}

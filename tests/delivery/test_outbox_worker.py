@@ -1,7 +1,5 @@
 """Delivery: in order, acknowledged, split around refused points, without loss."""
 
-import threading
-
 import pytest
 from costprobe.adapters.http.errors import Misconfigured, RetryLater
 from costprobe.delivery.loop import MAX_BACKOFF_S, MAX_BATCH_BYTES
@@ -34,14 +32,6 @@ def test_each_point_of_a_backlog_is_counted_once_in_order(poisoned, batch_points
     assert set(sink.lines) == set(accepted)
     assert [line for line, _ in outbox.rejected] == [line for line in lines if "poison" in line]
     assert outbox.sent == len(accepted)
-
-
-def test_full_batch_is_followed_at_once_and_an_empty_outbox_waits():
-    outbox, sink = MemoryOutbox(["a v=1 1"] * 100), RecordingSink()
-    worker = worker_with(outbox, sink, clock=FakeClock())
-    assert worker.step() == 0.0
-    assert worker.step() == pytest.approx(0.01)
-    assert worker.status()["state"] == "idle"
 
 
 def test_points_that_the_server_counts_as_dropped_are_quarantined_together():
@@ -135,14 +125,6 @@ def test_doubtful_refusal_counts_if_an_empty_write_is_accepted():
     assert outbox.rejected == [("poison v=2 2", "it is poison")]
 
 
-def test_refused_points_are_logged_in_one_line(caplog):
-    outbox, sink = MemoryOutbox([f"poison v={i} {i}" for i in range(90)]), RecordingSink()
-    drain(worker_with(outbox, sink), outbox)
-    (record,) = caplog.records
-    assert "90 points" in record.getMessage()
-    assert "it is poison" in record.getMessage()
-
-
 def test_lasting_failure_and_recovery_are_logged_once(caplog):
     caplog.set_level("INFO")
     for failure, level in ((RetryLater("away"), "WARNING"), (Misconfigured("key"), "ERROR")):
@@ -191,17 +173,6 @@ def test_failure_loses_nothing_and_is_in_the_status():
         assert worker.status()["last_error"] is None
 
 
-def test_failure_of_the_store_ends_without_rows_to_send():
-    outbox = MemoryOutbox()
-    outbox.live_batch = lambda _: 1 / 0
-    worker = worker_with(outbox, RecordingSink())
-    worker.step()
-    assert worker.status()["state"] == "failing"
-    outbox.live_batch = lambda _: None
-    worker.step()
-    assert worker.status()["last_error"] is None
-
-
 def test_back_off_grows_with_jitter_up_to_a_limit():
     outbox, sink = MemoryOutbox(["m v=1 1"]), RecordingSink()
     sink.failures = [RetryLater("down") for _ in range(60)]
@@ -211,39 +182,6 @@ def test_back_off_grows_with_jitter_up_to_a_limit():
     assert max(pauses[:2]) <= 2.0
     assert len(set(pauses)) == 60
     assert sum(pauses[20:]) / 40 > 10
-
-
-def test_failure_within_a_split_repeats_little():
-    lines = [f"m v={i} {i}" for i in range(64)]
-    lines[0] = "poison v=0 0"
-    outbox, sink = MemoryOutbox(lines), RecordingSink()
-    worker = worker_with(outbox, sink)
-    original = sink.post
-
-    def post(payload):
-        if sink.requests == 9:
-            sink.requests += 1
-            raise RetryLater("gone")
-        original(payload)
-
-    sink.post = post
-    drain(worker, outbox)
-    assert sink.lines == lines[1:]
-
-
-def test_stop_ends_the_thread_and_closes_the_sink():
-    stop = threading.Event()
-    outbox, sink = MemoryOutbox(["m v=1 1"] * 5), RecordingSink()
-    worker = worker_with(outbox, sink, stop=stop)
-    thread = threading.Thread(target=worker.run, daemon=True)
-    thread.start()
-    while not sink.lines:
-        worker.wake()
-    stop.set()
-    worker.wake()
-    thread.join(60)
-    assert not thread.is_alive()
-    assert sink.is_closed
 
 
 def test_backlog_is_drained_alongside_live_rows_at_a_limited_rate():

@@ -4,7 +4,6 @@ import threading
 
 import pytest
 from costprobe.adapters.http.errors import RetryLater
-from fakes.clock import FakeClock
 from fakes.outbox import MemoryOutbox
 from fakes.sending import drain, worker_of
 from fakes.sinks import RecordingSink
@@ -106,17 +105,6 @@ def test_failure_of_the_second_request_keeps_the_first(outbox, wait_until):
     assert (outbox.sent, set(sink.lines)) == (ROWS, {line_of(number) for number in range(ROWS)})
 
 
-def test_first_request_after_a_failure_is_alone(outbox):
-    sink = HeldSink()
-    sink.is_away = True
-    worker = worker_of(outbox, sink, batch_points=BATCH, clock=FakeClock())
-    requests = []
-    for _ in range(3):
-        worker.step()
-        requests.append(sink.requests)
-    assert requests == [3, 4, 5]
-
-
 def test_stop_with_three_requests_in_flight_starts_no_fourth_and_loses_nothing(outbox, wait_until):
     sink, stop = HeldSink(0, BATCH, 2 * BATCH), threading.Event()
     worker = worker_of(outbox, sink, batch_points=BATCH, stop=stop)
@@ -135,13 +123,3 @@ def test_stop_with_three_requests_in_flight_starts_no_fourth_and_loses_nothing(o
     drain(worker_of(outbox, restarted, batch_points=BATCH), outbox)
     assert {*sink.lines, *restarted.lines} == {line_of(number) for number in range(ROWS)}
     assert outbox.sent == ROWS
-
-
-def test_limited_rate_sends_no_requests_ahead():
-    lines = [line_of(number) for number in range(6 * BATCH)]
-    outbox, sink, clock = MemoryOutbox(backlog=lines), HeldSink(), FakeClock()
-    worker = worker_of(outbox, sink, batch_points=2 * BATCH, clock=clock, drain_points_per_s=15)
-    while not outbox.is_drained:
-        worker.step()
-        assert len(sink.begun) == outbox.sent / (2 * BATCH)
-        clock.move(1)

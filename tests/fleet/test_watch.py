@@ -265,7 +265,7 @@ def test_once_prints_what_would_be_reported(tmp_path, monkeypatch):
     hosts, silent, budget = done.stdout.splitlines()
     assert hosts == "4 hosts, 1 silent"
     assert silent.startswith("warning: a is silent: its newest row is of ")
-    assert budget.startswith("budget gpus: €0 of €10 for ")
+    assert budget.startswith("budget gpus: €0.00 of €10.00 for ")
 
 
 def test_empty_database_and_missing_settings_are_errors(tmp_path, monkeypatch):

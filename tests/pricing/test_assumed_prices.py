@@ -14,7 +14,7 @@ from costprobe.configuration import Config, validated
 from costprobe.core.records import Device, Instance
 from costprobe.core.schema import make_point
 from costprobe.pricing.assumed import AssumedPrices
-from costprobe.pricing.book import PriceBook, Terms
+from costprobe.pricing.book import PriceBook
 from costprobe.pricing.catalogue_files import packaged
 from costprobe.pricing.prices import HostPricing
 from costprobe.probing.rows import terms_document
@@ -41,16 +41,6 @@ def test_assumed_price_is_shown_with_its_range_and_a_list_price_without():
     }
     assert shown["list"] == "list $6.88/h"
     assert "/h assumed, 2.4 to 14.4 USD/h" in shown["assumed"]
-
-
-def test_terms_with_a_range_survive_the_store():
-    terms = PriceBook([], None, GPUS, prices()).terms("gpu0+gpu1", 0)
-    assert terms.rate.low_per_hour > 0
-    assert Terms.from_document(terms.to_document()) == terms
-    # A store of an earlier version has no range.
-    document = terms.to_document()
-    del document["rate"]["low_per_hour"], document["rate"]["high_per_hour"]
-    assert Terms.from_document(document).rate.low_per_hour is None
 
 
 def test_config_init_writes_the_price_of_the_detected_instance():
@@ -115,22 +105,6 @@ def test_late_answer_of_the_metadata_service_changes_the_price(tmp_path):
         assert book.terms("gpu0", 0).rate.plan == "list"
 
 
-def test_configured_price_needs_neither_catalogue_nor_instance(tmp_path):
-    raw = {"price": [{"plan": "on_demand", "per_hour": 1}]}
-    config = validated(raw, tmp_path / "costprobe.toml")
-    detector = InstanceDetector(tmp_path)
-    pricing = HostPricing(
-        config.price,
-        config.host,
-        tmp_path / "store.db",
-        detector,
-        MemoryLedger(),
-        FakeClock(),
-        on_event=lambda _: None,
-    )
-    assert not list(pricing.jobs())
-
-
 def test_status_states_the_cost_an_hour_and_that_it_is_assumed(tmp_path):
     plan = {"plan": "on_demand", "per_hour": 1.5, "currency": "EUR", "device": "gpu0"}
     tariff = {"tariff_per_kwh": 0.3}
@@ -144,7 +118,7 @@ def test_status_states_the_cost_an_hour_and_that_it_is_assumed(tmp_path):
 
     unpriced = status(PriceBook([], None, GPUS, prices()))
     assert hourly_costs(unpriced) == [
-        "$31.92 an hour (assumed, 19.2 to 115 USD/h; set [[price]])",
+        "$31.9 an hour (assumed, 19.2 to 115 USD/h; set [[price]])",
     ]
     assert assumed_currencies(unpriced) == {"USD"}
     own = status(PriceBook(mine.price, mine.electricity, GPUS))

@@ -146,14 +146,6 @@ def test_inputs_match_their_description():
         inputs.described(({"name": "x", "shape": [1]}, {"shape": [1]}))
 
 
-def test_similar_names_are_suggested():
-    assert (
-        files.similar_names("resnet5", ["alexnet", "resnet50", "vgg16"])
-        == "; similar names: resnet50"
-    )
-    assert files.similar_names("zzz", ["alexnet"]) == ""
-
-
 def test_batch_range_of_an_exported_program(tmp_path):
     cases = (
         (None, 3, 3),
@@ -189,14 +181,6 @@ def test_program_with_an_input_without_a_batch_is_rejected(tmp_path):
         path = saved(tmp_path / "a.pt2", scaled(), args, kwargs=kwargs)
         with pytest.raises(ProbeConfigError, match=words):
             load(Spec("pt2", model=path))
-
-
-def test_program_with_keyword_inputs_receives_them(tmp_path):
-    kwargs = {"x": torch.ones(3, 4), "factor": torch.ones(3, 1)}
-    path = saved(tmp_path / "a.pt2", scaled(), (), kwargs=kwargs)
-    made = load(Spec("pt2", model=path))
-    assert sorted(made.inputs(3).kwargs) == ["factor", "x"]
-    assert made.forward_pass(made.inputs(3))().shape == (3, 4)
 
 
 def hostile(path, place):

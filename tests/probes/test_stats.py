@@ -67,7 +67,6 @@ def test_batch_means_account_for_correlated_runs():
     assert rel_interval(runs) > 3 * independent
 
 
-PASS_MS = 1.0
 BLOCK = 100
 
 
@@ -106,16 +105,6 @@ def test_stated_error_covers_the_true_median_of_noise_and_heavy_tails():
             assert sum(reason == "settled" for _, reason, _ in runs) <= 4, name
 
 
-def test_runs_with_little_noise_stop_early():
-    rng = random.Random(1)
-    durations_ms = []
-    median, reason, err = sampled(
-        lambda: durations_ms.append(rng.gauss(1, 0.005)) or durations_ms[-1]
-    )
-    assert (reason, len(durations_ms)) == ("runs", 1000)
-    assert abs(median - 1) <= err <= 0.005
-
-
 def test_noise_that_more_runs_do_not_reduce_settles():
     """A random walk: the longer it is observed, the more it varies."""
     rng = random.Random(2)
@@ -129,11 +118,6 @@ def test_noise_that_more_runs_do_not_reduce_settles():
     _, reason, err = sampled(walk_ms, cap_s=1e9)
     assert reason == "settled"
     assert err > 0.02
-
-
-def test_time_cap_stops_the_runs():
-    rule = StopRule(10**6, 0.5)
-    assert [rule.update([1.0], i, i / 10) for i in range(1, 6)] == ["", "", "", "", "time_cap"]
 
 
 def test_change_over_a_time_has_the_error_of_its_noise():

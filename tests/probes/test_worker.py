@@ -7,7 +7,7 @@ import sys
 import threading
 
 import pytest
-from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, ProbeResult
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeResult
 from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command
 from costprobe_probes.stats import DEFINITION
 from fakes.kept_worker import quick_command, worker_with
@@ -123,16 +123,6 @@ def test_built_in_models_are_timed(real):
         assert result.software["file"]
 
 
-def test_start_of_a_model_has_the_fingerprint_of_its_runs(kept):
-    start = kept(cold_start=True, list_files=True)
-    assert isinstance(start, ModelStart), start
-    assert start.fingerprint == kept().fingerprint
-    assert (start.load_s > 0, start.first_answer_s > 0, start.read_bytes >= 0) == (True,) * 3
-    names = {path.name for path in start.paths}
-    assert "libtorch_cpu.so" in names
-    assert any(name.startswith("builtin.") for name in names)
-
-
 def test_cold_probe_measures_latency_only_without_flush_time(real):
     result = real(cold=True, energy=True)
     assert isinstance(result, ProbeResult), result
@@ -163,12 +153,6 @@ def test_energy_window_has_its_duration_within_steady_load(kept):
     assert result.inferences % 2 == 0
     # The throughput is that of the loop before it, as of a run without a window.
     assert result.throughput_per_s == pytest.approx(result.inferences / result.inference_s)
-
-
-def test_fingerprint_depends_on_software_and_dtype(kept):
-    first, other = kept(), kept(dtype="bf16")
-    assert other.fingerprint != first.fingerprint
-    assert first.software["torch"]
 
 
 def test_known_batch_of_the_same_software_is_reused(kept):

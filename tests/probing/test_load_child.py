@@ -67,17 +67,6 @@ def test_servers_are_probed_in_sequence_by_a_child_of_few_imports(child):
     assert not imported & {"torch", "pydantic", "sqlite3", "urllib3"}
 
 
-def test_run_after_a_rejected_one_is_measured(child):
-    with InferenceServer(lambda call: call.json({}, 401)) as server:
-        send(child, request(server.url))
-        refused = lines_until(child, {"result", "error"})[-1]
-    assert (refused["type"], refused["kind"]) == ("error", "config")
-    assert "http_401: set token =" in refused["message"]
-    with InferenceServer(generating()) as server:
-        send(child, request(server.url))
-        assert lines_until(child, {"result", "error"})[-1]["samples"] == 6
-
-
 def test_core_dumps_are_forbidden_before_the_first_request(child):
     lines_until(child, {"handshake"})
     assert resource.prlimit(child.pid, resource.RLIMIT_CORE) == (0, 0)

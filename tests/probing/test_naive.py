@@ -6,7 +6,6 @@ import pytest
 from costprobe.adapters.probe_child.results import MISTAKES, NaiveTiming, read_result
 from fakes.command import called
 from fakes.documents import checked
-from fakes.kept_worker import worker_with
 from fakes.lazy import LazyModule
 from fakes.probe_requests import probe_request
 from fakes.runs import RESULT
@@ -84,12 +83,6 @@ def test_each_mistake_on_a_gpu_has_the_latency_that_it_causes():
     assert {timing["not_applicable"] for timing in naive.found} == {""}
 
 
-def test_error_is_in_percent_of_the_measured_latency():
-    for latency_ms, error_pct in ((0.01, -99.75), (4.0, 0.0), (32.0, 700.0), (None, None)):
-        timing = NaiveTiming("first_pass", latency_ms, 1)
-        assert timing.error_pct(4.0) == pytest.approx(error_pct), latency_ms
-
-
 def test_first_pass_of_a_model_is_timed_before_its_warm_up():
     clock = SimpleNamespace(now_ms=0.0)
 
@@ -135,20 +128,6 @@ def test_first_pass_of_a_model_is_timed_before_its_warm_up():
             "batch_1": 4 * 2.0,
         }
     )
-
-
-@pytest.mark.soak
-def test_worker_reports_mistakes_only_if_asked():
-    with worker_with(quick=QUICK) as run:
-        plain, naive, of_one = run(), run(naive=True), run(naive=True, batch=1)
-    assert plain.naive == ()
-    assert [timing.mistake for timing in naive.naive] == list(MISTAKES)
-    absent = {timing.mistake: timing.not_applicable for timing in naive.naive}
-    assert absent.pop("no_synchronize").startswith("not applicable on the CPU: ")
-    assert absent.pop("host_clock").startswith("not applicable on the CPU: ")
-    assert set(absent.values()) == {""}
-    reason = next(timing.not_applicable for timing in of_one.naive if timing.mistake == "batch_1")
-    assert reason == "not applicable to this probe: its batch is 1"
 
 
 def test_batch_1_is_not_measured_for_a_program_of_larger_batches():

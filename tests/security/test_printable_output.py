@@ -176,19 +176,6 @@ def test_cells_are_neutralized_and_numbers_stay():
         assert csv_cell(text).startswith("'")
 
 
-def test_filter_keeps_indentation_and_joins_lines():
-    cases = {
-        "  a  b": "  a  b",
-        "  a\nb": "  a b",
-        "  \x1b[1ma": "   [1ma",
-        "a \u202e\r\n b": "a b",
-        "a\n": "a",
-        "\n": "",
-        "é ☃ 日本": "é ☃ 日本",
-    }
-    assert {text: one_line(text) for text in cases} == cases
-
-
 def test_only_the_filter_prints():
     """Commands print through `support/output.py`, or say here why not."""
     folder = Path(costprobe.__file__).parent / "ui"

@@ -1,11 +1,9 @@
 """Files of the operator: a FIFO blocks nothing, and nothing is written through a link."""
 
-import importlib
 import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from costprobe.adapters.clouds.source import SourceError, read_source
 from costprobe.adapters.host.files import PrivilegeError, controller_of, replace_file, write_new
 from costprobe.adapters.host.redaction import read_secret
@@ -15,7 +13,6 @@ from costprobe.configuration import load
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.config.load import ConfigError
 from costprobe.core.config.location import store_of
-from costprobe.ui.cli.main import KEEPS_ROOT, main
 from costprobe_probes.wire import ProbeConfigError
 
 SERVER = "https://127.0.0.1:1"
@@ -68,19 +65,6 @@ def test_no_file_is_written_through_a_link(tmp_path):
     assert sorted(path.name for path in tmp_path.glob(".*")) == []
 
 
-@pytest.mark.processes
-def test_config_init_writes_a_new_file_only(tmp_path):
-    link = tmp_path / "costprobe.toml"
-    link.symlink_to(tmp_path / "nothing")
-    done = CliRunner().invoke(main, ["config", "init", str(link)])
-    assert done.exit_code == 2
-    assert "already exists" in done.output
-    assert not (tmp_path / "nothing").exists()
-    assert CliRunner().invoke(main, ["config", "init", "--force", str(link)]).exit_code == 0
-    assert not (tmp_path / "nothing").exists()
-    assert not link.is_symlink()
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
 def test_path_is_controlled_by_the_first_owner_that_is_not_root(tmp_path):
     other, third = 65534, 65533
@@ -113,20 +97,3 @@ def test_path_is_controlled_by_the_first_owner_that_is_not_root(tmp_path):
     open_folder.chmod(0o777)
     with pytest.raises(PrivilegeError, match="everyone may replace"):
         controller_of(open_folder / "nested" / "file")
-
-
-def test_commands_that_keep_the_rights_of_root_use_no_store_and_no_code_of_the_operator():
-    used = [
-        (name, word)
-        for name in KEEPS_ROOT
-        for word in (
-            "reader_of",
-            "StoreReader",
-            "adapters.storage",
-            "control_client",
-            "probing",
-            "feeds",
-        )
-        if word in Path(importlib.import_module(f"costprobe.ui.cli.{name}").__file__).read_text()
-    ]
-    assert used == []

@@ -231,8 +231,8 @@ def test_event_and_row_have_the_figures_of_the_budget():
         "gpu0",
         {"budget": "b"},
     )
-    assert event.detail.startswith("budget b: $101 of $100 for March 2026 are spent with")
-    assert (event.before, event.after) == ("$100", "$101")
+    assert event.detail.startswith("budget b: $101.00 of $100.00 for March 2026 are spent with")
+    assert (event.before, event.after) == ("$100.00", "$101.00")
     row = budget_point(status, watch, {"host": "h"})
     assert row.tags == {
         "host": "h",

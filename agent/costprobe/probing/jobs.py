@@ -2,7 +2,8 @@
 
 Each target of a probe has one job with its place in the schedule. The probes of one device share
 their order and their duty budget, the share of a device's time that probing may use; both are
-kept across restarts. Earlier runs are read from the store for the schedule at a start, and for
+kept across restarts. Each probe has a part of the budget and pays its runs from this part alone, so
+that no probe delays another. Earlier runs are read from the store for the schedule at a start, and for
 rolling costs.
 """
 
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -40,18 +41,13 @@ from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ProbingConfi
 
 logger = logging.getLogger(__name__)
 
-# Length of the sliding window.
 if TYPE_CHECKING:  # apscheduler takes time, and commands run no jobs
     from costprobe.adapters.host.schedule import Schedule
 
+# Length of the sliding window.
 WINDOW_S = 3600.0
 # Runs of a probe that end in the same part of the window are kept as one, which ends with the last.
 PART_S = 30.0
-# Energy runs may use this share of the budget, and latency runs the rest: latency shows a change
-# first, and the last measured energy is reused between energy windows.
-ENERGY_PART = 0.5
-
-Plan = Literal["full", "latency", "skip"]
 # Costs per inference of (device, probe, currency) since a UTC ns, oldest first.
 CostHistory = Callable[[str, str, str, int], Iterable[RollingSample]]
 
@@ -169,7 +165,10 @@ class HostProbes:
 
         A probe of a device that is absent has a fault, and no job.
         """
-        states = [{**job.status(), "next_ns": _next_run_ns(job, schedule)} for job in self.jobs]
+        states = [
+            {**job.status(), "next_ns": schedule.next_run_ns(job.name, job.wait_s())}
+            for job in self.jobs
+        ]
         missing = self._missing()
         return states + [
             self._without_device(probe, name, missing.get(name))
@@ -202,6 +201,7 @@ def _status(probe: AnyProbe, device: str, share: float) -> dict[str, Any]:
         "device": device,
         "every_s": probe.every_s,
         "allowed_every_s": probe.every_s,
+        "run_s": None,
         "skipped_for_budget": 0,
         "skipped_for_neighbour": 0,
         "deferred": 0,
@@ -210,12 +210,6 @@ def _status(probe: AnyProbe, device: str, share: float) -> dict[str, Any]:
         "last": None,
         "fault": None,
     }
-
-
-def _next_run_ns(job: ProbeJob, schedule: Schedule) -> int | None:
-    """Return when a probe runs next within its duty budget; None if it does not."""
-    wait_s = job.wait_s()
-    return None if wait_s is None else schedule.next_run_ns(job.name, wait_s)
 
 
 class ProbeJob:
@@ -241,10 +235,11 @@ class ProbeJob:
         by_name = sorted(zip(target.devices, queues, strict=True), key=lambda pair: pair[0].name)
         self._queues = [queue for _, queue in by_name]
         self._parts = parts
-        known = restored(parts.ledger, self._state, _stored_job)
-        self._known = known or _JobState()
-        self._ran_s = max((queue.ran_s(probe.name) for queue in queues), default=-math.inf)
-        self._expect(*self._durations_s())
+        self._known = restored(parts.ledger, self._state, _stored_job) or _JobState()
+        self._ran_s = max(queue.ran_s(probe.name) for queue in queues)
+        self._energy_s = max(queue.ran_s(probe.name, energy=True) for queue in queues)
+        self._is_warned = False
+        self._expect()
         self._skipped = 0
         self._skipped_busy = 0
         self._deferred = 0
@@ -263,17 +258,18 @@ class ProbeJob:
         with ExitStack() as locks:
             for queue in self._queues:
                 locks.enter_context(queue.lock)
-            energy = self._energy_planned()
-            if energy is None or self._even_wait_s():
+            if self.wait_s() > 0:
                 self._skipped += 1
                 return
             if not self._may_start():
                 return
-            started_s = self._now_s()
-            # What rounding to the next start moved this run, the following ones make up for.
-            planned_s = self._ran_s + self.allowed_every_s
-            is_rounded = abs(planned_s - started_s) <= self.probe.every_s / 2
-            self._ran_s = planned_s if is_rounded else started_s
+            started_s, interval = self._now_s(), self._interval()
+            every_s, period_s = interval.every_s, self.probe.every_s
+            energy_due_s = _due_s(self._energy_s, interval.energy_s, every_s)
+            energy = self.probe.carries_energy and started_s >= energy_due_s
+            self._ran_s = _planned_s(self._ran_s, every_s, period_s, started_s)
+            if energy:
+                self._energy_s = _planned_s(self._energy_s, interval.energy_s, every_s, started_s)
             outcome = self._parts.measurer.run(
                 self.probe,
                 self.target,
@@ -282,19 +278,19 @@ class ProbeJob:
             )
             if isinstance(outcome, ProbeFault):
                 # Its device time is unknown: the whole duration counts.
-                spent_s = self._now_s() - started_s
-                self._record(spent_s, energy=energy)
-                self._failed(outcome, spent_s)
+                self._record(self._now_s() - started_s, energy=energy)
+                self._failed(outcome)
             else:
                 self._measured(outcome, energy=energy)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the job for `costprobe status`."""
-        used = max(queue.budget.used_share(self._now_s()) for queue in self._queues)
+        used = max(queue.used_share() for queue in self._queues)
         share = min(queue.share for queue in self._queues)
         return {
             **_status(self.probe, self.target.name, share),
-            "allowed_every_s": self.allowed_every_s,
+            "allowed_every_s": self._interval().every_s,
+            "run_s": self._known.full_s or self._known.latency_only_s or None,
             "skipped_for_budget": self._skipped,
             "skipped_for_neighbour": self._skipped_busy,
             "deferred": self._deferred,
@@ -303,58 +299,30 @@ class ProbeJob:
             "fault": self._known.fault,
         }
 
-    def wait_s(self) -> float | None:
-        """Return the seconds until the duty budget allows a run; None if it never does."""
-        waits = [
-            0.0
-            if queue.share >= FULL_DUTY
-            else queue.budget.wait_s(self.probe.name, self._now_s(), *self._durations_s())
-            for queue in self._queues
-        ]
-        known = [wait_s for wait_s in waits if wait_s is not None]
-        return max(self._even_wait_s(), *known) if len(known) == len(waits) else None
-
-    @property
-    def allowed_every_s(self) -> float:
-        """The interval that the duty budget allows in s: `every`, or longer."""
-        return self.probe.every_s * max(queue.stretch(self.probe.name) for queue in self._queues)
-
-    def _even_wait_s(self) -> float:
-        """Return the seconds until the run nearest to the interval that the budget allows.
-
-        Runs in a burst would leave the rest of the hour without any, which looks like a failure.
-        """
-        if self.allowed_every_s <= self.probe.every_s:
-            return 0.0
-        due_s = self._ran_s + self.allowed_every_s - self.probe.every_s / 2
-        return max(0.0, due_s - self._now_s())
-
-    def _expect(self, full_s: float, latency_only_s: float) -> None:
-        """Tell the queues how long runs with and without an energy window take."""
-        for queue in self._queues:
-            queue.expect(self.probe.name, self.probe.every_s, full_s, latency_only_s)
-
-    def _durations_s(self) -> tuple[float, float]:
-        """Return the expected duration of a whole run, and of one that measures latency only."""
+    def wait_s(self) -> float:
+        """Return the seconds until the duty budget allows a run."""
+        due_s = _due_s(self._ran_s, self._interval().every_s, self.probe.every_s)
         known = self._known
-        full_s = known.full_s if self.probe.carries_energy else known.latency_only_s
-        return full_s, known.latency_only_s
+        is_typical = known.fault is None and max(known.full_s, known.latency_only_s) > 0
+        # What a run takes that searches the batch or fails is known only after it.
+        spent_s = 0.0 if is_typical else max(q.spent_s(self.probe.name) for q in self._queues)
+        return max(spent_s, due_s - self._now_s())
+
+    def _interval(self) -> Interval:
+        """Return the intervals that the budgets of all devices allow."""
+        allowed = [queue.interval(self.probe.name) for queue in self._queues]
+        return Interval(*map(max, zip(*allowed, strict=True)))
+
+    def _expect(self) -> None:
+        """Tell the queues how long runs with and without an energy window take."""
+        known, probe = self._known, self.probe
+        full_s = known.full_s if probe.carries_energy else 0.0
+        needed = Needed(probe.every_s, max(full_s, known.latency_only_s), known.latency_only_s)
+        for queue in self._queues:
+            queue.expect(probe.name, needed)
 
     def _now_s(self) -> float:
         return self._parts.clock.monotonic_ns() / NS_PER_S
-
-    def _energy_planned(self) -> bool | None:
-        """Return whether the next run has an energy window; None if the duty budget permits no run."""
-        has_energy = self.probe.carries_energy
-        if all(queue.share >= FULL_DUTY for queue in self._queues):
-            return has_energy
-        plans = {
-            queue.budget.plan(self.probe.name, self._now_s(), *self._durations_s())
-            for queue in self._queues
-        }
-        if "skip" in plans:
-            return None
-        return plans == {"full"} and has_energy
 
     def _may_start(self) -> bool:
         """Apply `when_busy` to the device's load; return False if the run is skipped."""
@@ -391,13 +359,33 @@ class ProbeJob:
         if not measured.curve:
             known.full_s = busy_s if energy else known.full_s
             known.latency_only_s = max(busy_s - self.probe.window_s, 0.0) if energy else busy_s
-        self._expect(*self._durations_s())
+        self._expect()
+        self.warn_if_long()
         run = self._parts.accounts.take_probe(measured)
         known.last, known.fault = report_document(run), None
         self._store_state()
         self._parts.listeners.on_report(run)
 
-    def _failed(self, fault: ProbeFault, spent_s: float) -> None:
+    def warn_if_long(self) -> None:
+        """Report once that a run is longer than the budget of an hour."""
+        run_s, share = self.status()["run_s"] or 0.0, min(queue.share for queue in self._queues)
+        if self._is_warned or run_s <= share * WINDOW_S:
+            return
+        self._is_warned = True
+        every_s, energy_s = self._interval()
+        energy = f", with energy every {energy_s / 3600:.2g} h" if energy_s > every_s else ""
+        logger.warning(
+            "%s: a run takes %.3g s of the device, more than the %.3g s an hour that [probing] duty = %.3g %% allows:"
+            " it runs every %.3g min%s. Raise duty for more",
+            self.name,
+            run_s,
+            share * WINDOW_S,
+            share * 100,
+            every_s / 60,
+            energy,
+        )
+
+    def _failed(self, fault: ProbeFault) -> None:
         if fault.kind == "cancelled":
             return
         time_ns = self._parts.clock.time_ns()
@@ -411,7 +399,6 @@ class ProbeJob:
                 "title": fault.title,
                 "stderr_tail": list(fault.stderr_tail),
             }
-            self._expect(spent_s, spent_s)
         self._store_state()
         level = logging.WARNING if is_fault else logging.INFO
         logger.log(level, "%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
@@ -449,18 +436,72 @@ class _JobState:
     fault: dict[str, Any] | None = None
 
 
-def _stored_job(document: Mapping[str, Any]) -> _JobState | None:
+def _stored_job(document: Mapping[str, Any]) -> _JobState:
     state = TypeAdapter(_JobState).validate_python(document)
-    return state if state.version == __version__ else None
+    return state if state.version == __version__ else _JobState()
+
+
+def _due_s(planned_s: float, every_s: float, period_s: float) -> float:
+    """Return from when a run is due, `every_s` after another, at the nearest of starts each `period_s`.
+
+    Runs in a burst would leave the rest of the hour without any, which looks like a failure.
+    """
+    return -math.inf if every_s <= period_s else planned_s + every_s - period_s / 2
+
+
+def _planned_s(before_s: float, every_s: float, period_s: float, now_s: float) -> float:
+    """Return when a run that starts now was planned.
+
+    What rounding to the nearest start moved this run, the following ones make up for.
+    """
+    planned_s = before_s + every_s
+    return planned_s if abs(planned_s - now_s) <= period_s / 2 else now_s
+
+
+class Needed(NamedTuple):
+    """What a probe needs of a device.
+
+    Attributes:
+        every_s: Its interval in s.
+        full_s: Device time of a run with an energy window in s; 0 if none has run yet.
+        latency_only_s: Device time of one without.
+    """
+
+    every_s: float
+    full_s: float
+    latency_only_s: float
+
+    @property
+    def share(self) -> float:
+        """Share of the device's time that all runs with an energy window take."""
+        return self.full_s / self.every_s if self.full_s else math.inf
+
+
+class Interval(NamedTuple):
+    """The intervals that a budget allows.
+
+    Attributes:
+        every_s: Seconds between two runs.
+        energy_s: Seconds between two runs with an energy window.
+    """
+
+    every_s: float
+    energy_s: float
 
 
 class DeviceQueue:
     """Shared by the probes of one device: they run one after another, within one budget.
 
+    Each probe may use an equal part of the budget, and of what other probes leave of theirs. Its runs
+    are spread evenly over time, so that they take this part on average. Where the part is too small for
+    all of its runs, some measure latency only; where it is too small even for those, at least half of
+    it is for latency, which shows a change first: the last measured energy is used in between. A run is
+    never shortened to fit: one that is longer than the budget of an hour follows after several hours.
+
     Args:
         device: Name of the device.
-        share: Largest share of the device's time that probing may take.
-        ledger: Keeps the runs of the last hour for a restart or a reload.
+        share: Largest share of the device's time that probing may take, from 0 to 1.
+        ledger: Keeps the runs for a restart or a reload.
         clock: The host's clocks.
     """
 
@@ -470,42 +511,58 @@ class DeviceQueue:
         self._state = f"duty {device}"
         self._ledger = ledger
         self._clock = clock
-        self.budget = DutyBudget(share, self._stored())
-        # Share of the device's time that each probe needs at its interval.
-        self._needed: dict[str, float] = {}
+        # Runs of the last hour, and the last ones of each probe; oldest first.
+        self._runs = self._stored()
+        self._needed: dict[str, Needed] = {}
 
-    def expect(self, probe: str, every_s: float, full_s: float, latency_only_s: float) -> None:
-        """Expect runs of a probe each `every_s`, so long with an energy window and without one in s.
-
-        A run that is longer than the budget of an hour never follows, or only after a failure.
-        """
-        allowed_s = self.share * WINDOW_S
-        if full_s > allowed_s:
-            mean_s = min(latency_only_s, allowed_s)
-        else:
-            # Half of the budget is for runs with an energy window: the mean of both is harmonic.
-            both_s = full_s + latency_only_s
-            mean_s = 2 * full_s * latency_only_s / both_s if both_s else 0.0
+    def expect(self, probe: str, needed: Needed) -> None:
+        """Expect runs of a probe."""
         # Another thread may be reading the previous mapping.
-        self._needed = {**self._needed, probe: mean_s / every_s}
+        self._needed = {**self._needed, probe: needed}
 
-    def stretch(self, probe: str) -> float:
-        """By what the interval of a probe is longer, so that the expected runs fit the budget; at least 1.
+    def interval(self, probe: str) -> Interval:
+        """Return the intervals of a probe at which the expected runs fit its part of the budget."""
+        every_s, full_s, latency_s = self._needed[probe]
+        part = self._part()
+        if self.share >= FULL_DUTY or not full_s or full_s <= part * every_s:
+            return Interval(every_s, 0.0)
+        # Half of the part for each kind of run: their mean is harmonic.
+        mean_s = 2 * full_s * latency_s / (full_s + latency_s)
+        allowed_s = max(every_s, mean_s / part)
+        if full_s == latency_s:
+            return Interval(allowed_s, 0.0)
+        return Interval(allowed_s, (full_s - latency_s) / (part - latency_s / allowed_s))
 
-        Each probe may use an equal part of the budget, and of what other probes leave of theirs.
-        """
-        needed, left, part = self._needed, self.share, self.share
-        for ended, need in enumerate(sorted(needed.values())):
+    def _part(self) -> float:
+        """Return the largest share of the device's time that a probe may use."""
+        needed, left = self._needed.values(), self.share
+        for ended, need in enumerate(sorted(each.share for each in needed)):
             part = left / (len(needed) - ended)
             if need > part:
-                break
+                return part
             left -= need
-        return 1.0 if self.share >= FULL_DUTY else max(1.0, needed[probe] / part)
+        return self.share
 
-    def ran_s(self, probe: str) -> float:
-        """Return when a probe's last run of the last hour ended in monotonic s; -inf without one."""
-        runs = self.budget.runs(self._clock.monotonic_ns() / NS_PER_S)
-        return max((run.time_s for run in runs if run.probe == probe), default=-math.inf)
+    def spent_s(self, probe: str) -> float:
+        """Return the seconds until runs of the last hour leave a rest of the budget, and of a probe's part."""
+        if self.share >= FULL_DUTY:
+            return 0.0
+        runs, part = self._last_hour(), self._part()
+        for ended in range(len(runs)):
+            total_s = math.fsum(run.busy_s for run in runs[ended:])
+            own_s = math.fsum(run.busy_s for run in runs[ended:] if run.probe == probe)
+            if total_s < self.share * WINDOW_S and own_s < part * WINDOW_S:
+                return runs[ended - 1].time_s + WINDOW_S - self._now_s() if ended else 0.0
+        return runs[-1].time_s + WINDOW_S - self._now_s() if runs else 0.0
+
+    def used_share(self) -> float:
+        """Return the share of the device's time that runs of the last hour used."""
+        return math.fsum(run.busy_s for run in self._last_hour()) / WINDOW_S
+
+    def ran_s(self, probe: str, *, energy: bool = False) -> float:
+        """Return when a probe's last run, or that with an energy window, ended in monotonic s; -inf without one."""
+        runs = (run for run in self._runs if run.probe == probe and run.energy >= energy)
+        return max((run.time_s for run in runs), default=-math.inf)
 
     def record(self, probe: str, busy_s: float, *, energy: bool) -> None:
         """Record a run that ends now, and store it.
@@ -515,18 +572,33 @@ class DeviceQueue:
             busy_s: Device time of the run in s.
             energy: Whether it included an energy window.
         """
-        now_s = self._clock.monotonic_ns() / NS_PER_S
-        self.budget.record(probe, now_s, busy_s, energy=energy)
+        now_s = self._now_s()
+        last = {(run.probe, run.energy): run for run in self._runs if run.probe in self._needed}
+        before = last.pop((probe, energy), None)
+        since_s = now_s - WINDOW_S
+        runs = [run for run in self._runs if run.time_s > since_s or run in last.values()]
+        if before is not None and before.time_s // PART_S == now_s // PART_S:
+            runs.remove(before)
+            busy_s += before.busy_s
+        # Another thread may be reading the previous list.
+        self._runs = [*runs, DutyRun(probe, now_s, busy_s, energy)]
         offset_ns = utc_ns(self._clock, 0)
-        runs = [
+        document = [
             [run.probe, offset_ns + int(run.time_s * NS_PER_S), run.busy_s, run.energy]
-            for run in self.budget.runs(now_s)
+            for run in self._runs
         ]
-        self._ledger.put_state(self._state, runs)
+        self._ledger.put_state(self._state, document)
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ns() / NS_PER_S
+
+    def _last_hour(self) -> list[DutyRun]:
+        since_s = self._now_s() - WINDOW_S
+        return [run for run in self._runs if run.time_s > since_s]
 
     def _stored(self) -> list[DutyRun]:
         """Return the stored runs; a run from the future counts as of now."""
-        now_s = self._clock.monotonic_ns() / NS_PER_S
+        now_s = self._now_s()
         offset_ns = utc_ns(self._clock, 0)
 
         def runs_of(document: Iterable[Iterable[Any]]) -> list[DutyRun]:
@@ -541,79 +613,6 @@ class DeviceQueue:
             ]
 
         return restored(self._ledger, self._state, runs_of) or []
-
-
-class DutyBudget:
-    """At most a share of a device's time over a sliding window, for all its probes together.
-
-    A run is never shortened to fit. A run includes an energy window if it fits into half of the
-    budget beside the other energy runs, or if its probe had none in the whole sliding window.
-    Otherwise it measures latency only; if even that does not fit, it is skipped.
-
-    Args:
-        share: Largest share of the device's time, from 0 to 1.
-        runs: Earlier runs, oldest first.
-    """
-
-    def __init__(self, share: float, runs: Iterable[DutyRun] = ()) -> None:
-        self._allowed_s = share * WINDOW_S
-        self._runs = list(runs)
-
-    def record(self, probe: str, time_s: float, busy_s: float, *, energy: bool) -> None:
-        """Record a run that ended at monotonic time_s and used the device for busy_s."""
-        runs = self.runs(time_s)
-        for index, run in enumerate(reversed(runs), start=1):
-            if run.time_s // PART_S != time_s // PART_S:
-                break
-            if (run.probe, run.energy) == (probe, energy):
-                del runs[-index]
-                busy_s += run.busy_s
-                break
-        # Another thread may be reading the previous list.
-        self._runs = [*runs, DutyRun(probe, time_s, busy_s, energy)]
-
-    def runs(self, time_s: float) -> list[DutyRun]:
-        """Return the runs in the window before monotonic time_s, oldest first."""
-        return [run for run in self._runs if run.time_s > time_s - WINDOW_S]
-
-    def used_share(self, time_s: float) -> float:
-        """Return the share of the device's time used by runs in the window."""
-        return math.fsum(run.busy_s for run in self.runs(time_s)) / WINDOW_S
-
-    def plan(self, probe: str, time_s: float, full_s: float, latency_only_s: float) -> Plan:
-        """Return what kind of run the budget allows at monotonic time_s.
-
-        Args:
-            probe: Name of the probe.
-            time_s: Now.
-            full_s: Duration in s of a run with an energy window; 0 if none has run yet.
-            latency_only_s: Duration in s of one without.
-        """
-        return self._plan(self.runs(time_s), probe, full_s, latency_only_s)
-
-    def wait_s(
-        self, probe: str, time_s: float, full_s: float, latency_only_s: float
-    ) -> float | None:
-        """Return the seconds after monotonic time_s until a run is allowed; None if none ever is."""
-        runs = self.runs(time_s)
-        for ended in range(len(runs) + 1):
-            if self._plan(runs[ended:], probe, full_s, latency_only_s) != "skip":
-                return runs[ended - 1].time_s + WINDOW_S - time_s if ended else 0.0
-        return None
-
-    def _plan(
-        self, runs: Sequence[DutyRun], probe: str, full_s: float, latency_only_s: float
-    ) -> Plan:
-        left_s = self._allowed_s - math.fsum(run.busy_s for run in runs)
-        energy_s = math.fsum(run.busy_s for run in runs if run.energy)
-        has_energy = any(run.energy and run.probe == probe for run in runs)
-        fits_part = energy_s + full_s <= ENERGY_PART * self._allowed_s
-        if full_s <= left_s and (fits_part or not has_energy):
-            return "full"
-        # If not even one energy run fits beside latency runs, the budget for it is reserved.
-        keeps_room = not has_energy and full_s <= self._allowed_s
-        reserve_s = full_s if keeps_room and latency_only_s + full_s > left_s else 0.0
-        return "latency" if latency_only_s + reserve_s <= left_s else "skip"
 
 
 class ProbeAccounts:

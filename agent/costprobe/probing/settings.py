@@ -553,7 +553,7 @@ class ProbingConfig(Section):
 
     duty: Share = Field(
         0.01,
-        description="Largest share of a device's time spent on probes, over an hour.",
+        description="Largest share of a device's time spent on probes, on average.",
         examples=["1%"],
     )
 

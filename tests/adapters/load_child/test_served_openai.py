@@ -6,7 +6,6 @@ import pytest
 from costprobe.adapters.load_child.main import measure
 from costprobe_probes.wire import ProbeConfigError
 from fakes.inference_server import (
-    TLS,
     USAGE,
     InferenceServer,
     Notes,
@@ -16,6 +15,7 @@ from fakes.inference_server import (
     piece,
     request,
 )
+from fakes.servers import TLS
 
 TOKEN = "sk-0123456789abcdef"  # noqa: S105 - of a fake
 
@@ -141,14 +141,6 @@ def test_software_is_reported_and_has_a_fingerprint():
     assert len(software["prompt"]) == 12
     assert "created" not in software
     assert all(isinstance(value, str) for value in software.values())
-
-
-def test_url_may_end_in_the_api_version_or_have_a_path():
-    with InferenceServer(generating()) as server:
-        assert measured(f"{server.url}/v1/")["samples"] == 6
-        measured(f"{server.url}/under/a")
-    paths = {call.path for call in server.posts()}
-    assert paths == {"/v1/chat/completions", "/under/a/v1/chat/completions"}
 
 
 def test_tls_uses_the_configured_certificate_authority():

@@ -1,10 +1,7 @@
 """Retention uses a bounded clock, so a wrong wall clock deletes at most one day."""
 
-from contextlib import closing
-
 import pytest
 from costprobe.adapters.store.ledger import StoreLedger
-from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.upkeep import (
     CATCHES_UP,
     HOURS_NS,
@@ -101,21 +98,3 @@ def test_retention_catches_up_after_the_host_was_off(host):
     assert host.events > 230
     host.look(6 * 24 * 5 // CATCHES_UP + 6)
     assert host.events == 120 - 7
-
-
-def test_hours_become_rows_two_hours_after_they_ended(host):
-    now_ns = host.clock.time_ns()
-    span = now_ns - 5 * HOUR_S * NS_PER_S, now_ns
-    tags = {"host": "h", "device": "gpu0"}
-    host.store.append(
-        Point("device", tags, {"cost": 1.0, "util_pct": 7.0}, time_ns)
-        for time_ns in range(*span, 60 * NS_PER_S)
-    )
-    host.look()
-    with closing(StoreReader.open(host.path)) as reader:
-        hours, rows = reader.loads(*span, tags, edge_ns=0)
-    starts_ns = [start_ns for start_ns, _ in hours]
-    last_ns = host.clock.time_ns() - 2 * HOUR_S * NS_PER_S
-    assert len(starts_ns) in (2, 3)
-    assert last_ns - HOUR_S * NS_PER_S <= starts_ns[-1] + HOUR_S * NS_PER_S <= last_ns
-    assert list(rows)[-1] == (starts_ns[-1] + HOUR_S * NS_PER_S, span[1])

@@ -1,25 +1,24 @@
 """Hours of old rows become one row each; no row counts twice or is deleted unsent."""
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from costprobe.adapters.store.read import RolledPoint, StoreReader
-from costprobe.adapters.store.retention import KeepSince, Retained
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import keep_since, prune
 from costprobe.adapters.store.write import Store
-from costprobe.core.columns import RowEnd
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
-from fakes.store_access import rows_after
 from store_samples import DAY_NS, T0_NS, S, lines_of, point, query
 
 NEVER_NS = -(2**63)
 ALWAYS = (-(2**63), 2**63 - 1)
 HOUR_NS = 3600 * S
 END_NS = T0_NS + 1000 * DAY_NS
+
+
+NEVER_REDUCED = ("event", "alert", "sweep", "cold_start", "calibration")
 
 
 def since(raw=NEVER_NS, sampled=NEVER_NS, hours=NEVER_NS, outbox=NEVER_NS):
@@ -80,31 +79,6 @@ def test_rows_past_retention_become_one_an_hour(store, reader, path):
     assert lines_of(store) == [render(device(100_000, "gpu1")), render(device(100_010))]
 
 
-def test_probe_samples_are_kept_longer_then_become_hour_rows(store, reader):
-    rows = [
-        Point("probe", {"device": "gpu0"}, {"latency_p50_ms": ms}, T0_NS + index * 300 * S)
-        for index, ms in enumerate([12.0, 11.0, 99.0, 10.0, 13.0])
-    ]
-    store.append(rows)
-    late_ns = T0_NS + HOUR_NS
-    retain(store, since(raw=late_ns))
-    assert list(reader.points("probe", *ALWAYS)) == rows
-    retain(store, since(raw=late_ns, sampled=late_ns))
-    (hour,) = reader.points("probe", *ALWAYS)
-    assert (hour.period_s, hour.rows, hour.fields) == (3600, 5, {"latency_p50_ms": 12.0})
-
-
-@pytest.mark.parametrize("measurement", ["event", "alert", "sweep", "cold_start", "calibration"])
-def test_events_are_kept_unchanged_as_long_as_hours(store, reader, measurement):
-    rows = [point(second, measurement=measurement, title=f"n{second}") for second in (1, 2, 9999)]
-    store.append(rows)
-    end_ns = T0_NS + 5000 * S
-    retain(store, since(raw=end_ns, sampled=end_ns))
-    assert list(reader.points(measurement, *ALWAYS)) == rows
-    assert retain(store, since(raw=end_ns, sampled=end_ns, hours=end_ns)) == (0, 2, 0)
-    assert list(reader.points(measurement, *ALWAYS)) == rows[2:]
-
-
 def test_late_row_is_added_to_its_hour_and_does_not_change_the_newest_value(store, reader):
     keep = since(raw=T0_NS + HOUR_NS)
     store.append([point(s, energy_j=float(s), ecc_uncorrected=5) for s in (10, 30)])
@@ -120,52 +94,6 @@ def test_late_row_is_added_to_its_hour_and_does_not_change_the_newest_value(stor
     assert rolled.newest_ns == T0_NS + 30 * S
 
 
-def test_rows_unsent_past_outbox_retention_are_counted_and_reduced(store, reader):
-    store.append([device(second) for second in range(0, 7200, 600)])
-    store.register_sink("dead")
-    end_ns = T0_NS + 2 * HOUR_NS
-    assert retain(store, since(raw=end_ns, outbox=T0_NS + HOUR_NS)) == (6, 0, 6)
-    assert store.dropped_points() == 6
-    (sink,) = store.sinks()
-    assert (sink.dropped_points, sink.backlog.points) == (6, 6)
-    assert next(reader.points("device", *ALWAYS)).rows == 6
-
-
-def test_hour_rows_are_not_sent(store):
-    store.append([device(second) for second in range(0, 7200, 10)])
-    store.settle(END_NS, 99)
-    retain(store, since(raw=T0_NS + HOUR_NS))
-    store.register_sink("new")
-    assert [row.line for row in rows_after(store, 0, 999)] == [
-        render(device(second)) for second in range(3600, 7200, 10)
-    ]
-
-
-def test_step_is_bounded_and_the_next_continues(store, reader):
-    names = ("gpu0", "gpu1", "gpu2")
-    store.append([device(second, name) for name in names for second in range(0, 5 * 3600, 600)])
-    keep = since(raw=T0_NS + 5 * HOUR_NS)
-    assert store.retain(keep, 10) == Retained(12, 0, 0, is_done=False)  # two hours
-    steps = 1
-    while not store.retain(keep, 10).is_done:
-        steps += 1
-    assert steps >= 7
-    assert [p.rows for p in reader.points("device", *ALWAYS)] == [6] * 15
-
-
-def test_damaged_row_is_set_aside(store, reader, path, caplog):
-    store.append([device(second) for second in range(0, 7200, 600)])
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE points SET fields = 'x' WHERE seq IN (2, 9)")
-    store.settle(T0_NS + 3 * HOUR_NS)
-    retain(store, since(raw=END_NS))
-    assert [found.rows for found in reader.points("device", *ALWAYS)] == [5, 5]
-    assert query(path, "SELECT line FROM set_aside") == [
-        (f"device,device=gpu0,host=h x {T0_NS + second * S}",) for second in (600, 4800)
-    ]
-    assert "was set aside" in caplog.text
-
-
 def test_extreme_timestamps_do_not_stop_retention(store, reader):
     ends = [
         Point("device", {}, {"energy_j": 1.0}, time_ns) for time_ns in (-(2**63) + 2, 2**63 - 2)
@@ -175,18 +103,6 @@ def test_extreme_timestamps_do_not_stop_retention(store, reader):
     retain(store, since(raw=2**63 - 1))
     points = list(reader.points("device", *ALWAYS))
     assert sum(p.fields["energy_j"] for p in points) == 2.0
-
-
-def test_aggregated_values_carry_their_end_and_number(store, reader):
-    store.append([device(second) for second in range(0, 4200, 300)])
-    store.append([point(4500, "gpu0", energy_method="poll"), point(10, power_w=1.0)])
-    retain(store, since(raw=T0_NS + HOUR_NS))
-    (found,) = reader.values("device", "energy_j", *ALWAYS)
-    assert found.values == [sum(range(0, 3600, 300)), 3600.0, 3900.0]
-    assert found.times_ns == [T0_NS, T0_NS + HOUR_NS, T0_NS + 3900 * S]
-    step_ns = 3300 * S // 12
-    assert found.ends[0] == RowEnd(T0_NS + 3300 * S, 12, step_ns)
-    assert reader.values("device", "energy_method", *ALWAYS) == []
 
 
 def test_lines_of_hour_rows_are_series_of_their_own(store, reader):
@@ -221,7 +137,7 @@ def test_limits_of_retention(store, reader):
     ages = {
         "device": (6, 8, 1094, 1096),
         "cost": (8, 89, 91, 1094, 1096),
-        "event": (1094, 1096),
+        **dict.fromkeys(NEVER_REDUCED, (1094, 1096)),
     }
     now_ns = END_NS // HOUR_NS * HOUR_NS
     for measurement, days in ages.items():
@@ -232,7 +148,7 @@ def test_limits_of_retention(store, reader):
     for measurement, kept in (
         ("device", [(1094, True), (8, True), (6, False)]),
         ("cost", [(1094, True), (91, True), (89, False), (8, False)]),
-        ("event", [(1094, False)]),
+        *((name, [(1094, False)]) for name in NEVER_REDUCED),
     ):
         found = reader.points(measurement, *ALWAYS)
         days = [((now_ns - p.time_ns) // DAY_NS, isinstance(p, RolledPoint)) for p in found]

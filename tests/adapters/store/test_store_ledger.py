@@ -43,15 +43,6 @@ def test_buffered_points_are_stored_in_order_after_recovery(impatient, hold):
     assert lines_of(impatient) == [render(point(second)) for second in range(1, 6)]
 
 
-def test_flush_stores_buffered_points(impatient, hold):
-    ledger = StoreLedger(impatient)
-    hold("BEGIN IMMEDIATE")
-    ledger.append([point(second) for second in range(2500)])
-    hold("COMMIT")
-    assert ledger.flush()
-    assert len(lines_of(impatient)) == 2500
-
-
 def test_full_buffer_drops_its_oldest_and_counts_them(impatient, hold):
     ledger = StoreLedger(impatient, capacity_points=10)
     hold("BEGIN IMMEDIATE")

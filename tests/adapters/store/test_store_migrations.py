@@ -52,14 +52,6 @@ def test_store_of_every_earlier_version_is_migrated(path, connection, version, t
     ]
 
 
-def test_migration_commits_with_its_record_and_time(path, connection):
-    migrate(connection, path, 1)
-    migrate(connection, path, 2, [*MIGRATIONS, COLOUR])
-    assert recorded(connection, path) == [*(each.name for each in MIGRATIONS), COLOUR.name]
-    assert query(path, "SELECT applied_ns FROM migrations")[-2:] == [(1,), (2,)]
-    assert query(path, "SELECT colour FROM series") == []
-
-
 def test_failed_migration_is_rolled_back(path, connection):
     with pytest.raises(sqlite3.Error):
         migrate(connection, path, 1, [*MIGRATIONS, COLOUR, BROKEN])
@@ -144,8 +136,3 @@ def test_reader_of_an_older_store_waits_for_its_migration(path, connection):
     reader = StoreReader.open(path)
     assert reader.series() == []
     reader.close()
-
-
-def test_names_are_ordered_and_unique():
-    names = [migration.name for migration in MIGRATIONS]
-    assert names == sorted(set(names))

@@ -1,6 +1,5 @@
 """Each sink has a cursor: no row is skipped, and rejected rows are stored."""
 
-import pytest
 from costprobe.adapters.store.cursors import (
     BACKLOG_COUNTED_MAX,
     REASON_CHARS_MAX,
@@ -54,29 +53,4 @@ def test_refused_rows_are_stored_with_reason_and_counted(store, path, clock):
         SinkStatus("a", 2, Backlog(0, None), 0, total, 0, clock.time_ns()),
         SinkStatus("b", 2, Backlog(0, None), 1, 1, 0, clock.time_ns()),
     ]
-    reader.close()
-
-
-@pytest.mark.parametrize(
-    "access",
-    [
-        lambda store: cursor(store, "unknown"),
-        lambda store: store.backlog("unknown"),
-        lambda store: advance(store, "unknown", 1, 1),
-    ],
-)
-def test_unregistered_sink_is_an_error(store, access):
-    with pytest.raises(KeyError, match="unknown"):
-        access(store)
-    store.append([point(1)])  # the transaction was closed
-
-
-def test_deleted_sink_leaves_no_rows(store, path):
-    store.append([point(1)])
-    store.register_sink("a")
-    advance(store, "a", 1, 0, [RejectedLine("l", "r")])
-    store.forget_sink("a")
-    assert store.sinks() == []
-    reader = StoreReader.open(path)
-    assert reader.rejected("a") == []
     reader.close()

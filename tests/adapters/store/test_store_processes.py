@@ -97,18 +97,3 @@ def test_readers_during_writes_see_a_consistent_prefix_of_every_series(path):
             assert [sink.sink for sink in reader.sinks()] == ["s"]
             reader.close()
         assert writer.poll() is None
-
-
-def test_reader_continues_after_its_writer_was_killed(path):
-    with writing(path, 0) as writer:
-        for _ in range(10):
-            writer.stdout.readline()
-        reader = StoreReader.open(path)
-        before = len(list(reader.lines(0, 2**62)))
-        writer.kill()
-        writer.wait()
-    assert len(list(reader.lines(0, 2**62))) >= before > 0
-    reader.close()
-    alone = StoreReader.open(path)
-    assert len(list(alone.lines(0, 2**62))) >= before
-    alone.close()

@@ -104,18 +104,6 @@ def test_states_and_counts_are_read_with_their_times(store, reader, clock):
     assert reader.size_bytes() == store.size_bytes() > 0
 
 
-def test_reader_sees_committed_rows_only(store, reader, path):
-    for seconds in (1, 2, 3):
-        store.append([point(seconds)])
-        assert len(list(reader.points("device", *ALWAYS))) == seconds
-    with store._database.transaction("hold") as connection:  # noqa: SLF001 - a commit in the middle
-        connection.execute("DELETE FROM points")
-        assert len(list(reader.points("device", *ALWAYS))) == 3
-        other = StoreReader.open(path)
-        assert len(list(other.points("device", *ALWAYS))) == 3
-        other.close()
-
-
 def test_paused_reader_neither_blocks_the_writer_nor_holds_its_log(store, reader, path):
     store.append([happened(second) for second in range(1000)])
     paused = reader.lines(*ALWAYS)
@@ -140,14 +128,6 @@ def test_missing_store_is_an_error_with_its_fix(path):
         StoreReader.open(path)
     assert caught.value.fault == "missing"
     assert not path.parent.exists()
-
-
-def test_store_in_creation_is_not_ready(path):
-    path.parent.mkdir()
-    path.touch()
-    with pytest.raises(StoreError, match="and retry") as caught:
-        StoreReader.open(path)
-    assert caught.value.fault == "not_ready"
 
 
 @pytest.fixture

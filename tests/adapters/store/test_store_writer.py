@@ -80,17 +80,6 @@ def test_commits_are_durable(store, path):
         assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
 
 
-def test_size_includes_all_files(store, path):
-    store.append([point(second) for second in range(500)])
-    assert store.size_bytes() == sum(file.stat().st_size for file in path.parent.iterdir()) > 50_000
-
-
-def test_closed_store_raises_a_store_error(store):
-    store.close()
-    with pytest.raises(StoreError, match="closed"):
-        store.append([point()])
-
-
 def test_deleted_file_is_detected_before_a_write(store, path):
     store.append([point(1)])
     path.rename(path.with_suffix(".away"))

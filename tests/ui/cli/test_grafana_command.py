@@ -34,12 +34,6 @@ def source_of(folder):
     return source
 
 
-def test_export_writes_the_dashboards_unchanged(costprobe, tmp_path):
-    printed = costprobe(V1, "export", str(tmp_path / "out"))
-    assert {p.name: p.read_text() for p in (tmp_path / "out").iterdir()} == boards()
-    assert "Import" in printed
-
-
 def test_provision_for_1x_with_a_user_whose_password_stays_in_its_file(costprobe, tmp_path):
     folder = tmp_path / "provisioning"
     password = ("--user", "reader", "--secret-file", "/etc/grafana/influx.password")
@@ -58,18 +52,6 @@ def test_provision_for_1x_with_a_user_whose_password_stays_in_its_file(costprobe
     assert provider["options"] == {"path": "/var/lib/grafana/dashboards/costprobe"}
     assert (provider["type"], provider["allowUiUpdates"]) == ("file", False)
     assert "restart Grafana" in printed
-
-
-def test_provisioned_dashboards_select_the_provisioned_data_source(costprobe, tmp_path):
-    folder = tmp_path / "provisioning"
-    costprobe(V1, "provision", str(folder))
-    written = {p.name: json.loads(p.read_text()) for p in (folder / "boards").iterdir()}
-    for board in written.values():
-        source = board["templating"]["list"][0]
-        assert (source["name"], source["type"]) == ("datasource", "datasource")
-        uid = source_of(folder)["uid"]
-        assert source.pop("current") == {"selected": True, "text": uid, "value": uid}
-    assert written == {name: json.loads(text) for name, text in boards().items()}
 
 
 def test_provisioned_alert_rule_queries_the_provisioned_data_source(costprobe, tmp_path):
@@ -152,10 +134,3 @@ def test_database_without_influxql_is_refused_with_what_to_do(costprobe, tmp_pat
     for words in (("setup",), ("setup", "--apply"), ("setup", "--tasks", str(tmp_path / "out"))):
         done = called(tmp_path / "costprobe.toml", "influx", *words, code=2)
         assert "nothing has to be created" in " ".join(done.output.split())
-
-
-def test_missing_sink_is_an_error(tmp_path):
-    config = tmp_path / "costprobe.toml"
-    config.write_text("")
-    done = called(config, "grafana", "provision", str(tmp_path), code=2)
-    assert "no sink is configured" in done.stderr

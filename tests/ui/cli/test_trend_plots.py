@@ -57,15 +57,6 @@ def test_each_model_has_an_axis_of_its_own_size(config):
     assert max(map(len, lines)) <= 80
 
 
-def test_one_model_has_one_large_plot_with_a_curve_for_each_device(config):
-    words = ("trend", "--since", "2d", "--probe", "llama")
-    coloured = on_terminal(config, *words)
-    assert len(set(re.findall(rb"\x1b\[3\dm\xe2\x94\x80", coloured))) == 2
-    plain = on_terminal(config, *words, env=PLAIN.items()).decode()
-    assert len(FRAME.findall(plain)) == 12
-    assert {"── gpu0 llama", "xx gpu1 llama"} <= {line[:13] for line in plain.splitlines()}
-
-
 def test_change_of_plan_is_named_within_one_series(config):
     output = called(config, "trend", "--since", "2d", "--no-plot", "--probe", "llama").output
     rows = output.splitlines()[1:]
@@ -121,14 +112,6 @@ def test_any_finite_values_keep_the_frame():
     check_all(check, cases)
 
 
-def test_single_outlier_does_not_flatten_the_curve():
-    many = [10.0] * 5_000
-    many[2_500] = 1e9
-    times_ns = [number * S for number in range(len(many))]
-    lines = trend_plots("power_w", [SeriesValues({"device": "gpu0"}, times_ns, many)])
-    assert "1e+09" not in "".join(lines)
-
-
 def test_plot_names_its_first_and_last_time_without_trailing_blanks(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     times = [index * HOUR_NS for index in range(24)]
@@ -138,15 +121,3 @@ def test_plot_names_its_first_and_last_time_without_trailing_blanks(monkeypatch)
         named = re.findall(r"\d\d-\d\d \d\d:\d\d", "\n".join(lines))
         assert (named[0], named[-1]) == ("01-01 00:00", "01-01 23:00"), columns
         assert lines == [line.rstrip() for line in lines]
-
-
-def test_plot_of_a_temperature_has_no_currency(costprobe):
-    now_ns = time.time_ns()
-    tags = {"device": "gpu0", "currency": "USD"}
-    costprobe.append(
-        Point("device", tags, {"temp_c": 60.0 + hour, "cost": 1.0}, now_ns - hour * HOUR_NS)
-        for hour in range(1, 9)
-    )
-    for field, title in (("device.temp_c", "temp_c"), ("device.cost", "cost USD")):
-        text = costprobe("trend", "--field", field, "--plot")
-        assert title in [line.strip() for line in text.splitlines()]

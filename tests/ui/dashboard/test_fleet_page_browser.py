@@ -9,7 +9,7 @@ HOSTS, GPUS = 5, 4
 RECIPE = Recipe(
     hosts=HOSTS,
     gpus=GPUS,
-    sick={("h03", "gpu1"): 0.12},
+    sick={("h03", "gpu1"): 0.12, ("h00", "gpu2"): 0.06},
     silent=("h04",),
     untested=("h02",),
     every_s=600,
@@ -53,6 +53,10 @@ def test_heat_map_shows_each_gpu_and_leads_to_the_page_of_its_host(open_fleet):
     assert "h03 gpu1" in tab.text("#change")
     assert "a month" in tab.text("#change")
     assert "1 silent: h04 for 20 min" in tab.text("[data-tile=Hosts]")
+    tiles = page.locator("#spend-now .tile").evaluate_all(
+        "all => all.map(one => one.scrollWidth - one.clientWidth)"
+    )
+    assert tiles == [0] * 6
     page.click(SICK)
     page.wait_for_selector("#gpu a")
     assert page.get_attribute("#gpu a", "href").startswith("http://h03:9470/?")
@@ -78,7 +82,7 @@ def test_address_restores_metric_order_and_group(open_fleet):
     assert page.is_checked("[name=metric][value=energy]")
     assert tab.text("#map .heat .group") == "r0"
     assert page.get_attribute("#map .heat .row.gpus .cell", "data-host") == "h00"
-    page.wait_for_selector("#spend [data-group=h00]")
+    page.wait_for_selector("#spend [data-row=h00]")
     page.set_viewport_size({"width": 375, "height": 667})
     assert page.evaluate("document.documentElement.scrollWidth") == 375
     assert tab.violations() == []

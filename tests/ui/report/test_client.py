@@ -57,19 +57,6 @@ def test_time_range_accepts_every_format(store):
         store.pandas("cost", since="yesterday")
 
 
-def test_top_prints_once_without_a_terminal(config):
-    done = subprocess.run(
-        [sys.executable, "-m", "costprobe", "-c", str(config), "status", "--watch"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "gpu0" in done.stdout
-    assert "ranker" in done.stdout
-    assert "no alert is firing" in done.stdout
-    assert "\x1b" not in done.stdout
-
-
 def test_top_ends_on_q_on_a_terminal(config):
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color"}

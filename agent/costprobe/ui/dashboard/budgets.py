@@ -31,10 +31,10 @@ from costprobe.spend.query import (
     span_spend,
 )
 from costprobe.ui.amounts import money
-from costprobe.ui.dashboard.cells import Content, part, price, table, utc
+from costprobe.ui.dashboard.cells import Content, part, price, table
 from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.host_overview import Overview, overview
-from costprobe.ui.text import cache_words
+from costprobe.ui.text import cache_words, utc
 
 # The daemon itself forecasts less often.
 FRESH_S = 60.0

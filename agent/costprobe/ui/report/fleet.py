@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from costprobe.core.money import common_scale, money, scale_words
+from costprobe.core.money import cents, common_scale, money, scale_words
 from costprobe.core.units import KWH_J, MONTH_H, counted, percent
 from costprobe.fleet.answers import hours_of
 from costprobe.fleet.report import FleetReport, idle_cost
@@ -38,7 +38,7 @@ def headlines(report: FleetReport) -> Iterator[str]:
         {} if report.before is None else {one.currency: one.cost for one in report.before.costs}
     )
     for one in report.total.costs:
-        words = f"{money(one.cost, one.currency)} spent"
+        words = f"{cents(one.cost, one.currency)} spent"
         if before.get(one.currency):
             change = one.cost / before[one.currency] - 1
             words += f", {percent(abs(change))} {'more' if change > 0 else 'less'} than in the period before"
@@ -111,7 +111,7 @@ def _idle(report: FleetReport) -> Iterator[Section]:
             " ".join(host.group),
             money(idle_cost(host) * months, one.currency),
             percent(one.idle_share or 0.0),
-            money(one.cost, one.currency),
+            cents(one.cost, one.currency),
             "-" if host.coverage is None else percent(host.coverage),
         )
         for host in idle

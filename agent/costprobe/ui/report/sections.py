@@ -9,7 +9,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from costprobe.core.money import PER_THOUSAND, SCALES
+from costprobe.core.money import PER_THOUSAND, SCALES, cents
 from costprobe.core.units import counted
 from costprobe.core.units import percent as share
 from costprobe.ui import hosted_apis, key_costs
@@ -255,7 +255,7 @@ def _spend(report: Report) -> Section:
     span = (report.since_ns, report.until_ns)
     for index, spend in enumerate(report.spend):
         currency, title = spend.currency, f"Spend by day in {spend.currency}"
-        words = filter(None, (money(spend.total, currency), spend_change(spend)))
+        words = filter(None, (cents(spend.total, currency), spend_change(spend)))
         covered = f"coverage {share(spend.coverage)} of the time of the devices"
         drawn = bar_chart(
             f"spend{index}", title, spend.by_day, span, partial(money, currency=currency)
@@ -274,7 +274,7 @@ def _parts(key: str, spend: Spend, parts: Sequence[Amount], caption: str = "") -
     rows = [
         (
             part.name or "none",
-            money(part.amount, spend.currency),
+            cents(part.amount, spend.currency),
             share(float(part.amount / spend.total)) if spend.total else "-",
         )
         for part in parts
@@ -336,7 +336,7 @@ def _prices(report: Report) -> Section:
             price.model,
             price.plan.replace("_", " ") + (" (stale)" if price.stale else ""),
             price.source,
-            money(price.price_rate_per_h, price.currency),
+            cents(price.price_rate_per_h, price.currency),
             electricity(price),
         )
         for price, names in price_groups(report.prices)

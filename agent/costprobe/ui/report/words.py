@@ -7,13 +7,12 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from costprobe.core.money import price_scale, scale_words
+from costprobe.core.money import cents, money, price_scale, scale_words
 from costprobe.core.periods import local_time
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, KWH_J
 from costprobe.core.units import percent as share
 from costprobe.spend.budget import BudgetStatus
-from costprobe.ui.amounts import money
 from costprobe.ui.report.model import (
     Drawn,
     Price,
@@ -21,7 +20,7 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
-from costprobe.ui.text import figure
+from costprobe.ui.text import figure, forecast_cells
 
 _G_PER_KG: Final = 1000
 PARTS: Final = {
@@ -107,7 +106,7 @@ def carbon(drawn: Drawn) -> str:
 def electricity(price: Price) -> str:
     """Format the price of a kilowatt-hour beside a device's price."""
     if price.electricity_per_kwh is not None:
-        return money(price.electricity_per_kwh, price.currency)
+        return cents(price.electricity_per_kwh, price.currency)
     return "in the price" if price.electricity_included else "no tariff: not included"
 
 
@@ -128,16 +127,13 @@ def budget_method(status: BudgetStatus) -> str:
 def budget_cells(status: BudgetStatus) -> tuple[str, ...]:
     """Return name, period, planned, spent and expected amount of a budget, and its interval."""
     currency = status.budget.currency
-    expected, interval = "-", "-"
-    if status.expected is not None and status.low is not None and status.high is not None:
-        expected = money(status.expected, currency)
-        interval = f"{money(status.low, currency)} to {money(status.high, currency)}"
+    expected, interval = forecast_cells(status, currency)
     over = " (over)" if status.verdict(status.amount) else ""
     return (
         status.budget.name,
         budget_period(status),
-        money(status.amount, currency),
-        money(status.spent, currency),
+        cents(status.amount, currency),
+        cents(status.spent, currency),
         f"{expected}{over}",
         interval,
     )
