@@ -208,13 +208,6 @@ def test_torchvision_model_with_random_weights_is_tagged(models):
     refused(run(models, "torchvision", "squeezenet1_2"), "squeezenet1_1")
 
 
-def test_model_with_a_backbone_downloads_nothing(models, torch_home):
-    inputs = ({"shape": [3, 64, 64]},)
-    result = good(run(models, "torchvision", "lraspp_mobilenet_v3_large", inputs=inputs))
-    assert result.tags == {"weights": "random"}
-    assert list(torch_home.iterdir()) == []
-
-
 def test_transformers_folder_runs_with_random_or_own_weights(models, saved, tmp_path):
     folder = bert_folder(tmp_path / "bert")
     random = good(run(models, "transformers", str(folder)))
