@@ -33,8 +33,8 @@ def build() -> dashboard.Dashboard:
 
 
 def _figures(board: dashboard.Dashboard) -> None:
-    def whole(select: str) -> str:
-        return Query(select, "device", over=HERE, every=None).text
+    def whole(select: str) -> Query:
+        return Query(select, "device", over=HERE, every=None)
 
     power = Query('mean("power_w") AS "power"', "device", over=HERE, by=HERE, every=None)
     board.with_panel(figure("Energy", "kwatth", whole(f'sum("energy_j") {KWH}'), span=3))
@@ -53,7 +53,7 @@ def _figures(board: dashboard.Dashboard) -> None:
         figure(
             "CO2-equivalent per kWh",
             "massg",
-            Query(PER_KWH, "device", over=HERE, every=None).text,
+            whole(PER_KWH),
             about="Grid intensity times PUE, of rows whose intensity is known.",
             span=3,
         )
@@ -105,8 +105,8 @@ def _devices(board: dashboard.Dashboard) -> None:
         by=("host",),
         alias="$tag_host",
     )
-    by_device = power.of('sum("power")', *HERE, every=PER_PANEL)
-    board.with_panel(graph("Power", "watt", (by_device, NAME), style="areas"))
+    by_device = power.of('sum("power")', *HERE, every=PER_PANEL, alias=NAME)
+    board.with_panel(graph("Power", "watt", by_device, style="areas"))
     board.with_panel(graph("Energy per hour", "kwatth", energy, style="bars"))
     board.with_panel(graph("CO2-equivalent per hour", "massg", carbon, style="bars"))
     board.with_panel(graph("CO2-equivalent per kWh, with PUE", "massg", intensity))

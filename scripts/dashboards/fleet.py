@@ -86,7 +86,7 @@ def _graphs(board: dashboard.Dashboard) -> None:
         graph(
             "Power by host",
             "watt",
-            (power.of('sum("power")', "host", every=PER_PANEL), "$tag_host"),
+            power.of('sum("power")', "host", every=PER_PANEL, alias="$tag_host"),
             style="areas",
         )
     )

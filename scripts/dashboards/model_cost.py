@@ -44,7 +44,7 @@ def _probe_of(field: str, alias: str = NAME, share: str = "median") -> Query:
 
 
 def _figures(board: dashboard.Dashboard) -> None:
-    def median_of(field: str, source: str, over: tuple[str, ...], scale: str = "") -> str:
+    def median_of(field: str, source: str, over: tuple[str, ...], scale: str = "") -> Query:
         newest = Query(f'last("{field}") AS "newest"', source, over=over, by=EACH, every=None)
         return newest.of(f'median("newest"){scale}')
 

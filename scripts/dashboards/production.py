@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from costprobe.core.schema import SERVING_RATIOS
 from grafana_foundation_sdk.builders import dashboard
 
@@ -49,7 +51,7 @@ def _ratio(
     scale: str = "",
     over: tuple[str, ...] = PRICED,
     where: tuple[str, ...] = SERVING,
-) -> tuple[str, str]:
+) -> Query:
     """Return the query of a ratio of sums, without the intervals in which nothing was counted.
 
     A mean of the ratios of windows would weigh an idle window as much as a busy one.
@@ -62,7 +64,7 @@ def _ratio(
         where=where,
         by=EACH,
     )
-    return sums.of('"ratio"', *EACH, where='"count" > 0'), name
+    return sums.of('"ratio"', *EACH, where='"count" > 0', alias=name)
 
 
 def _rolling(field: str, name: str) -> Query:
@@ -75,8 +77,8 @@ def _figures(board: dashboard.Dashboard) -> None:
         # Of the same rows: idle cost, cost and idle share divide.
         return Query(select, "cost", over=PRICED, where=WHOLE, every=None)
 
-    def served(select: str) -> str:
-        return Query(select, "serving", over=HERE, where=ALONE, every=None).text
+    def served(select: str) -> Query:
+        return Query(select, "serving", over=HERE, where=ALONE, every=None)
 
     board.with_panel(figure("Cost ($currency)", "short", paid(_sum_of("cost_total"))))
     board.with_panel(figure("Idle cost ($currency)", "short", paid(_sum_of("cost_idle"))))
@@ -183,7 +185,7 @@ def _cost(board: dashboard.Dashboard) -> None:
 def _energy(board: dashboard.Dashboard) -> None:
     board.with_row(dashboard.Row("Energy"))
 
-    def drawn(field: str, name: str = NAME) -> tuple[str, str]:
+    def drawn(field: str, name: str = NAME) -> Query:
         # Only windows whose energy is known: others would lower the ratio.
         return _ratio(field, name, over=HERE, where=(*SERVING, '"energy_j" >= 0'))
 
@@ -239,7 +241,7 @@ def _load(board: dashboard.Dashboard) -> None:
         graph(
             "Busy share of its devices",
             "percentunit",
-            (busy, "$tag_host $tag_service", _BUSY_SHARE),
+            replace(busy, alias="$tag_host $tag_service", prometheus={"": _BUSY_SHARE}),
         )
     )
     windows = Query(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from costprobe.core.schema import SERVING_RATIOS
 from grafana_foundation_sdk.builders import stat, table
 
@@ -66,7 +68,7 @@ def models(span: int) -> table.Panel:
     )
     latency, energy = (
         column.text.replace("max by", "quantile by (probe) (0.5, max by", 1) + ")"
-        for column in promql(run.text)
+        for column in promql(run)
     )
     highest, lowest, count = (
         _level("0s", f"{name} by (probe) ({{}})") for name in ("max", "min", "count")
@@ -83,8 +85,9 @@ def models(span: int) -> table.Panel:
     panel = listing(
         "Models: cost per 1,000 inferences now ($currency)",
         Query.written(f'SELECT {selected} FROM {levels} GROUP BY "probe"', promql_columns),  # noqa: S608 - as above
-        Query.written(
-            run.of('median("latency") AS "latency", median("energy") AS "energy"', "probe"), {}
+        replace(
+            run.of('median("latency") AS "latency", median("energy") AS "energy"', "probe"),
+            prometheus={},
         ),
         units={**_CHANGED, "spread": "percent", "latency": "ms", "energy": "joule"},
         steps=_WORSE,
@@ -147,7 +150,7 @@ def _promql_ratio(field: str, age: str) -> str:
         every=None,
         since="1h",
     )
-    (column,) = promql(query.text)
+    (column,) = promql(query)
     return f"({column.text.replace('[1h]', f'[1h]{offset}')})"
 
 
@@ -192,9 +195,8 @@ def service_trends(span: int) -> stat.Panel:
         where=("\"basis\" = 'serving'",),
         by=_EACH,
     )
-    trend = Query.written(
-        sums.of('"ratio"', *_EACH, where='"count" > 0'), None, "$tag_service $tag_served_model"
-    )
+    name = "$tag_service $tag_served_model"
+    trend = sums.of('"ratio"', *_EACH, where='"count" > 0', alias=name)
     return sparklines(
         "Services: trend of the cost per 1,000 requests ($currency)", trend, span=span
     )

@@ -9,12 +9,10 @@ from contextlib import contextmanager
 
 from contracts.examples.file_sink import FileSink, FileSinkConfig
 from costprobe.core.line_protocol import parse_field_set, parse_series_key
-from costprobe.delivery.contract import SinkConfig
 from costprobe.delivery.kinds import build_sink
 from fakes.otlp import OtlpReceiver
 from fakes.sending import config_of
 from fakes.servers import InfluxDB, VictoriaMetrics, running
-from fakes.sinks import RecordingSink
 
 DATABASE = "contract"
 
@@ -81,36 +79,6 @@ class OtlpDestination:
         }
 
 
-class MemoryDestination:
-    """The sink in memory that other tests use."""
-
-    def __init__(self):
-        self.config = SinkConfig(api="memory")
-        self._made = []
-        self._is_away = False
-
-    def sink(self, clock):
-        del clock
-        self._made.append(RecordingSink())
-        self._made[-1].is_away = self._is_away
-        return self._made[-1]
-
-    def stop(self):
-        self._set_away(is_away=True)
-
-    def start(self):
-        self._set_away(is_away=False)
-
-    def points(self, expected):
-        del expected
-        return values_of(line for sink in self._made for line in sink.lines)
-
-    def _set_away(self, *, is_away):
-        self._is_away = is_away
-        for sink in self._made:
-            sink.is_away = is_away
-
-
 class FileDestination:
     """The file of a FileSink; it cannot be written while its folder is gone."""
 
@@ -172,21 +140,14 @@ def otlp(folder):
 
 
 @contextmanager
-def memory(folder):
-    del folder
-    yield MemoryDestination()
-
-
-@contextmanager
 def file(folder):
     yield FileDestination(folder)
 
 
-# Every kind of sink, and the fakes. A new sink adds one line.
+# Every kind of sink. A new sink adds one line.
 DESTINATIONS = {
     "v1": influx_v1,
     "v2": influx_v2,
     "otlp": otlp,
-    "memory": memory,
     "example of contributors": file,
 }

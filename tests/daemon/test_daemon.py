@@ -176,6 +176,9 @@ def test_reload_refuses_an_invalid_file_and_ctrl_c_stops_in_the_middle_of_a_prob
     assert 'host.nmae: unknown key; did you mean "name"?' in event.fields["detail"]
     daemon.wait_for(lambda: daemon.status()["config_fault"])
     assert daemon.points("device", host="new") == []
+    daemon.config.write_text(f'{QUICK}[store]\npath = "{daemon.folder}/other.db"\n')
+    daemon.signal(signal.SIGHUP)
+    daemon.wait_for(lambda: "needs a restart" in (daemon.status()["config_fault"] or ""))
 
     daemon.write(QUICK + '[host]\nname = "new"\nlabels = { rack = "a1" }\n' + GPU_PROBE)
     daemon.signal(signal.SIGHUP)

@@ -8,10 +8,17 @@ import urllib.request
 
 import pytest
 from fakes.scenes import QUICK_STATUS
-from fakes.servers import free_port
+from fakes.servers import Scripted, free_port
 from prometheus_client.parser import text_string_to_metric_families
 
 QUICK = QUICK_STATUS.replace("[telemetry]", "[telemetry]\ncpu = true")
+
+
+@pytest.fixture
+def accepting():
+    """A database that accepts all points."""
+    with Scripted(lambda *_: (204, {}, b"")) as server:
+        yield server
 
 
 BEARER = "Bearer a-token-of-a-pipeline"
@@ -28,14 +35,19 @@ def fetch(port, path, body=None, bearer=BEARER):
             return error.code, error.read().decode()
 
 
-def test_health_metrics_and_annotations_are_served_and_the_port_follows_reloads(daemon_in):
+def test_health_metrics_and_annotations_are_served_and_the_port_follows_reloads(
+    daemon_in, accepting
+):
     port, unused_port = free_port(), free_port()
     daemon = daemon_in()
     token = daemon.folder / "token"
     token.write_text(BEARER.split()[1])
     listening = f'{QUICK}[http]\nlisten = "127.0.0.1:{port}"\ntoken = "file:{token}"\n'
-    sink = f'api = "v1"\nurl = "http://127.0.0.1:{unused_port}"\ndatabase = "d"\n'
-    daemon.start(f'{listening}[[sink]]\n{sink}flush_every = "500ms"\n')
+    sinks = "".join(
+        f'[[sink]]\nname = "{name}"\napi = "v1"\nurl = "{url}"\ndatabase = "d"\nflush_every = "500ms"\n'
+        for name, url in (("dead", f"http://127.0.0.1:{unused_port}"), ("other", accepting.url))
+    )
+    daemon.start(listening + sinks)
 
     def faults():
         status, text = fetch(port, "/healthz")
@@ -45,6 +57,10 @@ def test_health_metrics_and_annotations_are_served_and_the_port_follows_reloads(
 
     # A sink that cannot be reached makes the daemon unhealthy.
     daemon.wait_for(lambda: "sink_behind" in faults())
+    # The other sink continues.
+    sent = len(accepting.requests)
+    daemon.wait_for(lambda: len(accepting.requests) > sent + 1)
+    assert daemon.status()["sinks"]["other"]["last_error"] is None
     daemon.wait_for(lambda: "costprobe_device_power_w{" in fetch(port, "/metrics")[1])
     families = {
         family.name: family for family in text_string_to_metric_families(fetch(port, "/metrics")[1])

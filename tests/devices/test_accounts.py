@@ -14,10 +14,8 @@ from costprobe.core.records import (
     NS_PER_S,
     Device,
     Energy,
-    Event,
     Reading,
 )
-from costprobe.core.schema import SCHEMA
 from costprobe.core.statistics import RollingSample
 from costprobe.devices.readings import Accounts
 from costprobe.pricing.assumed import AssumedPrices
@@ -122,17 +120,6 @@ def test_rolling_costs_recover_after_the_wall_clock_was_ahead(clock, ledger, wro
     assert (before["24h"].samples, after["24h"].samples) == (48, 49)
     assert after["24h"].median == pytest.approx(before["24h"].median)
     assert after["24h"].iqr == pytest.approx(0)
-
-
-def test_every_field_that_is_written_is_in_the_schema(clock, ledger):
-    accounts = books(clock, ledger, [plan()])
-    accounts.take_probe(measured(clock, energy=Energy(2000.0, "counter", 0.06, 50.0)))
-    accounts.take_event(Event("fault", "warning", "t", clock.time_ns(), "d", "gpu0"))
-    for point in ledger.points:
-        schema = SCHEMA[point.measurement]
-        assert set(point.fields) <= set(schema.fields)
-        assert set(point.tags) <= {*schema.tags, *TAGS}
-        assert all(type(v) is schema.fields[k] for k, v in point.fields.items())
 
 
 def test_reading_is_priced_for_its_interval(clock, ledger):

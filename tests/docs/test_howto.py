@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from costprobe.core.schema import SCHEMA
 from costprobe.ui.grafana.provisioning import boards
 from docs_pages import DOCS, blocks, commands, replaced, run, section
 from fakes.influx_v2 import TOKEN, FakeInfluxV2
@@ -192,3 +193,11 @@ def test_spot_prices(tmp_path, block):
         check, show = commands(page)
         assert "good" in run(check, tmp_path)
         assert f"${3.21 if block else 2.98}/h (spot)" in run(show, tmp_path)
+
+
+def test_hourly_rules_record_fields_of_the_series():
+    rules = yaml.safe_load((DOCS / "howto" / "vmalert.yml").read_text())
+    known = {f"{name}_{field}" for name, one in SCHEMA.items() for field in one.fields}
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        assert rule["record"] in known
+        assert f'{rule["record"]}{{db="costprobe"}}[1h]' in rule["expr"]

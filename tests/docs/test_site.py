@@ -7,7 +7,6 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-import yaml
 from docs_pages import DOCS, ROOT, page_name, pages
 
 # A file of the documentation, as pages and programs name it.
@@ -141,23 +140,6 @@ def test_home_page_leads_to_what_a_stranger_looks_for():
         (row,) = (line for line in table.splitlines() if word in line)
         (target,) = [target for _, target in LINK_TEXT.findall(row)][:1]
         assert answer in (DOCS / target.partition("#")[0]).read_text(), word
-
-
-def test_home_page_links_every_page_for_users():
-    linked = {t.partition("#")[0] for _, t in LINK_TEXT.findall((DOCS / "index.md").read_text())}
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    parts = [part for part in nav[1:] if "Contributing" not in part]
-    assert set(nav_pages(parts)) - linked == set()
-
-
-def nav_pages(entries):
-    """The pages of a navigation tree."""
-    for entry in entries:
-        value = next(iter(entry.values())) if isinstance(entry, dict) else entry
-        if isinstance(value, list):
-            yield from nav_pages(value)
-        else:
-            yield value
 
 
 def test_links_of_the_readme_and_named_files_exist():

@@ -61,7 +61,7 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
     terminal.until("received.txt", "firing warning too-slow")
     log, fires, received = type_all("The alert", 0, 3)
     assert "per million" in log
-    assert "FIRING   warning  too-slow" in fires
+    assert "FIRING warning  too-slow" in fires
     assert "above 0.001" in received
     assert "good" in "".join(type_all("The alert", 3, 6))
     terminal.until("costprobe.log", "reloaded")

@@ -95,7 +95,7 @@ def _rows(until_ns):
 
 
 def _events(until_ns):
-    title = f"cost per inference of {PROBES[0]} on gpu0: +30.0 % at constant price since 14:20"
+    title = f"cost per inference of {PROBES[0]} on gpu0: +30.0 % at constant price since 14:20 UTC"
     own = {**HOST, "device": "gpu0", "probe": PROBES[0]}
     detail = "95 % of it is time per inference; thermal throttling 11 % of the time"
     fields = {"severity": "warning", "title": title, "detail": detail, "change_pct": 30.0}

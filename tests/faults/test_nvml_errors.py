@@ -10,13 +10,18 @@ import zlib
 from contextlib import contextmanager
 
 import pytest
-from costprobe.adapters.sensors.child.nvidia import MIG_BY_NUMBER, NO_MIG_DEVICE
+from costprobe.adapters.sensors.child.nvidia import (
+    MIG_BY_NUMBER,
+    NO_MIG_DEVICE,
+    MigSensor,
+    NvidiaSensor,
+)
 from costprobe.adapters.sensors.child.nvml import NAMES, REACTIONS, open_driver
 from costprobe.adapters.sensors.messages import Reaction, SensorFault
 from costprobe.core.records import NS_PER_S
 from fakes.nvml import FakeNvml
 from fakes.sizes import SHARE
-from nvml_bench import Bench, is_reading, of
+from fakes.worker import WorkerBench
 
 NOON_NS = 1_780_000_000 * NS_PER_S
 NOT_SUPPORTED = 3
@@ -65,6 +70,36 @@ CODES = {
     if name != "SUCCESS"
 }
 PASSING = (Reaction.ABSENT, Reaction.TRANSIENT)
+
+
+class Bench(WorkerBench):
+    """A device's worker in simulated time, whose every metric is read."""
+
+    def __init__(self, fake, number=None):
+        open_driver()
+        parts = (0, fake.clock, lambda *_: None)
+        sensor = NvidiaSensor(*parts) if number is None else MigSensor(*parts, number)
+        super().__init__(fake, sensor, every_s=5.0, aggregate_s=10.0, quarantine_first_s=30.0)
+
+    def run(self, seconds):
+        """Advance simulated time with edges of windows; return the messages of that time."""
+        begun = len(self.messages)
+        for _ in range(0, seconds, 10):
+            self.mark_edge()
+            super().run(10)
+        return self.messages[begun:]
+
+    def reads_again(self):
+        """Whether a reading arrives within ten simulated minutes."""
+        return any(is_reading(self.run(20)) for _ in range(30))
+
+
+def of(messages, kind):
+    return [message for message in messages if message["type"] == kind]
+
+
+def is_reading(messages):
+    return bool(of(messages, "reading"))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from costprobe.configuration import Config, validated
 from costprobe.core.records import Device, Instance
 from costprobe.core.schema import make_point
 from costprobe.pricing.assumed import AssumedPrices
-from costprobe.pricing.book import PriceBook, Terms
+from costprobe.pricing.book import PriceBook
 from costprobe.pricing.catalogue_files import packaged
 from costprobe.pricing.prices import HostPricing
 from costprobe.probing.rows import terms_document
@@ -41,16 +41,6 @@ def test_assumed_price_is_shown_with_its_range_and_a_list_price_without():
     }
     assert shown["list"] == "list $6.88/h"
     assert "/h assumed, 2.4 to 14.4 USD/h" in shown["assumed"]
-
-
-def test_terms_with_a_range_survive_the_store():
-    terms = PriceBook([], None, GPUS, prices()).terms("gpu0+gpu1", 0)
-    assert terms.rate.low_per_hour > 0
-    assert Terms.from_document(terms.to_document()) == terms
-    # A store of an earlier version has no range.
-    document = terms.to_document()
-    del document["rate"]["low_per_hour"], document["rate"]["high_per_hour"]
-    assert Terms.from_document(document).rate.low_per_hour is None
 
 
 def test_config_init_writes_the_price_of_the_detected_instance():
@@ -113,22 +103,6 @@ def test_late_answer_of_the_metadata_service_changes_the_price(tmp_path):
         assert book.terms("gpu0", 0).rate.plan == "assumed"
         {name: run for name, _, run in pricing.jobs()}["cloud instance"]()
         assert book.terms("gpu0", 0).rate.plan == "list"
-
-
-def test_configured_price_needs_neither_catalogue_nor_instance(tmp_path):
-    raw = {"price": [{"plan": "on_demand", "per_hour": 1}]}
-    config = validated(raw, tmp_path / "costprobe.toml")
-    detector = InstanceDetector(tmp_path)
-    pricing = HostPricing(
-        config.price,
-        config.host,
-        tmp_path / "store.db",
-        detector,
-        MemoryLedger(),
-        FakeClock(),
-        on_event=lambda _: None,
-    )
-    assert not list(pricing.jobs())
 
 
 def test_status_states_the_cost_an_hour_and_that_it_is_assumed(tmp_path):

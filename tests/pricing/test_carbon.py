@@ -21,7 +21,6 @@ S = 10**9
 T = 1_767_225_600
 HOUR_NS = 3600 * S
 GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(2)]
-MIG = Device("gpu0.mig0", "mig", "MIG-0", "H100 MIG", parent="gpu0", slices=3, slices_of=7)
 TARIFF = ElectricityConfig(tariff_per_kwh=Decimal("0.3"), pue=Decimal("1.25"))
 
 
@@ -31,14 +30,6 @@ def carbon(**keys):
 
 def ns(*when):
     return int(datetime(*when, tzinfo=UTC).timestamp()) * S
-
-
-def test_own_pue_precedes_the_tariffs_and_defaults_to_one():
-    found = CarbonBook(carbon(g_per_kwh=360), TARIFF, GPUS).intensity("gpu0", 0)
-    assert (found.g_per_kwh, found.pue, found.method) == (360, Decimal("1.25"), "flat")
-    own = CarbonBook(carbon(g_per_kwh=360, pue=Decimal("1.5")), TARIFF, GPUS)
-    assert own.intensity("gpu0", 0).pue == Decimal("1.5")
-    assert CarbonBook(carbon(g_per_kwh=360), None, GPUS).intensity("gpu0", 0).pue == 1
 
 
 def test_unknown_intensity_gives_no_emission():
@@ -64,15 +55,6 @@ def test_series_is_valid_from_its_first_value_until_stale():
     assert [one.method for one in found] == ["series", "series", "series", "stale"]
     assert found[3].words == "of 2026-01-01 01:00 UTC, stale"
     assert emission(1.0, found[3]).method == "stale"
-
-
-def test_mig_device_emits_its_share_of_the_boards_energy():
-    book = CarbonBook(carbon(g_per_kwh=360), None, [*GPUS, MIG])
-    # 1e-4 g a joule, three sevenths of it; two boards as one share their energy equally.
-    assert book.intensity("gpu0.mig0", 0).g_per_j == pytest.approx(3e-4 / 7)
-    assert book.intensity("gpu0+gpu1", 0).g_per_j == pytest.approx(1e-4)
-    with pytest.raises(KeyError):
-        book.intensity("gpu9", 0)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from decimal import Decimal
 
 import pytest
 from costprobe.adapters.store.ledger import MemoryLedger
-from costprobe.alerts.faults import present_faults
 from costprobe.configuration import AnyPlan
 from costprobe.core.records import (
     NS_PER_S,
@@ -96,14 +95,6 @@ def test_without_energy_or_intensity_emissions_are_unset(carbon, energy_j):
     assert report_document(report)["carbon"] is None
 
 
-def test_reading_has_the_emissions_of_its_interval():
-    bench = Bench(carbon={"g_per_kwh": 360})
-    bench.read(energy_j=36_000.0)
-    (row,) = bench.rows("device")
-    # A hundredth of a kWh.
-    assert (row["carbon_g"], row["carbon_method"]) == (pytest.approx(3.6), "flat")
-
-
 def reserved(bench_clock, per_hour="2", discount="0.4"):
     began = datetime.fromtimestamp(bench_clock.time_ns() / 1e9, tz=UTC).date()
     return {
@@ -158,28 +149,3 @@ def test_rows_are_marked_when_their_spot_price_is_stale():
         assert old["price_stale"] is True
     # The price is the same, so there is no price change event.
     assert bench.rows("event") == []
-
-
-def test_stale_intensity_is_a_fault():
-    status = {
-        "sensor": {"state": "running"},
-        "probes": [],
-        "sinks": {},
-        "notifiers": {},
-        "store": {"fault": None, "path": "/x"},
-        "config_fault": None,
-        "carbon": {"stale": True, "last_error": "HTTP 403: no reason given"},
-    }
-    (fault,) = present_faults(status, None)
-    assert fault.text == (
-        "the carbon intensity is stale (HTTP 403: no reason given); emissions use the last known one"
-    )
-    assert present_faults({**status, "carbon": {}}, None) == []
-
-
-def test_device_without_a_price_has_neither_cost_nor_currency():
-    bench = Bench(plans=())
-    bench.read(energy_j=1.0)
-    (row,) = bench.ledger.points
-    assert "cost" not in row.fields
-    assert "currency" not in row.tags

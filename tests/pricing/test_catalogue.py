@@ -176,12 +176,6 @@ def test_driver_names_lead_to_the_model_with_their_form_factor_and_memory():
     assert found == expected
 
 
-def test_pcie_a100_of_80_gb_does_not_have_the_price_of_40_gb():
-    large, small = rate_of(gpu("NVIDIA A100 80GB PCIe", 80)), rate_of(gpu("A100-PCIE-40GB", 40))
-    assert "A100 80GB PCIe" in large.source
-    assert large.per_hour > small.per_hour
-
-
 def test_list_price_of_a_sibling_precedes_a_purchase_price():
     # A name without form factor and memory: only the purchase price of an SXM board would be nearer.
     rate = rate_of(gpu("NVIDIA H100"))
@@ -225,26 +219,12 @@ def test_known_instance_has_its_list_price_and_any_other_a_range():
         assert (rate.plan, words in rate.source) == ("assumed", True), (name, rate.source)
 
 
-def test_container_with_some_gpus_of_an_instance_pays_their_share():
-    instance = Instance("aws", "p5.48xlarge", "us-east-1")
-    assert rate_of(gpu("NVIDIA H100 80GB HBM3"), instance, 2).per_hour == Decimal("6.88")
-    assert rate_of(gpu("NVIDIA L4"), Instance("aws", "g6f.xlarge", "us-east-1"), 1).per_hour == (
-        Decimal("0.2375")
-    )
-
-
 def test_accelerators_bear_the_price_of_an_instance_and_its_cpus_none():
     devices = [gpu("Tesla T4"), Device("cpu", "cpu", "cpu", "a CPU")]
     assumed = AssumedPrices(lambda _: packaged(), 32, Instance("aws", "g4dn.8xlarge", "us-east-1"))
     book = PriceBook([], None, devices, assumed)
     assert book.terms("gpu0", 0).rate.per_hour == Decimal("2.176")
     assert book.terms("cpu", 0) is None
-
-
-def test_cpus_bear_the_whole_price_while_no_gpu_is_found():
-    instance = Instance("aws", "g4dn.12xlarge", "us-east-1")
-    rate = rate_of(Device("cpu", "cpu", "cpu", "a CPU"), instance, 0)
-    assert rate.per_hour == Decimal("3.912")
 
 
 def test_slices_have_their_share_of_an_assumed_range():

@@ -1,66 +1,30 @@
 """The price of a device-hour, by hand-computed examples."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 from costprobe.core.records import Device
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import ElectricityConfig, tariff_at
-from costprobe.pricing.plans import OnDemandPlan, OwnedPlan
+from costprobe.pricing.plans import OnDemandPlan
 from pydantic import ValidationError
 
 GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(4)]
-CPU = Device("cpu", "cpu", "cpu", "a CPU")
 
 
 def on_demand(per_hour, **more):
     return OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": per_hour, **more})
 
 
-def owned(**more):
-    return OwnedPlan.model_validate({"plan": "owned", **more})
-
-
 def ns(year, month, day):
     return int(datetime(year, month, day, 12, tzinfo=UTC).timestamp()) * 10**9
-
-
-def test_host_plan_is_divided_among_accelerators_only():
-    book = PriceBook([on_demand(Decimal("8.00"))], None, [*GPUS, CPU])
-    assert book.terms("gpu2", ns(2026, 1, 1)).rate.per_hour == 2
-    assert book.terms("cpu", ns(2026, 1, 1)) is None
-    alone = PriceBook([on_demand(Decimal("0.5"))], None, [CPU])
-    assert alone.terms("cpu", ns(2026, 1, 1)).rate.per_hour == Decimal("0.5")
 
 
 def test_device_plan_precedes_the_host_plan():
     book = PriceBook([on_demand(Decimal(8)), on_demand(Decimal(3), device="gpu1")], None, GPUS)
     assert book.terms("gpu0", ns(2026, 1, 1)).rate.per_hour == 2
     assert book.terms("gpu1", ns(2026, 1, 1)).rate.per_hour == 3
-
-
-def test_past_samples_keep_the_price_of_their_day():
-    book = PriceBook(
-        [
-            on_demand(Decimal(4), valid_from=date(2026, 6, 1)),
-            on_demand(Decimal(8), valid_from=date(2026, 1, 1)),
-        ],
-        None,
-        GPUS[:1],
-    )
-    assert book.terms("gpu0", ns(2025, 12, 31)) is None
-    assert book.terms("gpu0", ns(2026, 5, 31)).rate.per_hour == 8
-    assert book.terms("gpu0", ns(2026, 6, 1)).rate.per_hour == 4
-
-
-def test_electricity_is_added_only_if_the_plan_excludes_it():
-    # 0.30 x 1.2 = 0.36 a kWh = 1e-7 a joule.
-    tariff = ElectricityConfig(tariff_per_kwh=Decimal("0.30"), pue=Decimal("1.2"))
-    rented = PriceBook([on_demand(Decimal(1))], tariff, [CPU])
-    bought = PriceBook([owned(purchase_price=Decimal(8760), lifetime="1y")], tariff, [CPU])
-    assert rented.terms("cpu", ns(2026, 1, 1)).electricity_per_j == 0
-    assert bought.terms("cpu", ns(2026, 1, 1)).electricity_per_j == pytest.approx(1e-7)
 
 
 def test_past_samples_keep_the_tariff_of_their_day():

@@ -1,9 +1,7 @@
 """A calibration divides device time and energy between prompt tokens and generated tokens."""
 
-import importlib
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from costprobe.serving.cost import token_shares
@@ -12,7 +10,6 @@ from costprobe.serving.settings import ServiceConfig
 from costprobe.serving.tokens import (
     CalibrationInForce,
     LengthMix,
-    TokenTimes,
     TokenWeighing,
     calibrated,
     calibration_mixes,
@@ -91,26 +88,6 @@ def test_requests_served_alone_show_the_time_of_a_step_that_always_has_prompt_to
     assert calibrated(loaded, MIX, alone).token_in_s.value == pytest.approx(truth_s, rel=1e-4)
 
 
-def test_intervals_hold_the_truth_of_noisy_windows():
-    rng, held = random.Random(5), 0
-    truth = (0.004 / 1000 + 2e-5, (1e-3 + 1100 * 2e-7) * 199 / 200)
-    for _ in range(200):
-        found = calibrated(windows(noise=0.02, rng=rng), MIX)
-        ends = (found.token_in_s, found.token_out_s)
-        held += sum(x.low <= t <= x.high for x, t in zip(ends, truth, strict=True))
-    # 95 % nominal; terms that are held at zero make the intervals narrower.
-    assert 0.9 <= held / 400 <= 1.0
-
-
-def test_terms_below_zero_are_left_out():
-    plain = TokenTimes(0.0, 2e-5, 1e-3, 0.0, MIX)
-    rng = random.Random(7)
-    measured = windows(noise=0.03, rng=rng, times=plain)
-    times = calibrated(measured, MIX).times
-    assert min(times.prompt_s, times.token_in_s, times.token_out_s, times.context_token_s) >= 0
-    assert calibrated([replace(x, energy_j=None) for x in measured], MIX).token_in_j is None
-
-
 def test_windows_that_tell_nothing_are_refused():
     same = [window(MIX) for _ in range(8)]
     for measured, words in (
@@ -156,23 +133,6 @@ def test_row_of_a_calibration_divides_the_tokens_of_production():
     weights = read.times.weights(Counts(tokens_in=10.0, tokens_out=10.0))
     assert weights.token_in == pytest.approx(2.4e-5)
     assert weights.token_out == pytest.approx(found.token_out_s.value)
-
-
-def test_time_of_a_cached_token_is_that_of_simulated_servers(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
-    bench = importlib.import_module("token_split")
-    wrong = []
-    chosen = [
-        case
-        for case in bench.cases(is_short=True)
-        if case.load.tokens_in == 2000 and not case.load.shapes
-    ]
-    assert len(chosen) == 2
-    for case in chosen:
-        measured, truth_s = bench.cached_token_s(case)
-        if not measured.low / 1.001 <= truth_s <= measured.high * 1.001:
-            wrong.append((case.name, measured, truth_s))
-    assert wrong == []
 
 
 def test_calibration_applies_to_windows_until_server_or_probe_change():

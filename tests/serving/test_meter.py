@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.adapters.engines.scrape import MetricsFetcher
 from costprobe.core.records import NS_PER_S
 from costprobe.serving.meter import ServiceMeter
@@ -231,23 +230,6 @@ def test_unavailable_replica_makes_the_window_incomplete():
         assert window.models["m"].requests == 5
 
 
-def test_saturation_of_a_window_is_the_mean_over_readings():
-    """Of the KV cache the mean of both servers, of waiting requests the sum."""
-    now = {"http://a/metrics": (0.2, 0), "http://b/metrics": (0.4, 4)}
-    page = (
-        "vllm:request_success_total 1\nvllm:prompt_tokens_total 1\nvllm:generation_tokens_total 1\n"
-        "vllm:kv_cache_usage_perc {}\nvllm:num_requests_waiting {}\n"
-    )
-    reader = meter(list(now), Time(), lambda url: page.format(*now[url]).encode())
-    reader.scrape()
-    now = dict.fromkeys(now, (0.9, 10))
-    window = reader.close_window()
-    assert window.gauges == pytest.approx({"kv_cache_share": 0.6, "requests_waiting": 12})
-    assert reader.close_window().gauges == pytest.approx(
-        {"kv_cache_share": 0.9, "requests_waiting": 20}
-    )
-
-
 def test_measure_that_one_replica_lacks_is_unknown():
     texts = {
         "http://a/metrics": "vllm:request_success_total 5\nvllm:prompt_tokens_total 9\n"
@@ -283,15 +265,3 @@ def test_series_without_a_model_belong_to_the_only_model():
     assert (models["a"].requests, models["b"].requests) == (1, 3)
     assert models["a"].errors is None
     assert models[""].errors == 3
-
-
-def test_problems_of_a_window_are_bounded():
-    calls = iter(range(10_000))
-
-    def fetch(_):
-        raise ScrapeError(f"failure {next(calls)}")
-
-    reader = meter("http://a", Time(), fetch)
-    for _ in range(100):
-        reader.scrape()
-    assert len(reader.close_window().problems) == 8

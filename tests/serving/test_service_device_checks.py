@@ -18,11 +18,6 @@ def problems(*tables):
     return caught.value.problems
 
 
-def test_services_without_shared_devices_have_their_own_windows():
-    config = parse(table("a", "gpu0") + table("b", "gpu1", window="1m"), Path("x"))
-    assert [service.window_s for service in config.service] == [300, 60]
-
-
 def test_service_names_are_unique():
     (problem,) = problems(table("a", "gpu0"), table("a", "gpu1"))
     assert problem == "service[1].name: 'a' is already used; give each service a unique name"
@@ -41,13 +36,3 @@ def test_shares_of_a_device_are_at_most_one():
         table("c", "gpu1", share="50%"),
     )
     assert problem.startswith("service[1].share: the shares of gpu0 add up to 110 %")
-
-
-def test_error_in_one_table_is_reported_once():
-    found = problems(
-        table("a", "gpu0", window="soon", share="most"), table("b", "gpu0", share="20%")
-    )
-    assert sorted(problem.split(":")[0] for problem in found) == [
-        "service[0].share",
-        "service[0].window",
-    ]

@@ -25,52 +25,12 @@ def costs(allocation):
     return {(line.service, line.part): line.cost for line in allocation.lines}
 
 
-def test_idle_electricity_share_is_below_the_idle_time_share():
-    # Idle for 3/4 of the time, in which it drew 0.3 of the 1.
-    found = allocate(use(Claim("chat"), idle_energy=0.3))
-    assert costs(found)["chat", "idle"] == Decimal("3.3")
-
-
 def test_window_with_mostly_probing_has_no_serving_cost():
     found = allocate(use(Claim("chat"), probing_s=0.6 * HOUR_S))
     assert "probing took 60 % of gpu0's window" in found.problems["chat"]
     # The cost is still booked.
     assert total_of([line.cost for line in found.lines]) == 5
     assert allocate(use(Claim("chat"), probing_s=0.5 * HOUR_S)).problems == {}
-
-
-def test_services_share_by_busy_time():
-    # 600 s and 200 s: 3/4 and 1/4 of 5.
-    found = allocate(use(Claim("chat", busy_s=600), Claim("rank", busy_s=200, share=0.9)))
-    whole = {
-        name: sum(c for (who, _), c in costs(found).items() if who == name)
-        for name in ("chat", "rank")
-    }
-    assert whole == {"chat": Decimal("3.75"), "rank": Decimal("1.25")}
-    # The device was busy for 900 s of 3600.
-    assert costs(found)["rank", "idle"] == Decimal("0.9375")
-
-
-def test_work_of_unknown_processes_is_unallocated():
-    found = allocate(use(Claim("chat", busy_s=600), other_busy_s=200.0))
-    assert costs(found)["", "unallocated"] == Decimal("1.25")
-
-
-def test_without_busy_time_configured_shares_apply():
-    found = allocate(use(Claim("chat", share=0.5), Claim("rank", busy_s=9.0, share=0.25)))
-    assert costs(found)["", "unallocated"] == Decimal("1.25")
-    assert costs(found)["chat", "busy"] + costs(found)["chat", "idle"] == Decimal("2.5")
-
-
-def test_indivisible_cost_is_unallocated_and_reported_to_the_services():
-    found = allocate(use(Claim("chat"), Claim("rank")))
-    assert costs(found) == {("", "unallocated"): Decimal(5)}
-    assert found.problems.keys() == {"chat", "rank"}
-    assert "set share for each of its services" in found.problems["chat"]
-
-    found = allocate(use(Claim("chat", share=0.5), Claim("rank")))
-    assert found.problems.keys() == {"rank"}
-    assert costs(found)["", "unallocated"] == Decimal("2.5")
 
 
 def test_service_next_to_unknown_processes_needs_a_share_or_busy_time():

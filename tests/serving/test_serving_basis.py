@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from costprobe.core.records import NS_PER_S
 from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
-from costprobe.serving.cost import RollingRatio, service_cost
+from costprobe.serving.cost import service_cost
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.rows import window_points
 from costprobe.serving.tokens import TokenWeighing, Weights
@@ -83,31 +83,6 @@ def test_a_cached_token_has_a_price_of_its_own_and_saves_the_rest_of_a_fresh_one
     alone = priced(quarter, cached_tokens=500_000, tokens_out=0)
     assert alone == [None, 10.0, None, None, 1.0]
     assert priced(quarter, cached_tokens=None) == [10 / 3, None, 40 / 3, None, None]
-
-
-def test_tokens_alone_have_a_cost_where_no_requests_are_counted():
-    found = cost_of(window(m=Counts(tokens_in=500_000, tokens_out=250_000)))
-    # 500,000 x 1 and 250,000 x 4: 1/3 and 2/3 of 5.
-    (cost,), (served,) = (rows_of(found, name) for name in ("cost", "serving"))
-    assert cost.fields["cost_per_million_tokens_in"] == pytest.approx(5 / 3 / 0.5)
-    assert cost.fields["cost_per_million_tokens_out"] == pytest.approx(5 * 2 / 3 / 0.25)
-    assert "cost_per_request" not in cost.fields
-    assert served.fields["complete"] is True
-    assert served.fields.get("requests") is None
-
-
-def test_batch_server_has_cost_per_inference_and_per_request():
-    figure = figures(window(m=Counts(requests=100, inferences=400, compute_s=3.0)))
-    assert figure["cost_per_request"] == pytest.approx(0.05)
-    assert figure["cost_per_inference"] == pytest.approx(0.0125)
-    assert "cost_per_million_tokens_in" not in figure
-
-
-def test_idle_window_has_a_cost_but_none_per_request():
-    figure = figures(window(m=Counts(requests=0.0)), busy_s=0.0)
-    assert figure["cost_total"] == 5
-    assert figure["idle_share"] == 1
-    assert figure["cost_per_request"] is None
 
 
 def test_models_share_by_measured_time_and_sum_to_the_total():
@@ -258,12 +233,3 @@ def test_serving_and_cost_have_a_row_of_the_service_and_one_of_each_of_several_m
             if seen != [rows, rows] or (rows[1:] and total != priced[0].fields["cost_total"]):
                 wrong[named, requests] = (seen, total)
     assert wrong == {}
-
-
-def test_rolling_windows_of_an_idle_and_a_removed_service():
-    rolling = RollingRatio()
-    assert rolling.summaries(HOUR_NS) == {}
-    rolling.add(HOUR_NS, 3600, 5.0, 0)
-    assert rolling.summaries(HOUR_NS)["rolling_1h"] is None
-    rolling.add(30 * 24 * HOUR_NS, 3600, 5.0, 1)
-    assert rolling.summaries(30 * 24 * HOUR_NS)["rolling_7d_coverage"] == pytest.approx(1 / 168)

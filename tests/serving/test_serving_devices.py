@@ -141,15 +141,6 @@ def cost_of(bill, **wanted):
 HELD, DRAWN = 0.1, 0.003
 
 
-def test_service_is_allocated_only_its_own_device():
-    bill = Bench([service("chat", "gpu0")]).bill()
-    assert cost_of(bill, device="gpu0", service="chat") == pytest.approx(HELD + DRAWN)
-    assert cost_of(bill, device="gpu0", part="idle") == pytest.approx(0.6 * (HELD + DRAWN))
-    assert cost_of(bill, device="gpu1", part="unallocated") == pytest.approx(HELD + DRAWN)
-    assert (bill["gpu0"].plan, bill["gpu0"].currency) == ("on_demand", "USD")
-    assert [each.busy_share for each in bill.values()] == pytest.approx([0.4, 0.4])
-
-
 def outcome(start_ns, end_ns, busy_s, pids=(99,)):
     return probe_run(
         window_start_ns=start_ns,
@@ -176,13 +167,6 @@ def test_probe_is_allocated_its_time_and_energy():
     # The time before the window belongs to another window.
     later = bench.costs.bill(bench.start_ns + 40 * S, bench.end_ns)
     assert cost_of(later, device="gpu0", part="probing") == pytest.approx(0.05 * (HELD + DRAWN))
-
-
-def test_whole_duration_of_a_failed_run_counts_as_probing():
-    bench = Bench([service("chat", "gpu0")])
-    bench.runs.begin("gpu0", bench.start_ns)
-    bench.runs.end("gpu0", bench.start_ns + 10 * S, ProbeFault("oom", "no memory", ()))
-    assert cost_of(bench.bill(), part="probing") == pytest.approx(0.1 * (HELD + DRAWN))
 
 
 def comm(proc, pid, name):

@@ -3,7 +3,6 @@
 import json
 from contextlib import closing
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,11 @@ from costprobe.adapters.store.write import Store
 from costprobe.configuration import parse
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import NS_PER_S, Device, Reading
-from costprobe.daemon.parts import price_file_jobs
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import PriceBook
 from costprobe.serving.device_costs import Claimant, Surroundings
 from costprobe.serving.service import Serving
-from costprobe.ui.cli.views.status_lines import service_lines
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 from fakes.services import service, service_table
@@ -157,29 +154,6 @@ def test_window_is_allocated_at_its_end_when_readings_cover_it(bench, engine, se
     assert cost.time_ns == row.time_ns == ended_ns
 
 
-def test_price_files_are_jobs_of_a_daemon_with_services(bench, server, tmp_path):
-    file = tmp_path / "prices.json"
-    section = f'[[price_file]]\nprogram = "litellm"\nfile = "{file}"\n'
-    at_work = bench(service_table("chat", server.url, "gpu0"), section)
-    ((name, every_s, write),) = price_file_jobs(at_work.config, at_work.store.path, at_work.clock)
-    assert (name, every_s) == (f"price file {file}", 86_400)
-    write()
-    assert not file.exists()  # no tokens yet
-
-
-def test_clock_step_does_not_change_a_windows_length(bench, engine, server):
-    at_work = bench(service_table("chat", server.url, "gpu0"))
-    at_work.move(100)
-    at_work.clock.step(7200)
-    engine.serve(requests=100)
-    at_work.move(200)
-    at_work.close()
-    (row,) = at_work.rows("serving")
-    assert (row.time_ns, row.fields["window_s"]) == (at_work.clock.time_ns(), 300)
-    (cost,) = at_work.rows("cost")
-    assert cost.fields["cost_total"] == pytest.approx(0.309)
-
-
 def test_wait_for_a_silent_device_is_bounded(bench, server):
     at_work = bench(service_table("chat", server.url, "gpu0"))
     at_work.move(300, read=False)
@@ -230,18 +204,6 @@ def test_services_that_share_a_device_end_windows_together(bench, engine, server
     # The remainder beyond its share of its exclusive device is unallocated.
     (rest,) = at_work.rows("allocation", device="gpu1", part="unallocated")
     assert rest.fields["cost"] == pytest.approx(0.75 * each)
-
-
-def test_short_first_window_is_merged_into_the_next(bench, engine, server):
-    at_work = bench(service_table("chat", server.url, "gpu0"))
-    at_work.move(20)
-    at_work.close()
-    assert at_work.rows("serving") == []
-    engine.serve(requests=10)
-    at_work.move(300)
-    at_work.close()
-    (row,) = at_work.rows("serving")
-    assert (row.fields["window_s"], row.fields["requests"]) == (320, 10)
 
 
 def test_stop_allocates_cost_until_the_last_reading(bench, engine, server):
@@ -349,17 +311,6 @@ def test_containers_that_come_and_go_bear_the_cost_of_their_time_exactly(bench):
     assert len(rows) == len(set(rows))
 
 
-def test_change_of_one_device_leaves_the_windows_and_counts_of_others_alone(bench, engine, server):
-    at_work = bench(service_table("chat", server.url, "gpu0"))
-    at_work.move(100)
-    engine.serve(requests=10)
-    at_work.serving.replace([container("train", "gpu1")])
-    at_work.move(200)
-    at_work.close()
-    (row,) = at_work.rows("serving")
-    assert (row.fields["requests"], row.fields["window_s"]) == (10, 300)
-
-
 def test_scraped_container_counts_across_a_change_of_its_group(bench, engine, server):
     pod = service("prod:chat:main", url=server.url)
     chat = container("chat", "gpu0", service=pod)
@@ -426,41 +377,6 @@ class Gateway:
 def tenants_table(gateway, **more):
     keys = {"gateway": "litellm", "url": gateway.url, "label": "team", **more}
     return "\n".join(["[service.tenants]", *(f"{k} = {json.dumps(v)}" for k, v in keys.items())])
-
-
-def test_a_team_pays_for_its_cached_tokens_what_they_weigh(bench, engine, server):
-    hits = "# TYPE vllm:prompt_tokens_cached_total counter\n"
-    hits += 'vllm:prompt_tokens_cached_total{{model_name="m"}} {}\n'
-    engine.extra = hits.format(0)
-    engine.serve(requests=0)
-    gateway = Gateway()
-    gateway.serve("ours", 10, 10, cached=5)  # before the first window
-    gateway.serve("theirs", 10, 10)
-    with InferenceServer(gateway.answer) as proxy:
-        own = service_table("chat", server.url, "gpu0", weight_out=4, weight_cached=0.1)
-        at_work = bench(own + tenants_table(proxy))
-        engine.serve(requests=1, tokens_in=11_000, tokens_out=1100)
-        engine.extra = hits.format(6300)
-        gateway.serve("ours", 7000, 700, cached=6300)
-        gateway.serve("theirs", 4000, 400)
-        at_work.move(300)
-        at_work.close()
-        lines = "\n".join(service_lines(at_work.serving.status()[0]))
-    # 4,700 fresh, 6,300 x 0.1 cached and 1,100 x 4 tokens out: 9,730 of 0.309.
-    each = 0.309 / 9730
-    (whole,) = at_work.rows("cost")
-    kinds = [whole.fields[f"cost_tokens_{kind}"] for kind in ("fresh", "cached", "out")]
-    assert kinds == pytest.approx([4700 * each, 630 * each, 4400 * each])
-    assert sum(map(Decimal, map(repr, kinds))) == Decimal(repr(whole.fields["cost_total"]))
-    found = {row.tags["tenant"]: row.fields for row in at_work.rows("tenant")}
-    assert found["ours"]["cost"] == pytest.approx((700 + 630 + 2800) * each)
-    assert found["theirs"]["cost"] == pytest.approx((4000 + 1600) * each)
-    saved = [found[name]["cost_cache_saved"] for name in ("ours", "theirs")]
-    assert saved == pytest.approx([6300 * 0.9 * each, 0.0])
-    assert whole.fields["cost_cache_saved"] == pytest.approx(saved[0])
-    assert "57 % of tokens in cached, saved $0.18" in lines
-    assert "90 % of tokens in cached, saved $0.18" in lines
-    assert "per million cached tokens in, " in lines
 
 
 def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine, server, tmp_path):

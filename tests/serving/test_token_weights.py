@@ -7,7 +7,6 @@ from costprobe.serving.tokens import (
     MAX_BATCH,
     TokenWeighing,
     Weights,
-    decode_batch,
     estimated_weights,
 )
 
@@ -57,9 +56,3 @@ def test_configured_weights_and_size_come_before_the_name():
     by_name = TokenWeighing(batch=8).weights("x-70B", counts)
     assert by_name == TokenWeighing(size=size_of("70B"), batch=8).weights("", counts)
     assert by_name != TokenWeighing(size=size_of("8B"), batch=8).weights("x-70B", counts)
-
-
-def test_requests_at_a_time_are_their_seconds_over_the_busy_time():
-    assert decode_batch(Counts(decode_request_s=6400.0), busy_s=50.0, servers=2) == 64
-    for counts, busy_s in ((Counts(), 50.0), (Counts(decode_request_s=1.0), 0.0)):
-        assert decode_batch(counts, busy_s, 1) is None

@@ -119,7 +119,6 @@ PART_WORDS: Final[Mapping[Part, str]] = MappingProxyType(
         "models": "the mix of models",
         "input and output": "the mix of input and output",
         "cached input": "the cached share of the input",
-        "request length": "the length of requests",
     }
 )
 

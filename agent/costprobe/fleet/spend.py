@@ -275,7 +275,7 @@ def device_sums(answers: FleetAnswers, tags: Group) -> DeviceSums:
 def assumed_currencies(answers: FleetAnswers) -> frozenset[str]:
     """Return the currencies in which a device's price is assumed; raises as `FleetAnswers.groups`."""
     question = Question("device", "price_assumed", "share", "max", by=("currency",))
-    return frozenset(currency for (currency,), share in answers.groups(question).items() if share)
+    return frozenset(currency for (currency,) in answers.groups(question))
 
 
 def _device_tags(by: str) -> Group:

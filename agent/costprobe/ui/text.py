@@ -186,6 +186,18 @@ def with_error(cell: str, rel_err: float | None) -> str:
     return cell if cell == "-" else f"{cell} ±{percent(rel_err or 0)}"
 
 
+# Rows that cover less than this of a period leave out a cost that people would miss.
+_COVERED: Final = 0.99
+
+
+def unmeasured_words(coverage: float | None, currency: str) -> str:
+    """Return what no figure of a spend and its forecast contains; empty if rows cover nearly all of the time."""
+    if coverage is None or coverage >= _COVERED:
+        return ""
+    missing = percent(1 - coverage)
+    return f"not in spend, forecast and interval: {missing} of the time so far, without rows in {currency}"
+
+
 def forecast_cells(spend: PeriodSpend, currency: str) -> tuple[str, str]:
     """Return the expected spend of a period and its 80 % interval; dashes without a forecast."""
     if spend.expected is None or spend.low is None or spend.high is None:

@@ -40,17 +40,6 @@ def test_answers_of_the_response_cache_are_marked():
             assert run(server)["cached"] is cached, cache_hits
 
 
-def test_tensors_may_be_flat_or_nested_and_of_any_type():
-    for outputs in (
-        [{**GOOD, "data": [[0.1, 0.2, 0.7]]}],
-        [GOOD, {"name": "s", "datatype": "BYTES", "shape": [1], "data": ["cat"]}],
-        [{"name": "none", "datatype": "FP32", "shape": [0], "data": []}],
-        [{"name": "deep", "datatype": "INT8", "shape": [2, 1, 2], "data": [[[1, 2]], [[3, 4]]]}],
-    ):
-        with InferenceServer(answering_tensors(outputs)) as server:
-            assert run(server)["errors"] == {}, outputs
-
-
 def test_incomplete_tensors_and_invalid_numbers_fail():
     changes = (
         *({"name": None}, {"data": [0.1, 0.2]}, {"shape": [-1, -3]}, {"shape": [True, 3]}),

@@ -143,14 +143,6 @@ def test_software_is_reported_and_has_a_fingerprint():
     assert all(isinstance(value, str) for value in software.values())
 
 
-def test_url_may_end_in_the_api_version_or_have_a_path():
-    with InferenceServer(generating()) as server:
-        assert measured(f"{server.url}/v1/")["samples"] == 6
-        measured(f"{server.url}/under/a")
-    paths = {call.path for call in server.posts()}
-    assert paths == {"/v1/chat/completions", "/under/a/v1/chat/completions"}
-
-
 def test_tls_uses_the_configured_certificate_authority():
     words = "check that ca_file contains the server's certificate authority"
     with InferenceServer(generating(), tls=True) as server:

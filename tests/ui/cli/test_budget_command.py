@@ -59,22 +59,6 @@ def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service="")
     ]
 
 
-def test_table_notes_and_plot(costprobe):
-    costprobe.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
-    output = costprobe("budget", "team", "chat")
-    head, team, chat, *remarks = output.splitlines()
-    assert head.split()[:5] == ["budget", "scope", "period", "planned", "spent"]
-    assert re.match(
-        r"team +host +day +\$48.00 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\S+ % +\S+ %$", team
-    )
-    assert chat.startswith("chat")
-    assert "team: medians by the hour of workdays and weekends, from 21" in remarks[0]
-    assert "chat: WILL BE EXCEEDED" in output or "chat: EXCEEDED" in output
-    assert "team (USD, Asia/Kolkata)" in output
-    assert "planned" in output
-    assert "┤" not in costprobe("budget", "--no-plot")
-
-
 def test_page_shows_the_output_for_its_budgets(costprobe):
     budgets, *_ = re.findall(
         r"^```toml\n(.*?)```", (DOCS / "budgets.md").read_text(), re.MULTILINE | re.DOTALL

@@ -68,29 +68,6 @@ def costprobe(tmp_path):
     return partial(cli, "compare")
 
 
-def test_models_are_compared_with_pareto_front_and_recommendation(costprobe):
-    found = json.loads(costprobe("--json", "--p99", "50ms", "--quality", "0.9"))
-    served, probes = found["groups"]
-    assert [(m["name"], m["on_front"], m["dominated_by"]) for m in probes["models"]] == [
-        ("small on gpu0, batch 8", True, None),
-        ("small on cpu, batch 8", False, "small on gpu0, batch 8"),
-        ("large on gpu0, batch 8", True, None),
-        ("chat on gpu1, 4 at a time", False, "small on gpu0, batch 8"),
-    ]
-    assert probes["models"][0]["cost_per_inference"] == {"value": 1e-6, "iqr": 0.0, "samples": 10}
-    assert probes["cheapest"] == "large on gpu0, batch 8"
-    assert len(probes["not_good_enough"]) == 3
-    assert (served["currency"], served["basis"], served["cheapest"]) == ("EUR", "serving", None)
-    assert served["models"][0]["quality"] == 0.91
-    assert served["not_good_enough"] == [{"name": "shop", "reason": "its p99 latency is unknown"}]
-    assert found["left_out"] == [
-        {
-            "name": "seldom on gpu0, batch 8",
-            "reason": "too few samples: 3 of 5",
-        }
-    ]
-
-
 def test_text_output_has_the_same_figures(costprobe):
     limited = costprobe("--p99", "50ms", "--quality", "0.9", "--plot")
     same("compare", f"{limited}\n{costprobe()}")
@@ -99,7 +76,6 @@ def test_text_output_has_the_same_figures(costprobe):
 def test_comparison_can_be_filtered(costprobe):
     (group,) = json.loads(costprobe("--label", "team=search", "--json"))["groups"]
     assert [model["name"] for model in group["models"]] == ["large on gpu0, batch 8"]
-    assert "write NAME=VALUE" in costprobe("--label", "team", code=2)
     (group,) = json.loads(costprobe("--device", "cpu", "--json"))["groups"]
     assert [model["name"] for model in group["models"]] == ["small on cpu, batch 8"]
     found = json.loads(costprobe("--currency", "EUR", "--json"))
@@ -108,6 +84,3 @@ def test_comparison_can_be_filtered(costprobe):
     found = json.loads(costprobe("--only", "large", "--only", "shop", "--json"))
     names = [model["name"] for group in found["groups"] for model in group["models"]]
     assert names == ["shop", "large on gpu0, batch 8"]
-    assert "no sample since" in costprobe("--since", "1m", code=1)
-    assert "'nan' is not a finite number" in costprobe("--quality", "nan", code=2)
-    assert "is not a duration" in costprobe("--p99", "50", code=2)

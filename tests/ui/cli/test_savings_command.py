@@ -205,14 +205,3 @@ def test_a_service_between_whose_requests_the_device_is_released(tmp_path):
     assert float(supply["cost_per_month"]) == pytest.approx(MONTH * 11.5 / 60, rel=0.01)
     assert (answer["load_unit"], answer["devices_min"]) == ("tokens_out", 1)
     assert supply["scaling"]["cold_start_s"] == 45.0
-
-
-def test_a_service_with_a_configured_model(store, tmp_path):
-    config = CONFIG + (
-        '[[service]]\nname = "chat"\nurl = "http://127.0.0.1:9"\nengine = "vllm"\n'
-        'devices = ["gpu0"]\n[[workload]]\nservice = "chat"\nprobe = "ranker"\n'
-    )
-    run = command_on(store, tmp_path, config)
-    (answer,) = json.loads(run("--service", "chat", "--json"))
-    assert (answer["workload"], answer["services"]) == ("chat on gpu0", ["chat"])
-    assert answer["supplies"][0]["device"] == "cpu"

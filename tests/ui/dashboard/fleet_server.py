@@ -22,7 +22,7 @@ class FleetServer:
         self.clock = FakeClock((paged_fleet.NOW_S + 60) * 10**9)
         self.reader = RowsReader(paged_fleet.rows(recipe))
         self.figures = None
-        plan = FleetSetup(300.0, (PlannedMonth(5e5), *PLANS), HOST_URL)
+        plan = FleetSetup(300.0, (PlannedMonth(5e5), *PLANS, PlannedMonth(9e5)), HOST_URL)
         made = fleet_page(lambda: self.reader, self.clock, plan)
         self.figures = made.live
         listening, self.address = bound(ListenAddress("127.0.0.1", 0))

@@ -132,6 +132,7 @@ def test_unit_costs_have_changes_and_money_known_from_the_rows(kept, answered):
         # Six rows an hour; the silent host sent four.
         assert hourly[name] == pytest.approx(cost * (6 * (HOSTS - 1) + 4))
     assert week["encoder probe"] > day["encoder probe"] > 0
+    assert not [one for one in rows(units).values() if "assumed" in one["Cost now"]]
     assert rows(units)["encoder probe"]["On"] == f"{HOSTS * GPUS} devices"
     assert fleet["timezone"] == "UTC"
     month = fleet["tiles"][1]
@@ -172,6 +173,10 @@ def test_map_has_the_deviation_of_every_gpu_and_its_cause(kept, answered):
     costs = values(left, "Cost")
     assert (len(costs), left["more"]) == (3, f"Show all {HOSTS}")
     assert sum(costs.values()) == pytest.approx(value(left["total"]))
+    first = left["rows"][0]
+    (_, used), (_, unused) = first[-1]["bar"]
+    assert used + unused == pytest.approx(value(first[1]) / value(left["total"]))
+    assert f"{unused / (used + unused):.0%}" == first[3].replace(" ", "")
 
 
 def test_tiles_and_the_change_do_not_move_while_they_are_asked_for(kept, answered):
@@ -185,7 +190,9 @@ def test_tiles_and_the_change_do_not_move_while_they_are_asked_for(kept, answere
     units = kept.figures.get(Asked("units")).value
     waiting = banner(None, None, (), is_failing=False)
     assert banner(None, units, (), is_failing=False) == waiting
-    calm = banner(FleetOutliers((), 40, 0), units, (), is_failing=False)
+    none = FleetOutliers((), 40, 0)
+    assert banner(none, None, (), is_failing=False) == waiting
+    calm = banner(none, units, (), is_failing=False)
     assert (
         words(calm["text"]) == "llama-3.1-8b costs 3.1 % more than in the same hour a day before."
     )

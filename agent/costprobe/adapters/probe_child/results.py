@@ -32,6 +32,8 @@ LARGEST: Final = 1e300
 # Tags of execution modes that a worker may add to its rows.
 WAYS = frozenset({"cold", "compile", "concurrency", "cuda_graph", "weights"})
 MAX_TAG_CHARS = 64
+# Facts about the software, and characters of each.
+MAX_FACTS, MAX_FACT_CHARS = 100, 1000
 BATCH_POINT_FIELDS = ("batch", "latency_ms", "throughput_per_s", "peak_memory_bytes")
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -81,6 +83,11 @@ class NaiveTiming:
         if self.latency_ms is None:
             return None
         return (self.latency_ms / latency_p50_ms - 1) * 100
+
+
+def _bounded_facts(facts: dict[str, str]) -> dict[str, str]:
+    known = list(facts.items())[:MAX_FACTS]
+    return {name[:MAX_TAG_CHARS]: value[:MAX_FACT_CHARS] for name, value in known}
 
 
 def _known_ways(tags: dict[str, str]) -> dict[str, str]:
@@ -179,7 +186,7 @@ class ProbeResult:
     batch: Several
     latency_ms: Mapping[str, Amount]
     samples: Several
-    stop_reason: str
+    stop_reason: Note
     steady_start_ns: Count = 0
     window_start_ns: Count
     window_end_ns: Count
@@ -187,8 +194,8 @@ class ProbeResult:
     inferences: Positive
     has_energy_window: bool
     busy_s: Amount
-    fingerprint: str
-    software: Mapping[str, str]
+    fingerprint: Note
+    software: Annotated[dict[str, str], AfterValidator(_bounded_facts)]
     tags: Annotated[dict[str, str], AfterValidator(_known_ways)] = field(default_factory=dict)
     inference_s: Positive | None = None
     latency_rel_err: Amount | None = None
@@ -207,14 +214,14 @@ class ProbeResult:
     tokens_out: Count | Amount | None = None
     flop_per_pass: Positive | None = None
     bytes_per_pass: Positive | None = None
-    flop_precision: str | None = None
+    flop_precision: Note | None = None
     naive: Annotated[tuple[NaiveTiming, ...], AfterValidator(_known_mistakes)] = ()
     requests: Count | None = None
     ttft_ms: Mapping[str, Amount] | None = None
     tpot_ms: Mapping[str, Amount] | None = None
     cached_tokens: Count | Amount | None = None
     cached: bool | None = None
-    token_source: str | None = None
+    token_source: Note | None = None
     errors: Mapping[str, Count] | None = None
     itl_ms: Mapping[str, Amount] | None = None
     offered_per_s: Amount | None = None
@@ -263,7 +270,7 @@ class ModelStart:
     received_ns: Count
     loaded_ns: Count
     answered_ns: Count
-    fingerprint: str
+    fingerprint: Note
     read_bytes: Count | None = None
     files: Mapping[str, Sequence[str]] | None = None
 

@@ -17,7 +17,7 @@ from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import NOTIFIERS, unknown_name
-from costprobe.ui.cli.support.option_types import MOMENT
+from costprobe.ui.cli.support.option_types import since_option
 from costprobe.ui.cli.support.output import (
     SEVERITIES,
     echo,
@@ -109,7 +109,7 @@ def _exit_code(document: Mapping[str, Any]) -> int:
     "history",
     examples=("costprobe alerts history --since 7d  # incidents of the last week",),
 )
-@click.option("--since", "since_ns", type=MOMENT, default=WEEK, help='"7d" or a date.')
+@since_option(WEEK)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each incident.")
 @click.pass_obj
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:

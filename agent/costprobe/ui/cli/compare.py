@@ -26,14 +26,14 @@ from costprobe.ui.cli.support.known_names import STORED_DEVICES, STORED_MODELS, 
 from costprobe.ui.cli.support.option_types import (
     FLEET_OPTION,
     LABEL,
-    MOMENT,
     TIMESPAN_MS,
     FiniteRange,
+    since_option,
 )
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
-from costprobe.ui.cli.support.place import Settings, reader_of
+from costprobe.ui.cli.support.place import Settings, nothing_since, reader_of
 from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
-from costprobe.ui.text import BASES, local, per_million_tokens
+from costprobe.ui.text import BASES, per_million_tokens
 from costprobe.unit_costs.compare import (
     Candidate,
     Group,
@@ -52,7 +52,7 @@ from costprobe.unit_costs.compare import (
         "costprobe compare --p99 50ms --quality 0.8  # the cheapest within these limits",
     ),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="7d", show_default=True)
+@since_option("7d")
 @click.option(
     "--device", shell_complete=STORED_DEVICES, help="Only probes and services on this device."
 )
@@ -108,7 +108,7 @@ def command(  # noqa: PLR0913 - an option each
         candidates, choices = _candidates(reader, settings.config, since_ns, tags, only)
     choices = [choice for choice in choices if currency in (None, choice.currency)]
     if not candidates:
-        raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
+        raise nothing_since("sample", since_ns)
     groups, left_out = compared(candidates, currency=currency, p99_ms=p99_ms, quality=quality)
     if as_json:
         echo_json(_document(groups, left_out, choices))

@@ -48,7 +48,7 @@ from costprobe.ui.fleet_documents import (
     spend_cells,
     spend_document,
 )
-from costprobe.ui.text import ago, forecast_cells, local
+from costprobe.ui.text import ago, forecast_cells, local, unmeasured_words
 
 
 @click.command(
@@ -536,6 +536,8 @@ def forecast_lines(
             yield f"{one.currency}: a forecast needs {MIN_HOURS} h of cost data"
         else:
             yield f"{one.currency}: {one.remaining.method}, from {one.remaining.hours:,} h"
+        if words := unmeasured_words(one.coverage, one.currency):
+            yield words
         if one.left_out:
             hours = counted(one.left_out, "hour")
             yield f"{one.currency}: {hours} with rows of less than half of the devices left out"

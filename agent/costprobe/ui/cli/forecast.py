@@ -35,7 +35,7 @@ from costprobe.ui.cli.support.known_names import STORED_LOADS, unknown_name
 from costprobe.ui.cli.support.option_types import FLEET_OPTION, TIMESPAN
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
-from costprobe.ui.text import forecast_cells
+from costprobe.ui.text import forecast_cells, unmeasured_words
 
 DAY_S = 86_400
 MAX_HORIZON_DAYS = 365
@@ -110,7 +110,12 @@ def spend_lines(statuses: Sequence[BudgetStatus]) -> list[str]:
         )
         for one in statuses
     ]
-    return table_lines([heads, *rows])
+    notes = [
+        words
+        for one in statuses
+        if one.coverage and (words := unmeasured_words(one.coverage, one.budget.currency))
+    ]
+    return [*table_lines([heads, *rows]), *notes]
 
 
 WHOLE_FROM = 1000

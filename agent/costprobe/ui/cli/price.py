@@ -37,9 +37,9 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand, ExampleGrou
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.option_types import MOMENT, FiniteRange
+from costprobe.ui.cli.support.option_types import MOMENT, UNTIL_OPTION, FiniteRange, since_option
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of, span_of
 from costprobe.ui.cli.views.status_lines import range_words
 from costprobe.ui.hosted_apis import price_document
 from costprobe.ui.text import in_local_zone, kind_prices, local
@@ -229,13 +229,13 @@ def _summary_lines(
 ) -> Iterator[str]:
     """Yield a line for each GPU: the range of its prices, an hour and to buy one."""
     yield f"catalogue of {catalogue.version}: {counted(len(offers), 'offer')}; prices of one GPU, an hour or to buy"
-    found = [offer for offer in offers if offer.gpu_model and offer.gpu_count]
+    found = [offer for offer in offers if offer.gpu_model]
     kinds = {(one.gpu_model, one.currency) for one in found}
     kinds |= {(one.gpu_model, one.currency) for one in purchases}
     rows = []
     for kind in sorted(kinds, key=lambda kind: natural(*kind)):
         own = [one for one in found if (one.gpu_model, one.currency) == kind]
-        prices = [_prices(one, one.gpu_count or Decimal(1)) for one in own]
+        prices = [_prices(one, one.gpu_count) for one in own if one.gpu_count]
         bought = [
             end / one.gpu_count
             for one in purchases
@@ -319,10 +319,8 @@ _REPORTED = (
 @click.option(
     "--for", "program", type=click.Choice(list(PRICE_FILES)), required=True, help="The program."
 )
-@click.option(
-    "--since", "since_ns", type=MOMENT, default="7d", show_default=True, help='"7d" or a date.'
-)
-@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
+@since_option("7d")
+@UNTIL_OPTION
 @click.option(
     "--usd",
     "usd",
@@ -351,9 +349,8 @@ def export(
     date are in the file if its format has a place for them, and printed to standard error.
     """
     loaded = Settings(config)
-    until_ns = time.time_ns() if until_ns is None else until_ns
-    if since_ns >= until_ns:
-        raise bad_input("--since: must be before --until")
+    asked = span_of(since_ns, until_ns)
+    since_ns, until_ns = asked.start_ns, asked.end_ns
     with reader_of(loaded) as reader:
         tags = {"basis": "serving"}
         rows = reader.columns("cost", since_ns, until_ns, tags, fields=SERVICE_FIELDS)
@@ -437,7 +434,7 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
 @command.command(
     examples=("costprobe price history  # plans and spot prices over time",),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="365d", show_default=True)
+@since_option("365d")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:

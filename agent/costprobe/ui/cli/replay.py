@@ -39,7 +39,7 @@ from costprobe.serving.tokens import TokenWeighing
 from costprobe.ui.cli.alerts import incident_table
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.option_types import MOMENT
+from costprobe.ui.cli.support.option_types import UNTIL_OPTION, since_option
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import in_local_zone, local
@@ -54,8 +54,8 @@ MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "budge
         "costprobe replay --set rule.drift.at_least=5%  # the same with another threshold",
     ),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="30d", help='"30d" or a date.')
-@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
+@since_option("30d")
+@UNTIL_OPTION
 @click.option(
     "--set",
     "changes",

@@ -27,7 +27,7 @@ from costprobe.ui.cli.support.known_names import (
     STORED_SERVICES,
     check_names,
 )
-from costprobe.ui.cli.support.option_types import LABEL, MOMENT
+from costprobe.ui.cli.support.option_types import LABEL, since_option
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import series_names, trend_plots
@@ -49,7 +49,7 @@ CHANGED_MAX = 3
         "costprobe trend --field latency_p90_ms --since 7d --probe ranker  # latency of one probe",
     ),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="24h", show_default=True)
+@since_option("24h")
 @click.option(
     "--field",
     default="cost_per_inference",

@@ -19,13 +19,13 @@ from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import counted
 from costprobe.probing.load_curve import curve_from_rows, is_load_row
 from costprobe.ui.amounts import UNKNOWN, money, si
-from costprobe.ui.dashboard.cells import Content, dated, table, utc
+from costprobe.ui.dashboard.cells import Content, table
 from costprobe.ui.dashboard.fields import trend_field
 from costprobe.ui.dashboard.now import NS_PER_MS, scale_words
 from costprobe.ui.dashboard.parameters import TAGS, TimeRange, TrendQuery
 from costprobe.ui.dashboard.trend import BASE_DAYS, ThinnedSeries, TrendAnswer
 from costprobe.ui.incidents import incidents_of
-from costprobe.ui.text import labels_text
+from costprobe.ui.text import dated, labels_text, utc
 
 # ---- lines over time
 

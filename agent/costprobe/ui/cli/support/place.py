@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,6 +14,8 @@ import click
 
 from costprobe.core.config.location import SYSTEM_PATH, config_path, store_of
 from costprobe.core.outside import UnusableInputError
+from costprobe.core.periods import TimeSpan
+from costprobe.ui.text import local
 
 if TYPE_CHECKING:  # the imports take longer than the commands that need neither
     from costprobe.adapters.store.database import StoreError
@@ -54,6 +57,23 @@ def unusable_store(error: StoreError) -> click.ClickException:
     """Return the error of a command whose store cannot be used."""
     kind = BadInputError if error.fault in _CORRECTABLE else click.ClickException
     return kind(str(error))
+
+
+def span_of(since_ns: int, until_ns: int | None) -> TimeSpan:
+    """Return the period of --since and --until, until now by default.
+
+    Raises:
+        click.ClickException: With exit code 2; it is empty.
+    """
+    until_ns = time.time_ns() if until_ns is None else until_ns
+    if since_ns >= until_ns:
+        raise bad_input("--since: must be before --until")
+    return TimeSpan(since_ns, until_ns)
+
+
+def nothing_since(rows: str, since_ns: int) -> click.ClickException:
+    """Return the error of a command without a row to show."""
+    return click.ClickException(f"no {rows} since {local(since_ns)}; is the daemon running?")
 
 
 def access_denied(path: Path) -> click.ClickException:

@@ -1,10 +1,13 @@
-"""Sums of readings between two instants, and values that a gap makes unknown."""
+"""Energy and busy time between two instants, part-time sensors, and GPUs that share a module."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from costprobe.core.records import NS_PER_S, Reading
-from costprobe.devices.use import DeviceLog
+from costprobe.core.records import NS_PER_S, Device, Energy, Reading
+from costprobe.core.schema import make_point
+from costprobe.devices.use import DeviceLog, sampling_error, shared_modules, with_sampling_error
+from fakes.runs import probe_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,3 +85,78 @@ def test_idle_power_is_estimated_from_idle_readings():
     assert log.idle_power_w("gpu0") is None
     log.record(reading(100, 110, util_pct=0.0, power_w=60.0))
     assert log.idle_power_w("gpu0") == 60.0
+
+
+ENERGY = Energy(1000.0, "counter", 0.07)
+RESULT = probe_run(
+    batch=4,
+    latency_ms={"p50": 100.0, "mean": 100.0, "cv": 0.0},
+    window_end_ns=5_000_000_000,
+    inferences=200,
+)
+PART_TIME = ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB")
+# The A10 and the L4 are seen all the time, and so is any other board that the paper measured.
+WHOLE_TIME = ("NVIDIA A10", "NVIDIA RTX A3000", "NVIDIA L4", "NVIDIA GeForce RTX 3090")
+
+
+def gpu(model):
+    return Device("gpu0", "gpu", "GPU-1", model)
+
+
+def test_only_part_time_boards_under_periodic_passes_become_less_certain():
+    for model in PART_TIME:
+        assert with_sampling_error(ENERGY, gpu(model), RESULT).rel_err == pytest.approx(0.82), model
+    for model in WHOLE_TIME:
+        assert with_sampling_error(ENERGY, gpu(model), RESULT) == ENERGY, model
+    h100 = gpu(PART_TIME[1])
+    assert with_sampling_error(ENERGY, Device("cpu", "cpu", "c", "H100"), RESULT) == ENERGY
+    # Several clients of a server are not in step; one client is.
+    for concurrency, rel_err in (("1", 0.82), ("4", 0.07)):
+        served = replace(RESULT, batch=1, inferences=50.0, tags={"concurrency": concurrency})
+        assert with_sampling_error(ENERGY, h100, served).rel_err == pytest.approx(rel_err), (
+            concurrency
+        )
+
+
+def test_unseen_share_follows_the_ratio_of_pass_and_period():
+    for pass_ms, unseen in (
+        (0.1, 0),
+        (25, 0),
+        (100 / 3, 0.25),
+        (50, 0.5),
+        (90, 0),
+        (100, 0.75),
+        (100.5, 0.75),
+        (103, 0),
+        (200, 0.75 / 2**0.5),
+    ):
+        assert sampling_error(pass_ms / 1000, 5.0, 0.0) == pytest.approx(unseen, abs=1e-9), pass_ms
+    # A longer window sees more of passes that nearly have the period; passes that vary move on.
+    assert sampling_error(0.102, 10.0, 0.0) < sampling_error(0.102, 5.0, 0.0)
+    assert sampling_error(0.1, 5.0, 0.1) == 0
+
+
+def rows(device, watts, *, scope="module", count=180, late_j=0.0):
+    """Half an hour of rows; late_j is what the first row lacks and the last one has more."""
+    found = []
+    for i in range(count):
+        energy_j = watts(i) * 10 + (late_j if i == count - 1 else 0) - (late_j if i == 0 else 0)
+        fields = {"energy_j": float(energy_j), "energy_scope": None if scope == "device" else scope}
+        found.append(make_point("device", {"device": device}, fields, i * 10 * S))
+    return found
+
+
+def busy(i):
+    return 900 + i % 7 * 50
+
+
+def test_equal_energies_of_a_module_are_found_in_spite_of_lag():
+    one, other = rows("gpu0", busy), rows("gpu1", busy, late_j=90.0)
+    apart = rows("gpu2", lambda i: busy(i) + 1)
+    assert shared_modules([*other, *apart, *one]) == [("gpu0", "gpu1")]
+
+
+def test_devices_without_a_module_and_short_times_are_not_compared():
+    assert shared_modules(rows("gpu0", busy, scope="device") + rows("gpu1", busy)) == []
+    short = [rows(device, busy, count=30) for device in ("gpu0", "gpu1")]
+    assert shared_modules([*short[0], *short[1]]) == []

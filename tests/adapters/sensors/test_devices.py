@@ -1,8 +1,20 @@
 """What the daemon takes from the messages of a child: devices, quarantine, and events of faults."""
 
 import pytest
+from costprobe.adapters.sensors.child.energy import KEPT
 from costprobe.adapters.sensors.devices import DeviceRegistry, fault_event
+from costprobe.adapters.sensors.messages import (
+    LINE_BYTES_MAX,
+    Backoff,
+    EnergyReading,
+    Power,
+    Sample,
+    Shares,
+    WatchedReadings,
+    encode,
+)
 from costprobe.adapters.sensors.supervisor import SensorSupervisor
+from costprobe.core.records import NS_PER_S
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.plans import OnDemandPlan
 from fakes.clock import FakeClock
@@ -96,15 +108,8 @@ def test_registry_has_devices_in_order_and_their_quarantine():
     assert registry.quarantined_s(61 * S) == {"gpu2": 120.0}
     # One that was never discovered.
     registry.quarantine("gpu7", 5.0, 0)
-    assert registry.status(0)["gpu7"] == {
-        "kind": None,
-        "model": None,
-        "state": "quarantined",
-        "age_s": None,
-        "counter_to_power_ratio": None,
-        "suspect": None,
-        "retry_in_s": 5.0,
-    }
+    of_unknown = registry.status(0)["gpu7"]
+    assert (of_unknown["state"], of_unknown["retry_in_s"]) == ("quarantined", 5.0)
     assert registry.get("gpu7") is None
     # A board under another name does not remain under the one before.
     registry.add({**device_of("gpu3"), "uuid": "U-gpu10"})
@@ -149,3 +154,25 @@ def test_suspect_energy_is_reported_when_it_changes(daemon):
     ]
     assert "counts 70 % of the integrated power" in events[0].detail
     assert supervisor.status()["devices"]["gpu0"]["suspect"] is False
+
+
+def test_longest_message_of_a_watched_device_is_no_overlong_line():
+    full = WatchedReadings(KEPT)
+    t_ns = 10**18
+    numbers = [1e6 / 3] * 13
+    for _ in range(KEPT):
+        full.samples.append(Sample(t_ns, *numbers, pids=tuple(range(4_000_000, 4_000_100))))
+        full.counter.append(EnergyReading(t_ns, 1e12 / 3))
+        full.shares.append(Shares(t_ns, t_ns, [(4_000_000, 100 / 3)] * 100))
+    full.powers.extend([Power(t_ns, 1e3 / 3)] * 1000)
+    full.buffered.extend([Power(t_ns, 1e3 / 3)] * 1000)
+    assert len(encode(full.message("gpu15.mig6", is_first=True))) < LINE_BYTES_MAX
+
+
+def test_waits_double_up_to_the_maximum_until_a_time_without_failures():
+    backoff = Backoff(1, 60, reset_after_s=300)
+    assert [backoff.next_s(0) for _ in range(2000)] == [1, 2, 4, 8, 16, 32, *[60] * 1994]
+    over_ns = 60 * NS_PER_S
+    assert backoff.next_s(over_ns + 300 * NS_PER_S) == 60
+    over_ns += 360 * NS_PER_S
+    assert (backoff.next_s(over_ns + 301 * NS_PER_S), backoff.failures) == (1, 1)
