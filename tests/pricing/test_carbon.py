@@ -14,7 +14,6 @@ from costprobe.pricing.electricity import (
     parse_carbon,
 )
 from costprobe.pricing.timed import TimedValue, TimedValues
-from pydantic import ValidationError
 
 S = 10**9
 # 2026-01-01.
@@ -112,21 +111,3 @@ def test_invalid_intensities_are_rejected(text):
         parse_carbon(text, 0)
     with pytest.raises(ValueError, match="units is 'lb/MWh'; convert the figures to grams per kWh"):
         parse_carbon('{"g_per_kwh": 1, "units": "lb/MWh"}', 0)
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {},
-        {"g_per_kwh": 300, "file": "/x"},
-        {"file": "/x", "url": "http://x"},
-        {"file": "/x", "hours": [{"start": "00:00", "end": "06:00", "g_per_kwh": 1}]},
-        {"g_per_kwh": -1},
-        {"g_per_kwh": 5001},
-        {"g_per_kwh": 1, "pue": 0.9},
-        {"url": "ftp://x"},
-    ],
-)
-def test_contradicting_keys_are_rejected(keys):
-    with pytest.raises(ValidationError):
-        carbon(**keys)

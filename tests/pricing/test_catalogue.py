@@ -219,14 +219,6 @@ def test_known_instance_has_its_list_price_and_any_other_a_range():
         assert (rate.plan, words in rate.source) == ("assumed", True), (name, rate.source)
 
 
-def test_accelerators_bear_the_price_of_an_instance_and_its_cpus_none():
-    devices = [gpu("Tesla T4"), Device("cpu", "cpu", "cpu", "a CPU")]
-    assumed = AssumedPrices(lambda _: packaged(), 32, Instance("aws", "g4dn.8xlarge", "us-east-1"))
-    book = PriceBook([], None, devices, assumed)
-    assert book.terms("gpu0", 0).rate.per_hour == Decimal("2.176")
-    assert book.terms("cpu", 0) is None
-
-
 def test_slices_have_their_share_of_an_assumed_range():
     board = gpu("NVIDIA A100-SXM4-80GB")
     part = Device("gpu0.mig0", "mig", "m", "NVIDIA A100-SXM4-80GB MIG 3g.40gb", None, "gpu0", 3, 7)

@@ -132,10 +132,3 @@ def test_damaged_state_starts_empty(bench):
     for document in ({"values": [[1, "x"]], "seen_ns": 1}, {"prices": 3}, [1], {}, "x"):
         bench.ledger.put_state(name, document)
         assert bench.again().current().values == ()
-
-
-def test_feed_without_a_source_is_empty(carbon):
-    config = CarbonConfig.model_validate({"g_per_kwh": 300})
-    for section in (None, config):
-        feeds = Feeds((), section, carbon.ledger, carbon.clock, carbon.events.append)
-        assert (feeds.carbon, feeds.intensities().values) == (None, ())

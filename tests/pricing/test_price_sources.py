@@ -35,10 +35,6 @@ def test_file_is_read_each_time(tmp_path):
             read_source(plan(file=str(file)))
 
 
-def test_command_provides_its_standard_output():
-    assert read_source(command("print(0.75)")).strip() == "0.75"
-
-
 @pytest.mark.parametrize(
     ("program", "words"),
     [
@@ -77,11 +73,6 @@ def test_hanging_command_is_killed_with_its_descendants(tmp_path):
         time.sleep(0.05)
     else:
         raise AssertionError("a process started by the command is still running")
-
-
-def test_missing_command_is_named():
-    with pytest.raises(SourceError, match="cannot be started"):
-        read_source(plan(command=["/nowhere/price"]))
 
 
 def test_endpoint_is_read_and_its_key_is_in_no_error():
@@ -124,11 +115,3 @@ def test_proxy_of_the_environment_is_used_with_its_password_except_for_no_proxy(
         with pytest.raises(SourceError) as caught:
             read_source(plan(url="http://nowhere.invalid/x"))
         assert "secret-key" not in str(caught.value)
-
-
-def test_endpoint_that_hangs_times_out():
-    with (
-        InferenceServer(lambda call: call.pause(60)) as server,
-        pytest.raises(SourceError, match="no response within 1 s"),
-    ):
-        read_source(plan(url=server.url), timeout_s=1)

@@ -10,7 +10,7 @@ from costprobe.adapters.host.files import evict
 from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, read_start
 from costprobe.adapters.probe_child.runner import ProbeRunner
 from costprobe.probing.run import measured_starts
-from costprobe_probes.cold_start import MAX_PATHS_CHARS, by_folder, read_bytes
+from costprobe_probes.cold_start import MAX_PATHS_CHARS, by_folder
 from fakes.command import called
 from fakes.documents import checked
 from fakes.probe_requests import probe_request
@@ -27,13 +27,6 @@ MESSAGE = {
     "fingerprint": "f",
     "files": {"/models": ["m.pt"]},
 }
-
-
-def test_durations_are_differences_of_instants():
-    start = read_start(MESSAGE, S)
-    assert (start.process_start_s, start.load_s, start.first_answer_s) == (1.0, 3.0, 1.0)
-    assert (start.total_s, start.paths) == (5.0, (FILE,))
-    assert read_start({**MESSAGE, "files": None}, S).paths == ()
 
 
 def test_invalid_reports_are_rejected():
@@ -108,14 +101,6 @@ def test_file_lists_are_bounded(tmp_path):
     assert by_folder(paths) == {str(tmp_path): ["large", "small"]}
     many = by_folder(f"/folder/{number:0100}" for number in range(5000))
     assert 0 < len(json.dumps(many)) < 1.1 * MAX_PATHS_CHARS
-
-
-def test_bytes_read_are_unknown_without_the_kernels_count(tmp_path):
-    counts = tmp_path / "io"
-    counts.write_text("rchar: 7\nread_bytes: 4096\n")
-    assert read_bytes(str(counts)) == 4096
-    counts.write_text("rchar: 7\n")
-    assert (read_bytes(str(counts)), read_bytes(str(tmp_path / "absent"))) == (None, None)
 
 
 def test_runner_starts_a_new_process_each_time():

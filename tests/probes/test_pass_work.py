@@ -71,14 +71,3 @@ def test_decoder_moves_its_weights_and_its_cache_and_computes_what_its_attention
         cache = batch * context * 2 * shape.layers * shape.kv_heads * shape.head
         positions = 2 * tokens * shape.head
         assert found.bytes_per_pass == pytest.approx(BYTES * (held + cache + positions), rel=1e-3)
-
-
-def test_pass_that_cannot_be_repeated_has_no_work():
-    class Once(torch.nn.Module):
-        def forward(self, _):
-            raise RuntimeError("out of memory")
-
-    workload = models.SourcedModel(Once(), lambda batch: models.Inputs((torch.ones(batch, 2),), {}))
-    device = LazyModule("costprobe_probes.device")
-    cpu = device.CpuDevice(None)
-    assert tuple(models.work_of_pass(cpu, workload, 1)) == (None, None, None)

@@ -20,8 +20,6 @@ torch = LazyModule("torch")
 probe_device = LazyModule("costprobe_probes.device")
 timing = LazyModule("costprobe_probes.timing")
 
-GIB = 1 << 30
-
 
 class Scripted:
     """A device with a scripted latency for each block; the last repeats indefinitely."""
@@ -242,17 +240,6 @@ def test_load_begins_at_a_random_phase_of_the_power_sensor():
     assert random_phase_s() not in phases_s
 
 
-def test_every_run_of_a_cpu_is_timed_without_the_flush_before_it():
-    device = probe_device.CpuDevice(HostMemory())
-    assert timing.copy_to_device_ms(device, [torch.ones(1)]) is None
-    latencies_ms = device.time_block(nothing, 100)
-    assert (len(latencies_ms), min(latencies_ms) >= 0) == (100, True)
-    calls = []
-    latencies_ms = device.time_block(lambda: calls.append("run"), 5, lambda: calls.append("flush"))
-    assert calls == ["flush", "run"] * 5
-    assert len(latencies_ms) == 5
-
-
 def test_flush_writes_more_than_the_largest_cache(tmp_path):
     sizes = {"index0": "48K", "index1": "32K", "index2": "2048K", "index3": "36M", "index4": "odd"}
     for name, size in sizes.items():
@@ -265,19 +252,6 @@ def test_flush_writes_more_than_the_largest_cache(tmp_path):
     written = flush()
     assert written.numel() * 4 >= 2 * probe_device.last_level_cache_bytes()
     assert not written.any()
-
-
-def test_headroom_is_resident_plus_available_memory_less_the_reserve(tmp_path):
-    # A tenth, and at least 2 GiB.
-    reserved = [probe_device.reserved_bytes(gib * GIB) / GIB for gib in (8, 80)]
-    assert reserved == [2, 8]
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 41943040 kB\nMemAvailable: 16777216 kB\n")
-    (tmp_path / "proc/self/status").write_text("VmHWM: 2097152 kB\nVmRSS: 1048576 kB\n")
-    device = probe_device.CpuDevice(HostMemory(str(tmp_path)))
-    # 1 GiB resident plus 16 GiB available, less a tenth of 40 GiB.
-    assert device.headroom_bytes() == 13 * GIB
-    assert device.peak_bytes() == 2 * GIB
 
 
 class SimulatedCuda:

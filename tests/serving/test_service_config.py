@@ -12,14 +12,6 @@ def service(**keys):
     return ServiceConfig.model_validate({**PLAIN, **keys})
 
 
-def test_omitted_keys_have_defaults():
-    found = service()
-    assert found.url == ("http://127.0.0.1:8000/metrics",)
-    assert (found.every_s, found.window_s, found.timeout_s) == (15, 300, 5)
-    assert (found.weight_out, found.parameters) == (None, None)
-    assert found.share is None
-
-
 def test_url_gets_the_path_of_its_engine_and_keeps_the_model_of_a_router():
     expected = {
         ("vllm", "http://a:1"): "http://a:1/metrics",
@@ -27,15 +19,11 @@ def test_url_gets_the_path_of_its_engine_and_keeps_the_model_of_a_router():
         ("tensorrt_llm", "http://a:1/metrics"): "http://a:1/metrics",
         ("nim", "http://a:1"): "http://a:1/v1/metrics",
         ("litellm", "http://a:1"): "http://a:1/metrics/",
+        ("vllm", "https://[::1]:2/deep/metrics"): "https://[::1]:2/deep/metrics",
         ("llamacpp", "http://a:1?model=o%2Fm"): "http://a:1/metrics?model=o%2Fm",
     }
     found = {case: service(engine=case[0], url=case[1]).url[0] for case in expected}
     assert found == expected
-
-
-def test_several_replicas_each_with_its_url():
-    found = service(url=["http://a:1/", "https://[::1]:2/deep/metrics"])
-    assert found.url == ("http://a:1/metrics", "https://[::1]:2/deep/metrics")
 
 
 WRONG = [

@@ -250,19 +250,6 @@ def test_idle_electricity_is_idle_power_over_idle_time():
     assert float(idle.energy) == pytest.approx(60 * 60.0 * 1e-7)
 
 
-def test_emissions_follow_energy_and_slices():
-    bench = Bench([service("a", "gpu0")])
-    length_s = (bench.end_ns - bench.start_ns) / S
-    # 300 W at 360 g/kWh are 0.03 g a second.
-    assert bench.bill()["gpu0"].emitted.g == pytest.approx(0.03 * length_s, rel=1e-6)
-    divided = Bench([service("a", "gpu0.mig1")], [*BOARDS, mig(0, 1), mig(1, 3)])
-    bill = divided.bill()["gpu0.mig1"]
-    assert bill.emitted.g == pytest.approx(0.03 * length_s * 3 / 7, rel=1e-6)
-    drawn = bill.drawn
-    assert (drawn.energy_j, drawn.scope) == (pytest.approx(300 * length_s * 3 / 7), "parent")
-    assert bill.energy_shares == {"a": 1}
-
-
 def test_energy_of_probing_is_the_measured_one_whatever_the_price():
     """A probe draws a third of the energy in a tenth of the time."""
     for prices in ({}, {"plans": [plan("0")], "per_kwh": "0"}):

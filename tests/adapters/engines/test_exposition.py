@@ -1,8 +1,5 @@
 """Parsing expositions: exact counts, and one clear error for hostile or malformed ones."""
 
-import subprocess
-import sys
-
 import pytest
 from costprobe.adapters.engines.exposition import (
     MAX_BYTES,
@@ -87,9 +84,3 @@ def test_any_bytes_are_parsed_or_rejected(text, raw):
             continue
         for samples in found.samples.values():
             assert all(sample.value >= 0 for sample in samples)
-
-
-def test_parser_is_not_loaded_without_a_service():
-    program = "import sys, costprobe.serving.meter; print('prometheus_client' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert done.stdout == b"False\n"

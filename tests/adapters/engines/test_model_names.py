@@ -22,13 +22,6 @@ class Time:
         return self.ns
 
 
-def test_names_beyond_the_limit_are_counted_as_other():
-    names = ModelNames(Time())
-    models = [f"model-{number}" for number in range(MAX_NAMES + 10)]
-    for _ in range(2):
-        assert [names.name(model) for model in models] == models[:MAX_NAMES] + [OTHER] * 10
-
-
 def test_name_not_seen_for_a_week_is_replaced():
     time = Time()
     names = ModelNames(time)

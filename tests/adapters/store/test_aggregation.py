@@ -44,11 +44,6 @@ def both(measurement, older, newer):
     return aggregate(measurement, [Part(n, len(r), found) for n, (r, found) in enumerate(parts)])
 
 
-def test_names_of_ranges_are_of_no_field():
-    names = {field for of in SCHEMA.values() for field in of.fields}
-    assert values_of(dict.fromkeys(names, 1.0)).keys() == names
-
-
 def test_device_rows_are_aggregated_to_one():
     rows = [
         {"power_w": 100.0, "power_max_w": 150.0, "energy_j": 1000.0, "processes": 1},
@@ -78,26 +73,10 @@ def test_device_rows_are_aggregated_to_one():
     }
 
 
-@pytest.mark.parametrize(("latencies", "median"), [([9.0, 1.0, 2.0], 2.0), ([4.0, 1.0], 2.5)])
-def test_probe_samples_are_aggregated_to_their_median(latencies, median):
-    assert one("probe", [{"latency_p50_ms": latency} for latency in latencies]) == {
-        "latency_p50_ms": median,
-        "latency_p50_ms_min": min(latencies),
-        "latency_p50_ms_max": max(latencies),
-    }
-
-
 def test_a_late_sample_is_added_to_a_median_by_the_number_of_its_rows():
     hour = Part(9, 3, {"latency_p50_ms": 2.0, "latency_p50_ms_min": 1.0, "latency_p50_ms_max": 9.0})
     found = aggregate("probe", [Part(1, 1, {"latency_p50_ms": 10.0}), hour])
     assert found == {"latency_p50_ms": 4.0, "latency_p50_ms_min": 1.0, "latency_p50_ms_max": 10.0}
-
-
-def test_aggregate_is_complete_if_all_rows_were():
-    rows = [{"complete": True}, {"complete": False}]
-    assert one("serving", rows) == {"complete": False}
-    assert both("serving", rows[1:], rows[:1]) == {"complete": False}
-    assert both("serving", rows[:1], rows[:1]) == {"complete": True}
 
 
 def test_ratios_of_production_are_ratios_of_sums():

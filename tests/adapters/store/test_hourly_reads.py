@@ -6,7 +6,6 @@ import pytest
 from costprobe.adapters.store import read
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import RowEnd
-from costprobe.core.records import Point
 from fakes import long_host
 from fakes.long_host import COARSE, DAY_NS, HOUR_NS
 from store_samples import T0_NS, point
@@ -45,22 +44,6 @@ def test_hourly_sums_equal_the_sums_of_all_rows(long_reader, measurement, field)
         )
         summed = zip(one.times_ns, one.values, strict=True)
         assert math.fsum(v for at, v in summed if at < cut_ns) == pytest.approx(before)
-
-
-def test_fields_that_lack_in_some_rows_are_absent(store, path):
-    rows = [
-        {"cost": 1.5e-07, "util_pct": 3.0},
-        {"util_pct": -4.25},
-        {"a_first": 1, "cost": 2.0, "energy_method": "counter"},
-    ]
-    store.append([Point("device", {"device": "gpu0"}, f, i * S) for i, f in enumerate(rows, 1)])
-    reader = StoreReader.open(path)
-    for _ in range(2):
-        ((hour,),) = reader.hourly_sums("device", ("cost",), 0, HOUR_NS).values()
-        assert (hour.values, hour.times_ns) == ([2.00000015], [S])
-        assert hour.ends[0][:2] == (3 * S, 2)
-        store.settle(3 * HOUR_NS)
-    reader.close()
 
 
 def test_series_with_more_rows_is_read_by_the_hour(store, path):

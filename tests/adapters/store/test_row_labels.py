@@ -63,15 +63,6 @@ def test_rows_have_the_labels_of_their_probe_or_service(tmp_path):
     assert {point.tags["team"] for point in observed} == {"search", "platform", "assistant"}
 
 
-def test_a_rule_may_match_a_label_of_its_rows_and_no_other():
-    rule = '[[rule]]\nname = "slow"\nkind = "threshold"\nmeasurement = "probe"\n'
-    rule += 'field = "latency_p50_ms"\nabove = 5\nmatch = {{ {label} = "x" }}\n'
-    assert parse(CONFIG + rule.format(label="product"), Path("c.toml")).rule
-    for text in (CONFIG + rule.format(label="stage"), rule.format(label="product")):
-        with pytest.raises(ConfigError, match="rule"):
-            parse(text, Path("c.toml"))
-
-
 def test_labels_named_like_a_tag_or_a_field_are_refused():
     """InfluxDB 3 refuses rows in which a tag has the name of a field."""
     for name in ("device", "host", "time", "title", "severity", "power_w"):

@@ -4,7 +4,6 @@ import os
 import random
 import sqlite3
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from costprobe.adapters.store.upkeep import (
 )
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
-from costprobe.ui.cli.support.checks import module_checks
 from fakes.clock import FakeClock
 from fakes.command import called
 
@@ -102,17 +100,6 @@ def test_rows_that_cannot_be_decoded_are_named_stop_no_sink_and_are_set_aside(pa
     assert (examine(path).problems, examine(path).points) == ((), 3998)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM set_aside").fetchone() == (3,)
-
-
-def test_damaged_row_of_a_device_is_a_check_of_doctor(path):
-    now_ns = time.time_ns()
-    for fields in ("7", "[[]]", "x"):
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute(
-                "UPDATE points SET fields = ?, time_ns = ? WHERE seq = 2", (fields, now_ns)
-            )
-        (check,) = module_checks(path)
-        assert (check.state, str(path) in check.detail) == ("bad", True)
 
 
 def test_view_in_the_place_of_a_table_is_refused(path):
@@ -210,15 +197,6 @@ def test_backup_during_writes_is_one_snapshot(path, tmp_path):
     reader = StoreReader.open(target)
     assert len(list(reader.points("device", 0, 4000 * S))) == 4000
     reader.close()
-
-
-def test_failed_backup_leaves_no_file(path, tmp_path):
-    with pytest.raises(StoreError) as caught:
-        back_up(path, tmp_path / "nowhere" / "copy.db")
-    assert caught.value.fault == "missing"
-    with pytest.raises(StoreError):
-        back_up(tmp_path / "none.db", tmp_path / "copy.db")
-    assert not (tmp_path / "copy.db").exists()
 
 
 def costprobe(tmp_path, *arguments, code=0):

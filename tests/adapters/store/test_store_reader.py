@@ -63,16 +63,6 @@ def test_newest_point_of_each_series(store, reader):
     assert reader.last("probe", newest) == []
 
 
-def test_series_are_listed(store, reader):
-    store.append([point(1, "gpu1"), point(1), point(1, measurement="agent")])
-    assert [series.key for series in reader.series()] == [
-        "agent,device=gpu0,host=h",
-        "device,device=gpu0,host=h",
-        "device,device=gpu1,host=h",
-    ]
-    assert [series.tags["device"] for series in reader.series("device")] == ["gpu0", "gpu1"]
-
-
 def test_values_are_one_field_of_each_series_that_has_it(store, reader):
     store.append(
         [
@@ -92,16 +82,6 @@ def test_values_are_one_field_of_each_series_that_has_it(store, reader):
     assert reader.values("device", "power_w", *ALWAYS) == [first, second]
     assert reader.values("device", "a", *ALWAYS) == []
     assert reader.values("device", "power_w", T0_NS, T0_NS + S) == []
-
-
-def test_states_and_counts_are_read_with_their_times(store, reader, clock):
-    store.put_state("status", {"parts": ["a"]})
-    clock.move(5)
-    store.put_state("batch", 8)
-    now_ns = clock.time_ns()
-    assert reader.states() == {"batch": (8, now_ns), "status": ({"parts": ["a"]}, now_ns - 5 * S)}
-    assert reader.dropped_points() == 0
-    assert reader.size_bytes() == store.size_bytes() > 0
 
 
 def test_paused_reader_neither_blocks_the_writer_nor_holds_its_log(store, reader, path):
