@@ -250,6 +250,15 @@ def test_idle_electricity_is_idle_power_over_idle_time():
     assert float(idle.energy) == pytest.approx(60 * 60.0 * 1e-7)
 
 
+def test_energy_and_emissions_of_a_slice_are_its_share_of_the_board():
+    bench = Bench([service("a", "gpu0.mig1")], [*BOARDS, mig(0, 1), mig(1, 3)])
+    bill = bench.bill()["gpu0.mig1"]
+    # 300 W for 100 s at 360 g/kWh are 3 g.
+    assert bill.emitted.g == pytest.approx(3 * 3 / 7, rel=1e-6)
+    assert (bill.drawn.energy_j, bill.drawn.scope) == (pytest.approx(30_000 * 3 / 7), "parent")
+    assert bill.energy_shares == {"a": 1}
+
+
 def test_energy_of_probing_is_the_measured_one_whatever_the_price():
     """A probe draws a third of the energy in a tenth of the time."""
     for prices in ({}, {"plans": [plan("0")], "per_kwh": "0"}):
