@@ -9,6 +9,7 @@ from costprobe.core.records import Event
 from costprobe.core.schema import event_point, make_point
 from costprobe.spend.evaluate import SpendBooks
 from costprobe.spend.now import day_allocations, host_months
+from costprobe.ui.dashboard.now import unit_table
 from costprobe.ui.host_overview import overview
 from fakes.clock import FakeClock
 
@@ -160,7 +161,8 @@ def test_cost_of_tokens_is_the_ratio_of_sums_of_the_last_hour_against_the_same_h
         windows("", lambda _: 1e6),
         [allocated("busy", 1.0, "chat", f"gpu{number}") for number in (10, 9)],
     )
-    base, tuned = (group.typical for group in overview(reader, Config(), NOW).units)
+    groups = overview(reader, Config(), NOW).units
+    base, tuned = (group.typical for group in groups)
     assert (base.name, tuned.name) == ("chat/base", "chat/tuned")
     assert (base.unit, base.scale) == ("token", 1_000_000)
     assert (base.cost, tuned.cost) == (pytest.approx(1e-6), pytest.approx(0.25e-6))
@@ -168,6 +170,7 @@ def test_cost_of_tokens_is_the_ratio_of_sums_of_the_last_hour_against_the_same_h
     assert base.devices == ["gpu9", "gpu10"]
     assert tuned.change_7d_pct == pytest.approx(0)
     assert base.energy_j == pytest.approx(50 / 5e5 * 1e6)
+    assert "'100 µJ / token'" in str(unit_table(groups, NOW, ""))
     assert base.trend[20][1] == pytest.approx(0.5e-6)
 
 
