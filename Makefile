@@ -53,11 +53,8 @@ bench: dev servers
 
 bench-own: dev
 	$(BIN)/python bench/agreement.py
-	$(BIN)/python bench/timing_coverage.py
 	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
-	$(BIN)/python bench/forecast.py
-	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/token_split.py
 	$(BIN)/python bench/report_speed.py
 

@@ -50,6 +50,7 @@ class DemandRecipe:
         has_tokens: Whether tokens are counted, or inferences only.
         slower_from_s: Seconds after the start from which device time has a factor.
         slower: That factor.
+        ramp_days: Duration of its growth; 0 is a step.
         demand_from_s: Likewise of the demand.
         demand: That factor.
         is_quiet: Without launches, holidays, outages and changes of replicas.
@@ -61,9 +62,18 @@ class DemandRecipe:
     has_tokens: bool = True
     slower_from_s: float = math.inf
     slower: float = 1.0
+    ramp_days: float = 0.0
     demand_from_s: float = math.inf
     demand: float = 1.0
     is_quiet: bool = False
+
+    def slower_at(self, time_s: float) -> float:
+        """Return the factor on device time at a time since the start."""
+        since_s = time_s - self.slower_from_s
+        if since_s < 0:
+            return 1.0
+        share = min(1.0, since_s / self.ramp_days / DAY_S) if self.ramp_days else 1.0
+        return math.exp(share * math.log(self.slower))
 
 
 @dataclass
@@ -161,7 +171,7 @@ def rows(recipe: DemandRecipe) -> Iterator[Point]:
         slow = 0.995 * slow + rng.gauss(0, service.slow_noise * 0.1)
         expected = service.demand(time_s) * math.exp(of_day + of_hour) * WINDOW_S
         one = _work(service, _mean_request(service, *service.mix(time_s)))
-        slower = recipe.slower if time_s >= recipe.slower_from_s else 1.0
+        slower = recipe.slower_at(time_s)
         capacity = SATURATED * WINDOW_S * service.devices_at(time_s) / (one * per_token_s * slower)
         expected = min(expected, capacity)
         requests = float(max(0, round(rng.gauss(expected, math.sqrt(expected)))))
@@ -220,7 +230,7 @@ def _row(service: _Service, served: ServedWork, time_s: float, unit_s: float) ->
     recipe, count = service.recipe, service.devices_at(time_s)
     held_s = float(WINDOW_S * count)
     offered = _work(service, served) * unit_s / held_s
-    slower = recipe.slower if time_s >= recipe.slower_from_s else 1.0
+    slower = recipe.slower_at(time_s)
     # Each takes longer with the others, by Little's law; above the capacity requests are refused.
     in_flight = DOUBLED / (1 / min(0.9, offered * slower) - 1) if offered > 0 else 0.0
     share = {

@@ -9,14 +9,18 @@ they receive the logarithm of each value.
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import multiprocessing
 import os
 import random
 import statistics
 import sys
+import time
+import tracemalloc
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +29,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from costprobe.drift.detector import Detector  # noqa: E402 - the path first
 from costprobe.drift.settings import DetectionConfig  # noqa: E402 - as above
-from detection_cost import STREAM_DAYS, memory_mb_of, updates_per_s_of  # noqa: E402 - the path first
 from pydantic import TypeAdapter  # noqa: E402 - as above
 from streams import (  # noqa: E402 - as above
     VALUES_PER_DAY,
@@ -50,6 +53,11 @@ COST_NOTE = (
 )
 SHIFTS = ("2 %", "5 %", "10 %", "30 %", "ramp 3 d", "ramp 14 d")
 NON_STATIONARY = {"weekends", "weekends, daily", "wander"}
+PAGE_BYTES = 4096
+STREAM_DAYS = 4
+ROUNDS = 3
+SERIES = 200
+TRACED_SERIES = 10
 WARM_UP_VALUES = 36
 COOL_DOWN_VALUES = 36  # after an alarm, a score raises no other one for this many values
 
@@ -222,6 +230,69 @@ def print_table(header: list[str], rows: Iterator[list[str]]) -> None:
     print()
 
 
+def daily_stream(count: int) -> Stream:
+    """Return about `count` values with a daily pattern."""
+    return generate(Recipe(count / VALUES_PER_DAY, 0.01, 0.3, daily=0.05), random.Random(1))
+
+
+def updates_per_s_of(build: Callable[[], Update], count: int) -> float:
+    """Return updates per second of CPU time: the fastest round, which other load disturbed least."""
+    stream = daily_stream(count)
+    fastest_s = float("inf")
+    for _ in range(ROUNDS):
+        update = build()
+        began_s = time.process_time()
+        for time_s, value in stream.points:
+            update(time_s, value)
+        fastest_s = min(fastest_s, time.process_time() - began_s)
+    return len(stream.points) / fastest_s
+
+
+def memory_mb_of(build: Callable[[], Update]) -> float:
+    """Return the memory of 1,000 detectors in MB, from a process that builds many and feeds them the same values.
+
+    The growth of its resident memory, or the bytes that Python allocated if they are more: small objects fit
+    into memory that the process already had.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe()
+    child = context.Process(target=_send_bytes_per_detector, args=(build, sender))
+    child.start()
+    sender.close()
+    try:
+        bytes_per_detector = float(receiver.recv())
+    finally:
+        child.join()
+    return bytes_per_detector * 1000 / 1e6
+
+
+def _send_bytes_per_detector(build: Callable[[], Update], sender: Connection) -> None:
+    points = daily_stream(STREAM_DAYS * VALUES_PER_DAY).points
+    _trained(build, points)  # excludes what is loaded or created only once
+    gc.collect()
+    before_bytes = _resident_bytes()
+    detectors = [_trained(build, points) for _ in range(SERIES)]
+    gc.collect()
+    resident_bytes = (_resident_bytes() - before_bytes) / SERIES
+    tracemalloc.start()
+    detectors += [_trained(build, points) for _ in range(TRACED_SERIES)]
+    gc.collect()
+    traced_bytes = tracemalloc.get_traced_memory()[0] / TRACED_SERIES
+    sender.send(max(resident_bytes, traced_bytes))
+    del detectors
+
+
+def _trained(build: Callable[[], Update], points: Sequence[tuple[float, float]]) -> Update:
+    update = build()
+    for time_s, value in points:
+        update(time_s, value)
+    return update
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * PAGE_BYTES
+
+
 def add_cost_rows(table: Table, *, only_own: bool) -> None:
     """Add the speed and the memory of the detectors, ours compared with each of river's."""
     builders = builders_without_note(only_own=only_own)
@@ -285,7 +356,7 @@ def main() -> None:
     parser.add_argument("--cost", action="store_true", help="only speed and memory, about a minute")
     add_json(parser)
     options = parser.parse_args()
-    table = Table(issue_line=7)
+    table = Table()
     add_cost_rows(table, only_own=options.ours_only)
     code = finish(table, options.json)
     if options.cost:

@@ -210,7 +210,7 @@ def results(uses: Mapping[str, ProcUsage], missing: Mapping[str, str], seconds: 
     ours = uses[OURS]
     without = "".join(f"; {name} is missing: {reason}" for name, reason in missing.items())
     note = f"{GPUS} fake GPUs, 1 reading/s, {seconds:.0f} s, no sink{without}"
-    table = Table(issue_line=1)
+    table = Table()
     bare = uses[BARE]
     note += f"; the packages alone, idle: {bare['pss_mb']:.1f} MB ({bare['rss_mb']:.1f} RSS)"
     for name, value, unit, limit in (

@@ -1,6 +1,6 @@
 """Detection of changes of production on seeded demand: false drifts and delays.
 
-    python bench/production_drift.py [--seeds 60] [--base-seed 1] [--generator office|decoding] [--jobs 2]
+    python bench/production_drift.py [--seeds 60] [--base-seed 1] [--decoding] [--jobs 2]
     python bench/production_drift.py --real FOLDER [--half 0|1]      # demand of real tenants, `real_demand`
 
 Goals: at most 0.1 false drifts of efficiency per series and month; a lasting change by 10 % found
@@ -25,17 +25,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 import demand  # noqa: E402 - as above
-import office_demand  # noqa: E402 - as above
 import real_demand  # noqa: E402 - as above
 from costprobe.core.records import Point  # noqa: E402 - the path first
 from costprobe.drift.monitor import DriftMonitor  # noqa: E402 - as above
 from costprobe.drift.production import LEAST_REQUESTS  # noqa: E402 - as above
 from costprobe.drift.settings import DetectionConfig  # noqa: E402 - as above
 from demand import DAY_S, START_S, WINDOW_S, DemandRecipe  # noqa: E402 - as above
-from office_demand import OfficeRecipe  # noqa: E402 - as above
 from real_demand import TenantRecipe  # noqa: E402 - as above
 
-Recipe = DemandRecipe | OfficeRecipe | TenantRecipe
+Recipe = DemandRecipe | TenantRecipe
 SERVERS = ("additive", "batching", "always busy")
 # Of servers whose engine counts the time of decode a third series is watched.
 DECODING = ("decoding", real_demand.SERVERS[0])
@@ -77,11 +75,7 @@ class ServiceResult(NamedTuple):
         from_s = self.recipe.slower_from_s
         if isinstance(self.recipe, TenantRecipe):
             return True
-        changes_s = (
-            office_demand.request_changes_s(self.recipe)
-            if isinstance(self.recipe, OfficeRecipe)
-            else demand.request_changes_s(self.recipe)
-        )
+        changes_s = demand.request_changes_s(self.recipe)
         return not any(abs(at_s - from_s) < DELAY_GOAL_H * 3600 for at_s in changes_s)
 
 
@@ -89,7 +83,7 @@ def history(recipe: Recipe) -> Iterator[Point]:
     """Return the rows of a service."""
     if isinstance(recipe, TenantRecipe):
         return real_demand.rows(recipe)
-    return office_demand.rows(recipe) if isinstance(recipe, OfficeRecipe) else demand.rows(recipe)
+    return demand.rows(recipe)
 
 
 def run(recipe: Recipe) -> ServiceResult:
@@ -159,7 +153,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("--base-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--generator", choices=("demand", "office", DECODING[0]), default="demand")
+    parser.add_argument("--decoding", action="store_true", help="servers that count its time")
     parser.add_argument("--real", type=Path, metavar="FOLDER")
     parser.add_argument("--half", type=int, choices=(0, 1), default=0)
     options = parser.parse_args()
@@ -167,9 +161,7 @@ def main() -> None:
     made: list[Recipe] = list(
         real_demand.recipes(options.real, options.half)
         if options.real
-        else office_demand.recipes(seeds)
-        if options.generator == "office"
-        else recipes(seeds, is_decoding=options.generator == DECODING[0])
+        else recipes(seeds, is_decoding=options.decoding)
     )
     with multiprocessing.Pool(options.jobs) as pool:
         results = pool.map(run, made, chunksize=1)

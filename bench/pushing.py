@@ -202,7 +202,7 @@ def main() -> int:
     add_json(parser)
     options = parser.parse_args()
     selected = WITHOUT_PEER if options.without_peer else tuple(RUNS)
-    table = Table(issue_line=2)
+    table = Table()
     with tempfile.TemporaryDirectory(prefix="costprobe-pushing-") as path:
         folder = Path(path)
         run_process("fill", folder, options.points)

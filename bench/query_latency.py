@@ -397,7 +397,7 @@ def main() -> int:
             print(f"a year of rows, {store.stat().st_size / 1e6:,.0f} MB, in {took_s:.0f} s\n")
         config = Path(folder) / "costprobe.toml"
         config.write_text(f'[store]\npath = "{store.absolute()}"\n')
-        table = Table(issue_line=4)
+        table = Table()
         measure(table, store, config, repeats, influx_days=influx_days)
     return finish(table, options.json)
 

@@ -99,7 +99,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="private folder for the stores (2 GB)")
     parser.add_argument("--rows", action="store_true", help="without hour rows beside rows")
     options = parser.parse_args()
-    table = Table(issue_line=6)
+    table = Table()
     for days, goal_s in GOALS_S.items():
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             config = long_host.made(Path(folder), time.time_ns(), max(days, 120))

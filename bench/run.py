@@ -47,7 +47,7 @@ class Benchmark(NamedTuple):
     long: tuple[str, ...] = ()
 
 
-# In the order of the issue lines.
+# In the order of the table.
 BENCHES = (
     Benchmark("footprint", ("--seconds", "120")),
     Benchmark("pushing", ("--points", "200000")),

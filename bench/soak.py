@@ -1,4 +1,4 @@
-"""Run the fault tests at full length and record their figures in docs/reliability.md.
+"""Run the fault tests at full length and record their figures in bench/results/soak.json.
 
     python bench/soak.py              # all: many hours
     COSTPROBE_SOAK=0.1 python bench/soak.py -k kills
@@ -19,9 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CASES = ("tests/faults", "tests/drift/test_named_causes.py")
-PAGE = ROOT / "docs" / "reliability.md"
 KEPT = ROOT / "bench" / "results" / "soak.json"
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def run(command: Sequence[str], **env: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -63,7 +61,7 @@ def table(cases: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def keep(figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add the figures to those of earlier runs and write all of them into the page."""
+    """Add the figures to those of earlier runs and print all of them."""
     cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     where = f"{os.cpu_count()} cores, Python {platform.python_version()}"
@@ -71,9 +69,6 @@ def keep(figures: Mapping[str, Mapping[str, Any]]) -> None:
         cases[case] = {"when": when, "where": where, "figures": values}
     KEPT.parent.mkdir(exist_ok=True)
     KEPT.write_text(json.dumps(cases, indent=1, sort_keys=True) + "\n")
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(cases)}\n{END}{after}")
     print(table(cases))
 
 

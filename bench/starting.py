@@ -143,7 +143,7 @@ def measured(folder: Path, times: int) -> tuple[dict[str, tuple[float, float]], 
 
 def results(by_name: Mapping[str, tuple[float, float]], times: int, *, has_torch: bool) -> Table:
     """Return the table."""
-    table = Table(issue_line=5)
+    table = Table()
     bare_s, bare_cpu_s = by_name[BARE]
     for name, goal_s in GOALS_S.items():
         wall_s, used_s = by_name[name]

@@ -1,6 +1,6 @@
 """Result rows of all benchmarks: our figure, the peer's, their ratio, the goal.
 
-    table = Table(issue_line=4)
+    table = Table()
     table.row("trend of 90 days", 31.0, "ms", peer=12.0, peer_name="plain SQLite", goal="≤ 50")
     sys.exit(finish(table, options.json))
 
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-HEADER = ("line", "what", "ours", "peer", "ratio", "goal", "met")
+HEADER = ("what", "ours", "peer", "ratio", "goal", "met")
 _GOAL = re.compile(r"^\s*(≤|<=|<|≥|>=|>)\s*([0-9][0-9,.]*)")
 
 
@@ -32,7 +32,6 @@ def row(  # noqa: PLR0913 - the columns of the table
     goal: str = "",
     met: bool | None = None,
     note: str = "",
-    issue_line: int = 0,
 ) -> dict[str, Any]:
     """Return one row.
 
@@ -45,14 +44,12 @@ def row(  # noqa: PLR0913 - the columns of the table
         goal: Goal such as "≤ 50", in the unit; evaluated here unless `met` is given.
         met: Whether the goal was met.
         note: Conditions of the measurement.
-        issue_line: Line of the issue with the goal.
     """
     ours, peer = float(ours), None if peer is None else float(peer)
     if met is None:
         met = is_goal_met(ours, goal)
     ratio = ours / peer if peer else None
     return {
-        "issue_line": issue_line,
         "name": name,
         "ours": ours,
         "unit": unit,
@@ -85,17 +82,14 @@ class Table:
     """The rows of one benchmark.
 
     Args:
-        issue_line: Default issue line of the rows.
         rows: Existing rows.
     """
 
-    def __init__(self, issue_line: int = 0, rows: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._issue_line = issue_line
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         self.rows = [dict(one) for one in rows]
 
     def row(self, name: str, ours: float, unit: str, **columns: Any) -> None:
         """Add a row; the columns are the keyword arguments of `row`."""
-        columns.setdefault("issue_line", self._issue_line)
         self.rows.append(row(name, ours, unit, **columns))
 
     def show(self) -> None:
@@ -132,7 +126,6 @@ def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
     if one["peer_name"]:
         peer += f" ({one['peer_name']})"
     return (
-        str(one["issue_line"] or ""),
         one["name"],
         f"{figure(one['ours'])} {one['unit']}",
         peer,

@@ -43,43 +43,22 @@ settings.register_profile(
 )
 settings.load_profile("costprobe")
 
-# The files that take longest, most of them waiting for processes, run first, so that no worker runs one
-# of them at the end.
+# The files that take longest run first, so that no worker runs one of them at the end.
 LONG = (
-    "service/test_under_systemd.py",
-    "ui/cli/test_readme.py",
-    "daemon/test_daemon.py",
-    "faults/test_flat.py",
-    "daemon/test_serving.py",
-    "adapters/sensors/test_supervisor.py",
-    "probes/test_worker.py",
-    "daemon/test_neighbours.py",
-    "probes/test_sources.py",
-    "ui/cli/test_all_commands.py",
-    "daemon/test_http_daemon.py",
-    "ui/dashboard/test_browser.py",
-    "daemon/test_alerting.py",
-    "ui/report/test_first_page.py",
-    "faults/test_fast_devices.py",
-    "ui/dashboard/test_trend_page.py",
-    "faults/test_clocks.py",
-    "ui/report/test_report_command.py",
-    "ui/dashboard/test_first_screen.py",
-    "security/test_two_users.py",
-    "docs/test_site.py",
-    "security/test_operator_code.py",
-    "docs/test_tutorial.py",
-    "ui/cli/test_debug_bundle.py",
-    "docs/test_howto.py",
+    "drift/test_production_monitor.py",
     "drift/test_detector.py",
-    "probes/test_compiled.py",
-    "faults/test_probe_children.py",
-    "faults/test_disk.py",
-    "probes/test_execution_modes.py",
-    "ui/dashboard/test_api.py",
-    "delivery/test_apprise.py",
-    "ui/cli/test_sweep.py",
-    "contracts/test_notifiers.py",
+    "daemon/test_wrong_wall_clock.py",
+    "drift/test_drift_monitor.py",
+    "record/test_month_record.py",
+    "service/test_under_systemd.py",
+    "daemon/test_serving.py",
+    "daemon/test_daemon.py",
+    "drift/test_named_causes.py",
+    "daemon/test_neighbours.py",
+    "ui/cli/test_all_commands.py",
+    "faults/test_clocks.py",
+    "adapters/sensors/test_supervisor.py",
+    "ui/cli/test_readme.py",
 )
 
 

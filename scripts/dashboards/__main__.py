@@ -48,17 +48,12 @@ def described(build: Callable[[], builders.Dashboard]) -> dict[str, Any]:
 
 def influxdb_edition(board: dict[str, Any]) -> dict[str, Any]:
     """Return the edition for an InfluxDB data source."""
-    panels = [
-        {**panel, "targets": [_without_promql(target) for target in panel["targets"]]}
-        if "targets" in panel
-        else panel
-        for panel in board["panels"]
-    ]
-    return {**board, "panels": panels}
-
-
-def _without_promql(target: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in target.items() if key != PROMETHEUS}
+    edition: dict[str, Any] = json.loads(json.dumps(board))
+    targets = [mark["target"] for mark in edition["annotations"]["list"]]
+    targets += [target for panel in edition["panels"] for target in panel.get("targets", ())]
+    for target in targets:
+        del target[PROMETHEUS]
+    return edition
 
 
 def written(board: dict[str, Any]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.builders import dashboard, stat
 
-from scripts.dashboards.parts import bounds, choice, figure, graph, page
-from scripts.dashboards.queries import PER_PANEL, Query
+from scripts.dashboards.parts import bounds, choice, figure, graph, page, target
+from scripts.dashboards.queries import PER_PANEL, Query, Tag
 from scripts.dashboards.tables import listing
 
 ABOUT = "Power of devices, energy per inference, and emissions."
@@ -33,8 +33,8 @@ def build() -> dashboard.Dashboard:
 
 
 def _figures(board: dashboard.Dashboard) -> None:
-    def whole(select: str) -> str:
-        return Query(select, "device", over=HERE, every=None).text
+    def whole(select: str) -> Query:
+        return Query(select, "device", over=HERE, every=None)
 
     power = Query('mean("power_w") AS "power"', "device", over=HERE, by=HERE, every=None)
     board.with_panel(figure("Energy", "kwatth", whole(f'sum("energy_j") {KWH}'), span=3))
@@ -53,7 +53,7 @@ def _figures(board: dashboard.Dashboard) -> None:
         figure(
             "CO2-equivalent per kWh",
             "massg",
-            Query(PER_KWH, "device", over=HERE, every=None).text,
+            whole(PER_KWH),
             about="Grid intensity times PUE, of rows whose intensity is known.",
             span=3,
         )
@@ -68,18 +68,29 @@ def _figures(board: dashboard.Dashboard) -> None:
             span=3,
         )
     )
-    error = Query('mean("energy_rel_err") * 100', "probe", over=RUN, every=None)
-    board.with_panel(
-        figure(
-            "Uncertainty of the energy",
-            "percent",
-            error,
-            steps=bounds(15, 40),
-            about="Relative, about 95 % confidence; 50 % for modelled energy.",
-        )
-    )
+    board.with_panel(_uncertainty())
     boards = Query('max("power_max_w")', "device", over=HERE, every=None)
     board.with_panel(figure("Maximum device power", "watt", boards))
+
+
+def _uncertainty() -> stat.Panel:
+    """Return the panel of probes and of services: a host may have only one of them."""
+    probes = Query('mean("energy_rel_err") * 100', "probe", over=RUN, every=None, alias="probes")
+    services = Query(
+        'mean("energy_rel_err") * 100',
+        "cost",
+        where=(Tag("basis", "serving"),),
+        every=None,
+        alias="services",
+    )
+    panel = figure(
+        "Uncertainty of the energy",
+        "percent",
+        probes,
+        steps=bounds(15, 40),
+        about="Relative, about 95 % confidence; 50 % for modelled energy. Of the chosen probes, and of all services of the hosts.",
+    )
+    return panel.with_target(target(services, 1, "time_series"))
 
 
 def _devices(board: dashboard.Dashboard) -> None:
@@ -94,8 +105,8 @@ def _devices(board: dashboard.Dashboard) -> None:
         by=("host",),
         alias="$tag_host",
     )
-    by_device = power.of('sum("power")', *HERE, every=PER_PANEL)
-    board.with_panel(graph("Power", "watt", (by_device, NAME), style="areas"))
+    by_device = power.of('sum("power")', *HERE, every=PER_PANEL, alias=NAME)
+    board.with_panel(graph("Power", "watt", by_device, style="areas"))
     board.with_panel(graph("Energy per hour", "kwatth", energy, style="bars"))
     board.with_panel(graph("CO2-equivalent per hour", "massg", carbon, style="bars"))
     board.with_panel(graph("CO2-equivalent per kWh, with PUE", "massg", intensity))
@@ -113,7 +124,7 @@ def _inferences(board: dashboard.Dashboard) -> None:
         'median("cost_energy") * 1000',
         "cost",
         over=(*RUN, "currency"),
-        where=("\"basis\" = 'probe'",),
+        where=(Tag("basis", "probe"),),
         by=RUN,
         alias=name,
     )

@@ -32,8 +32,8 @@ def _of(select: str, over: tuple[str, ...] = HERE) -> Query:
     return Query(select, "device", over=over, by=("device",), alias="$tag_device")
 
 
-def _once(select: str, over: tuple[str, ...] = HERE) -> str:
-    return Query(select, "device", over=over, every=None).text
+def _once(select: str, over: tuple[str, ...] = HERE) -> Query:
+    return Query(select, "device", over=over, every=None)
 
 
 def _figures(board: dashboard.Dashboard) -> None:

@@ -8,21 +8,23 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
-from scripts.dashboards.queries import SOURCE, Query
+from scripts.dashboards.promql import columns_of
+from scripts.dashboards.queries import PROMETHEUS, SOURCE, Query, Tag
 
 
 class _EventTarget(model.AnnotationTarget):
     """A query whose rows become annotations; the SDK has only the type of Grafana's own source."""
 
-    def __init__(self, text: str, columns: dict[str, str]) -> None:
+    def __init__(self, query: Query, columns: dict[str, str]) -> None:
         super().__init__()
-        self._text, self._columns = text, columns
+        self._query, self._columns = query, columns
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that the editor of Grafana's InfluxDB source writes."""
         return {
             "refId": "Anno",
-            "query": self._text,
+            "query": self._query.text,
+            PROMETHEUS: columns_of(self._query),
             "rawQuery": True,
             "textEditor": True,
             "fromAnnotations": True,
@@ -39,14 +41,14 @@ class _Built(Builder[model.AnnotationTarget]):
 
 
 def marks(
-    name: str, color: str, text: str, *, title: str, words: str, tags: str
+    name: str, color: str, query: Query, *, title: str, words: str, tags: str
 ) -> dashboard.AnnotationQuery:
     """Return an annotation query for all panels.
 
     Args:
         name: Name of its switch in the dashboard.
         color: Color of the annotations.
-        text: Query in InfluxQL.
+        query: Query of the rows.
         title: Column with the title.
         words: Column with the text.
         tags: Columns whose values become tags, separated by commas.
@@ -58,18 +60,18 @@ def marks(
         .datasource(SOURCE)
         .enable(True)
         .icon_color(color)
-        .target(_Built(_EventTarget(text, columns)))
+        .target(_Built(_EventTarget(query, columns)))
     )
 
 
 def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQuery]:
     """Drifts, prices, software, faults and annotations from `event`, and incidents from `alert`."""
     kinds = (
-        ("Drift", "orange", '"kind" =~ /^(drift|anomaly)$/', "cause"),
-        ("Prices", "blue", "\"kind\" = 'price'", "cause"),
-        ("Software", "purple", "\"kind\" = 'software'", "cause"),
-        ("Faults", "red", "\"kind\" = 'fault'", "cause"),
-        ("Annotations", "green", "\"kind\" = 'annotation'", "detail"),
+        ("Drift", "orange", Tag("kind", "drift|anomaly", "=~"), "cause"),
+        ("Prices", "blue", Tag("kind", "price"), "cause"),
+        ("Software", "purple", Tag("kind", "software"), "cause"),
+        ("Faults", "red", Tag("kind", "fault"), "cause"),
+        ("Annotations", "green", Tag("kind", "annotation"), "detail"),
     )
     tags = '"kind", "host", "device", "probe", "service"'
     found = [
@@ -87,7 +89,7 @@ def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQue
         '"summary", "cause", "severity", "rule", "host"',
         "alert",
         over=over,
-        where=('"state" =~ /^(firing|resolved)$/',),
+        where=(Tag("state", "firing|resolved", "=~"),),
     )
     alerts = marks(
         "Alerts", "dark-red", fires.rows, title="rule", words="summary", tags="severity,rule,host"

@@ -12,7 +12,8 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as model
 
 from scripts.dashboards.marks import all_marks
-from scripts.dashboards.queries import SOURCE, Query, Target
+from scripts.dashboards.promql import columns_of
+from scripts.dashboards.queries import SOURCE, Query, Target, assumed_prices
 
 ALL = ".*"
 Steps = tuple[tuple[float, str], ...]
@@ -36,7 +37,7 @@ def bounds(orange: float, red: float) -> Steps:
 def graph(
     title: str,
     unit: str,
-    *queries: Query | tuple[str, ...],
+    *queries: Query,
     about: str = "",
     steps: Steps = (),
     style: Literal["lines", "areas", "bars"] = "lines",
@@ -47,7 +48,7 @@ def graph(
     Args:
         title: Title of the panel.
         unit: Grafana's name of the unit.
-        queries: Queries, or InfluxQL, series alias and, if it cannot be translated, PromQL.
+        queries: Its queries.
         about: Description shown with the panel.
         steps: Bounds, drawn as lines.
         style: Areas, stacked, for parts of a sum; bars, stacked, for amounts in a bucket.
@@ -97,19 +98,15 @@ def graph(
     return panel
 
 
-def target(query: Query | tuple[str, ...] | str, number: int, result: str) -> Target:
+def target(query: Query, number: int, result: str) -> Target:
     """Return a query as a panel's target; `number` counts the panel's targets."""
-    ref_id = chr(ord("A") + number)
-    if isinstance(query, Query):
-        return Target(query.text, ref_id, result, query.alias, query.prometheus)
-    text, alias, *promql = (query, "") if isinstance(query, str) else query
-    return Target(text, ref_id, result, alias, {"": promql[0]} if promql else None)
+    return Target(query, chr(ord("A") + number), result, columns_of(query))
 
 
 def figure(  # noqa: PLR0913 - each is a property of the panel
     title: str,
     unit: str,
-    query: Query | tuple[str, ...] | str,
+    query: Query,
     *,
     about: str = "",
     steps: Steps = (),
@@ -122,7 +119,7 @@ def figure(  # noqa: PLR0913 - each is a property of the panel
     Args:
         title: Title of the panel.
         unit: Grafana's name of the unit.
-        query: The query, or its InfluxQL.
+        query: The query.
         about: Description shown with the panel.
         steps: Thresholds, which color the number.
         base: Color below the first.
@@ -145,6 +142,18 @@ def figure(  # noqa: PLR0913 - each is a property of the panel
         .with_target(target(query, 0, "time_series"))
     )
     return panel.description(about) if about else panel
+
+
+def assumed(span: int) -> stat.Panel:
+    """Return the panel beside a cost that names the devices with an assumed price."""
+    return figure(
+        "Devices with an assumed price",
+        "none",
+        assumed_prices(),
+        steps=((1, "orange"),),
+        about="Their costs in $currency are estimates from a list price: set [[price]] on the host.",
+        span=span,
+    )
 
 
 def sparklines(title: str, query: Query, *, span: int) -> stat.Panel:

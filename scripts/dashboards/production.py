@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from costprobe.core.schema import SERVING_RATIOS
 from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards.parts import bounds, choice, figure, graph, page
-from scripts.dashboards.queries import PER_PANEL, Query
+from scripts.dashboards.queries import PER_PANEL, Condition, Query, Tag
 from scripts.dashboards.tables import listing
 
 ABOUT = "Cost of services in production including idle time, and its allocation."
@@ -15,9 +17,9 @@ PRICED = (*HERE, "currency")
 # A row of the whole service has no model, so that part of its name is empty.
 NAME = "$tag_host $tag_service $tag_served_model"
 EACH = (*HERE, "served_model")
-SERVING = ("\"basis\" = 'serving'",)
+SERVING = (Tag("basis", "serving"),)
 # A service's own row: the rows of its models repeat what it contains.
-ALONE = ("\"served_model\" = ''",)
+ALONE = (Tag("served_model", ""),)
 WHOLE = (*SERVING, *ALONE)
 
 _BUSY, _IDLE = (
@@ -48,8 +50,8 @@ def _ratio(
     name: str = NAME,
     scale: str = "",
     over: tuple[str, ...] = PRICED,
-    where: tuple[str, ...] = SERVING,
-) -> tuple[str, str]:
+    where: tuple[Condition, ...] = SERVING,
+) -> Query:
     """Return the query of a ratio of sums, without the intervals in which nothing was counted.
 
     A mean of the ratios of windows would weigh an idle window as much as a busy one.
@@ -62,7 +64,7 @@ def _ratio(
         where=where,
         by=EACH,
     )
-    return sums.of('"ratio"', *EACH, where='"count" > 0'), name
+    return sums.of('"ratio"', *EACH, where='"count" > 0', alias=name)
 
 
 def _rolling(field: str, name: str) -> Query:
@@ -75,11 +77,13 @@ def _figures(board: dashboard.Dashboard) -> None:
         # Of the same rows: idle cost, cost and idle share divide.
         return Query(select, "cost", over=PRICED, where=WHOLE, every=None)
 
-    def served(select: str) -> str:
-        return Query(select, "serving", over=HERE, where=ALONE, every=None).text
+    def served(select: str) -> Query:
+        return Query(select, "serving", over=HERE, where=ALONE, every=None)
 
     board.with_panel(figure("Cost ($currency)", "short", paid(_sum_of("cost_total"))))
-    board.with_panel(figure("Idle cost ($currency)", "short", paid(_sum_of("cost_idle"))))
+    board.with_panel(
+        figure("Paid while services wait ($currency)", "short", paid(_sum_of("cost_idle")))
+    )
     board.with_panel(figure("Requests", "short", served('sum("requests")')))
     board.with_panel(
         figure(
@@ -91,7 +95,12 @@ def _figures(board: dashboard.Dashboard) -> None:
     )
     idle = paid(f"100 * {SERVING_RATIOS['idle_share'].written(_sum_of)}")
     board.with_panel(
-        figure("Idle share", "percent", idle, about="Cost of idle time as a share of the cost.")
+        figure(
+            "Share paid while services wait",
+            "percent",
+            idle,
+            about="Cost of idle time as a share of the cost.",
+        )
     )
     board.with_panel(figure("Output tokens", "short", served('sum("tokens_out")')))
 
@@ -183,7 +192,7 @@ def _cost(board: dashboard.Dashboard) -> None:
 def _energy(board: dashboard.Dashboard) -> None:
     board.with_row(dashboard.Row("Energy"))
 
-    def drawn(field: str, name: str = NAME) -> tuple[str, str]:
+    def drawn(field: str, name: str = NAME) -> Query:
         # Only windows whose energy is known: others would lower the ratio.
         return _ratio(field, name, over=HERE, where=(*SERVING, '"energy_j" >= 0'))
 
@@ -239,7 +248,7 @@ def _load(board: dashboard.Dashboard) -> None:
         graph(
             "Busy share of its devices",
             "percentunit",
-            (busy, "$tag_host $tag_service", _BUSY_SHARE),
+            replace(busy, alias="$tag_host $tag_service", prometheus={"": _BUSY_SHARE}),
         )
     )
     windows = Query(

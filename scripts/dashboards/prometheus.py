@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scripts.dashboards.promql import TIME, Promql, UntranslatableError, promql
+from scripts.dashboards.promql import TIME, Promql
 from scripts.dashboards.queries import PROMETHEUS
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -57,10 +57,11 @@ def _panel(panel: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a panel; None if its queries cannot be translated."""
     if panel["type"] == "row":
         return dict(panel)
-    try:
-        queries = [(query, target) for target in panel["targets"] for query in _queries(target)]
-    except UntranslatableError:
+    if any(target[PROMETHEUS] is None for target in panel["targets"]):
         return None
+    queries = [
+        (Promql(*column), target) for target in panel["targets"] for column in target[PROMETHEUS]
+    ]
     targets = [
         _target(query, target, number, panel) for number, (query, target) in enumerate(queries)
     ]
@@ -72,13 +73,6 @@ def _panel(panel: Mapping[str, Any]) -> dict[str, Any] | None:
         if panel["type"] == "table"
         else edition
     )
-
-
-def _queries(target: Mapping[str, Any]) -> list[Promql]:
-    given = target.get(PROMETHEUS)
-    if given is None:
-        return promql(target["query"])
-    return [Promql(name, text) for name, text in given.items()]
 
 
 def _target(
@@ -124,12 +118,13 @@ def _table(panel: dict[str, Any], columns: list[str]) -> dict[str, Any]:
 def _marks(annotation: Mapping[str, Any]) -> dict[str, Any]:
     """Return annotations from the time of each row, which is a value."""
     target = annotation["target"]
-    (time,) = [query for query in promql(target["query"]) if query.name == TIME]
+    (time,) = [text for name, text in target[PROMETHEUS] if name == TIME]
+    time = time.replace("$__range", "$__rate_interval")
     return {
         **{key: value for key, value in annotation.items() if key != "target"},
         "datasource": SOURCE,
-        "expr": time.text.replace("$__range", "$__rate_interval"),
-        "target": {"refId": "Anno", "expr": time.text.replace("$__range", "$__rate_interval")},
+        "expr": time,
+        "target": {"refId": "Anno", "expr": time},
         "titleFormat": f"{{{{{target['titleColumn']}}}}}",
         "textFormat": "{{cause}}" if "cause" in target["query"] else "",
         "tagKeys": target["tagsColumn"],

@@ -1,12 +1,14 @@
-"""The InfluxQL of the dashboards as PromQL on `/metrics`: totals by its counters, readings by its gauges."""
+"""The queries of the dashboards as PromQL on `/metrics`: totals by its counters, readings by its gauges."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from costprobe.core.schema import COUNTERS, METERED, PREFIX, SCHEMA
+
+from scripts.dashboards.queries import Columns, Query, Tag
 
 # Texts of rows that are labels of their metrics, beside a metric of the rows' time.
 _TEXT_LABELS = {"event": ("severity", "title", "cause"), "alert": ("severity", "cause")}
@@ -14,17 +16,9 @@ TIME = "time"
 # Counters of the daemon itself, which are fields of `agent`.
 _AGENT_COUNTERS = {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
 _MODEL_TAG = "served_model"
-_QUERY = re.compile(
-    r'SELECT (?P<select>.+?) FROM (?:"(?P<measurement>\w+)"|\((?P<inner>.+)\))'
-    r" WHERE (?P<where>.+?)(?: GROUP BY (?P<by>.+?))?(?: fill\(none\))?(?P<newest> ORDER BY .+)?"
-)
 _COLUMN = re.compile(r'(?P<expression>.+?)(?: AS "(?P<name>[^"]+)")?')
 _CALL = re.compile(r'(?P<function>\w+)\("(?P<field>\w+)"\)')
 _RATE = re.compile(r'non_negative_derivative\(max\("(?P<field>\w+)"\), 1s\)')
-_TAG = re.compile(
-    r"\"(?P<tag>\w+)\" (?P<not>!?)=(?P<like>~?) (?:'(?P<text>\w*)'|/\^\(?(?P<regex>[^)]+?)\)?\$/)"
-)
-_SINCE = re.compile(r"time > now\(\) - (\w+)")
 _RANGE = "$__range"
 # Windows whose energy is known.
 _IS_METERED = '"energy_j" >= 0'
@@ -61,41 +55,45 @@ class Promql:
 _DIVISOR = re.compile(r' / (\w+\("\w+"\)|\((?:[^()]|\([^()]*\))*\))')
 
 
-def promql(influxql: str) -> list[Promql]:
+def columns_of(query: Query) -> Columns | None:
+    """Return names and PromQL of a query's columns; None if it cannot be translated."""
+    try:
+        return [(column.name, column.text) for column in promql(query)]
+    except UntranslatableError:
+        return None
+
+
+def promql(query: Query) -> list[Promql]:
     """Return the queries of the columns; a column that cannot be translated is left out.
 
     Raises:
         UntranslatableError: There are none.
     """
-    services = _translated(influxql, "service")
+    if query.prometheus is not None:
+        return [Promql(name, text) for name, text in query.prometheus.items()]
+    services = _translated(query, "service")
     if not any(f"{PREFIX}service_" in column.text for column in services):
         return services
-    if not re.search(rf'GROUP BY .*"{_MODEL_TAG}"', influxql):
+    if _MODEL_TAG not in query.by:
         return services
     # Rows of whole services and of their models.
-    models = _translated(influxql, "model")
+    models = _translated(query, "model")
     return [
         replace(whole, text=f"{whole.text} or {part.text}")
         for whole, part in zip(services, models, strict=True)
     ]
 
 
-def _translated(influxql: str, counted: str) -> list[Promql]:
-    match = _QUERY.fullmatch(influxql)
-    if match is None:
-        raise UntranslatableError(influxql)
-    window, tags = _grouped(match["by"] or "")
-    if match["inner"]:
-        return [_outer(match["select"], match["where"], _translated(match["inner"], counted), tags)]
-    source, where = match["measurement"], match["where"]
-    since = _SINCE.search(where)
-    fields = _Fields(source, where, tags, since[1] if since else window, counted)
-    columns = fields.newest if match["newest"] else fields.columns
-    found = [column for part in _columns(match["select"]) for column in columns(*part)]
-    if match["newest"] and source in _TEXT_LABELS:
+def _translated(query: Query, counted: str) -> list[Promql]:
+    if isinstance(query.source, Query):
+        return [_outer(query, _translated(query.source, counted))]
+    fields = _Fields(query, query.source, counted)
+    columns = fields.newest if query.is_rows else fields.columns
+    found = [column for part in _columns(query.select) for column in columns(*part)]
+    if query.is_rows and query.source in _TEXT_LABELS:
         found.append(fields.time())
     if not found:
-        raise UntranslatableError(match["select"])
+        raise UntranslatableError(query.select)
     # `newest` groups by the tags and texts among the columns, which it collects first.
     return [replace(column, text=fields.grouped(column.text)) for column in found]
 
@@ -108,29 +106,22 @@ def _columns(select: str) -> Iterator[tuple[str, str]]:
         yield match["name"] or "", match["expression"]
 
 
-def _grouped(by: str) -> tuple[str, list[str]]:
-    """Return the window and the tags of a GROUP BY clause."""
-    every = re.search(r"time\(([^)]+)\)", by)
-    window = _RANGE if every is None else every[1].replace("$__interval", "$__rate_interval")
-    return window, re.findall(r'"(\w+)"', by)
-
-
-def _outer(select: str, where: str, inner: list[Promql], tags: list[str]) -> Promql:
+def _outer(query: Query, inner: list[Promql]) -> Promql:
     found = {column.name: column.text for column in inner}
-    bare = re.fullmatch(r'"(\w+)"', select)
-    call = _CALL.match(select)
-    if bare is not None and bare[1] in found:
-        positive = re.match(r'"(\w+)" > 0 AND', where)
+    select = query.select
+    if select.strip('"') in found:
+        text = found[select.strip('"')]
+        positive = re.match(r'"(\w+)" > 0', "".join(map(str, query.where)))
         # Without it, an amount divided by nothing would be infinite.
-        condition = f" and {found[positive[1]]} > 0" if positive else ""
-        return Promql("", f"({found[bare[1]]}){condition}" if condition else found[bare[1]])
+        return Promql("", f"({text}) and {found[positive[1]]} > 0" if positive else text)
+    call = _CALL.match(select)
     if call is None or call["field"] not in found:
         raise UntranslatableError(select)
-    text = _OUTER[call["function"]].format(by=_by(tags), text=found[call["field"]])
+    text = _OUTER[call["function"]].format(by=_by(query.by), text=found[call["field"]])
     return Promql("", text + select.removeprefix(call[0]))
 
 
-def _by(tags: list[str]) -> str:
+def _by(tags: Sequence[str]) -> str:
     return f" by ({', '.join(tags)})" if tags else ""
 
 
@@ -141,18 +132,16 @@ class _Fields:
         counted: "service" for counters of whole services, "model" for those of their models.
     """
 
-    def __init__(
-        self, measurement: str, where: str, tags: list[str], window: str, counted: str
-    ) -> None:
-        conditions = {part for part in where.split(" AND ") if not _TAG.fullmatch(part)}
-        others = {part for part in conditions if not _SINCE.fullmatch(part)}
-        if others - {"$timeFilter", _IS_METERED}:
-            raise UntranslatableError(f"chooses rows by a field: {where}")
+    def __init__(self, query: Query, measurement: str, counted: str) -> None:
+        others = {part for part in query.where if not isinstance(part, Tag)}
+        if others - {_IS_METERED}:
+            raise UntranslatableError(f"chooses rows by a field: {query.where}")
         self._is_metered = _IS_METERED in others
         self._measurement = measurement
-        self._where = where
-        self._tags = tags
-        self._window = window
+        self._query = query
+        self._tags = list(query.by)
+        bucket = query.every and query.every.replace("$__interval", "$__rate_interval")
+        self._window = query.since or ("" if query.is_rows else bucket) or _RANGE
         self._counted_as = counted
 
     def columns(self, name: str, expression: str) -> Iterator[Promql]:
@@ -219,11 +208,7 @@ class _Fields:
         return f"sum{_by(tags)} ({function}({series}[{self._window}]))"
 
     def _matchers(self, unmatched: frozenset[str] = frozenset()) -> str:
-        matchers = [
-            f'{match["tag"]}=~"{match["regex"]}"'
-            if match["like"]
-            else f'{match["tag"]}{match["not"]}="{match["text"]}"'
-            for match in _TAG.finditer(self._where)
-            if match["tag"] not in unmatched
-        ]
+        found = [Tag(tag, f"${tag}", "=~") for tag in self._query.over]
+        found += [one for one in self._query.where if isinstance(one, Tag)]
+        matchers = [f'{tag}{sign}"{text}"' for tag, text, sign in found if tag not in unmatched]
         return f"{{{','.join(matchers)}}}" if matchers else ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.variants import Dataquery
@@ -13,68 +13,95 @@ from grafana_foundation_sdk.models.dashboard import DataSourceRef
 SOURCE = DataSourceRef(type_val="influxdb", uid="${datasource}")
 PER_PANEL = "$__interval"
 NEWEST = 200
-# Key of a target with the PromQL of its columns.
+# Key of a target with the names of its columns and their PromQL.
 PROMETHEUS = "prometheus"
+Columns = Sequence[tuple[str, str]]
 # A device without a row for this long is not there now.
 NOW = "2m"
+
+
+class Tag(NamedTuple):
+    """A condition on a tag, in both languages: = or != a text, or =~ one of several, with | between."""
+
+    name: str
+    text: str
+    sign: str = "="
+
+    @property
+    def influxql(self) -> str:
+        """The condition in InfluxQL."""
+        text = f"/^({self.text})$/" if self.sign == "=~" else f"'{self.text}'"
+        return f'"{self.name}" {self.sign} {text}'
+
+
+# The latter on a field, in InfluxQL only.
+Condition = Tag | str
 # Whole boards: the power of a part of a board is in the board's.
-BOARDS = ("\"kind\" != 'mig'",)
+BOARDS = (Tag("kind", "mig", "!="),)
 
 
 @dataclass(frozen=True)
 class Query:
-    """An InfluxQL query.
+    """A query, of which both languages are written.
 
     Attributes:
-        select: Selected expressions in InfluxQL.
-        source: Measurement, or a subquery in brackets.
+        select: Selected expressions, with functions of InfluxQL.
+        source: Measurement, or a subquery.
         over: Tags filtered by the dashboard variable of the same name.
         where: Further conditions.
         by: Tags to group by.
         every: Length of a time bucket; None for one value over the whole range.
         alias: Series name, with `$tag_NAME` for its tags.
         since: Age up to which rows count, whatever the dashboard's time range; empty for that range.
+        is_rows: Whether it is of the newest raw rows, newest first.
         whole: The InfluxQL in place of all of these.
         prometheus: PromQL of each column by its name, where it cannot be translated; empty for none.
     """
 
     select: str
-    source: str
+    source: str | Query
     over: tuple[str, ...] = ("host",)
-    where: tuple[str, ...] = ()
+    where: tuple[Condition, ...] = ()
     by: tuple[str, ...] = ()
     every: str | None = PER_PANEL
     alias: str = ""
     since: str = ""
+    is_rows: bool = False
     whole: str = ""
     prometheus: Mapping[str, str] | None = None
 
     @classmethod
-    def written(cls, whole: str, prometheus: Mapping[str, str] | None, alias: str = "") -> Query:
+    def written(cls, whole: str, prometheus: Mapping[str, str], alias: str = "") -> Query:
         """Return a query of complete InfluxQL and PromQL."""
         return cls("", "", alias=alias, whole=whole, prometheus=prometheus)
 
     @property
-    def when(self) -> str:
-        """The condition on the time."""
-        return f"time > now() - {self.since}" if self.since else "$timeFilter"
-
-    @property
     def text(self) -> str:
-        """The query text with Grafana's variables."""
+        """The InfluxQL, with Grafana's variables."""
         if self.whole:
             return self.whole
+        # InfluxDB 1.x takes the buckets from the outer time range and reads the inner one.
+        source = f"({self.source.text})" if isinstance(self.source, Query) else f'"{self.source}"'
+        when = f"time > now() - {self.since}" if self.since else "$timeFilter"
+        chosen = [f'"{tag}" =~ /^${tag}$/' for tag in self.over]
+        where = [one.influxql if isinstance(one, Tag) else one for one in self.where]
+        conditions = " AND ".join([*chosen, *where, when])
+        head = f"SELECT {self.select} FROM {source} WHERE {conditions}"  # noqa: S608 - constant text of this repository
+        if self.is_rows:
+            return f"{head} ORDER BY time DESC LIMIT {NEWEST}"
         groups = [f"time({self.every})"] if self.every else []
         groups += [f'"{tag}"' for tag in self.by]
         end = f" GROUP BY {', '.join(groups)}" if groups else ""
-        return self._head() + end + (" fill(none)" if self.every else "")
+        return head + end + (" fill(none)" if self.every else "")
 
     @property
-    def rows(self) -> str:
-        """The query text for the newest raw rows, newest first."""
-        return f"{self._head()} ORDER BY time DESC LIMIT {NEWEST}"
+    def rows(self) -> Query:
+        """The query of the newest raw rows."""
+        return replace(self, is_rows=True)
 
-    def of(self, outer: str, *by: str, every: str | None = None, where: str = "") -> str:
+    def of(
+        self, outer: str, *by: str, every: str | None = None, where: str = "", alias: str = ""
+    ) -> Query:
         """Return a query with this one as its subquery, such as a sum over series.
 
         Args:
@@ -82,19 +109,10 @@ class Query:
             by: Tags to group by.
             every: Length of a time bucket; None for none.
             where: A condition on the fields of the subquery.
+            alias: Series name.
         """
-        groups = [f"time({every})"] if every else []
-        groups += [f'"{tag}"' for tag in by]
-        end = f" GROUP BY {', '.join(groups)}" if groups else ""
-        # InfluxDB 1.x takes the buckets from the outer time range and reads the inner one.
-        fill = " fill(none)" if every else ""
-        when = f"{where} AND {self.when}" if where else self.when
-        return f"SELECT {outer} FROM ({self.text}) WHERE {when}{end}{fill}"  # noqa: S608 - constant text of this repository
-
-    def _head(self) -> str:
-        chosen = [f'"{tag}" =~ /^${tag}$/' for tag in self.over]
-        conditions = " AND ".join([*chosen, *self.where, self.when])
-        return f'SELECT {self.select} FROM "{self.source}" WHERE {conditions}'  # noqa: S608 - as above
+        conditions = (where,) if where else ()
+        return Query(outer, self, (), conditions, by, every, alias, self.since)
 
 
 def newest(
@@ -102,52 +120,47 @@ def newest(
     source: str,
     over: tuple[str, ...],
     by: tuple[str, ...],
-    where: tuple[str, ...] = (),
+    where: tuple[Condition, ...] = (),
 ) -> Query:
     """Return the query of a field's newest values, as the column `newest`, whatever the time range."""
     select = f'last("{field}") AS "newest"'
     return Query(select, source, over=over, where=where, by=by, every=None, since=NOW)
 
 
-class InfluxTarget(Dataquery):
-    """A panel's query in Grafana's format."""
+def assumed_prices() -> Query:
+    """Return the query of the number of devices whose price is an assumed one."""
+    over = ("host", "currency")
+    is_assumed = ('"price_assumed" = true',)
+    rows = newest("price_assumed", "device", over, ("host", "device"), where=is_assumed)
+    series = 'costprobe_device_price_assumed{host=~"$host",currency=~"$currency"}'
+    promql = f"count(max by (host, device) (last_over_time({series}[{NOW}])))"
+    return replace(rows.of('count("newest")'), prometheus={"": promql})
 
-    def __init__(
-        self,
-        text: str,
-        ref_id: str,
-        result: str,
-        alias: str,
-        prometheus: Mapping[str, str] | None,
-    ) -> None:
-        self.text, self.ref_id, self.result, self.alias = text, ref_id, result, alias
-        self.prometheus = prometheus
+
+class InfluxTarget(Dataquery):
+    """A panel's query in Grafana's format; `promql` is of the other edition, None if it has none."""
+
+    def __init__(self, query: Query, ref_id: str, result: str, promql: Columns | None) -> None:
+        self.query, self.ref_id, self.result, self.promql = query, ref_id, result, promql
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON that Grafana's InfluxDB source reads; PROMETHEUS is for the other edition."""
+        """Return the JSON that Grafana's InfluxDB source reads, and what the other edition is made of."""
         content = {
             "refId": self.ref_id,
             "datasource": SOURCE,
-            "query": self.text,
+            "query": self.query.text,
             "rawQuery": True,
             "resultFormat": self.result,
+            PROMETHEUS: self.promql,
         }
-        content |= {"alias": self.alias} if self.alias else {}
-        return content | ({} if self.prometheus is None else {PROMETHEUS: self.prometheus})
+        return content | ({"alias": self.query.alias} if self.query.alias else {})
 
 
 class Target(Builder[InfluxTarget]):
     """Builds a target; `result` is "time_series" or "table"."""
 
-    def __init__(
-        self,
-        text: str,
-        ref_id: str,
-        result: str,
-        alias: str = "",
-        prometheus: Mapping[str, str] | None = None,
-    ) -> None:
-        self._built = InfluxTarget(text, ref_id, result, alias, prometheus)
+    def __init__(self, query: Query, ref_id: str, result: str, promql: Columns | None) -> None:
+        self._built = InfluxTarget(query, ref_id, result, promql)
 
     def build(self) -> InfluxTarget:
         """Return the target."""

@@ -17,8 +17,8 @@ Words = Mapping[str, tuple[str, str]]
 
 def listing(  # noqa: PLR0913 - each is a property of the panel
     title: str,
-    query: Query | str,
-    *more: Query | str,
+    query: Query,
+    *more: Query,
     about: str = "",
     units: Mapping[str, str] | None = None,
     steps: Mapping[str, Steps] | None = None,
@@ -31,7 +31,7 @@ def listing(  # noqa: PLR0913 - each is a property of the panel
 
     Args:
         title: Title of the panel.
-        query: The query, or its InfluxQL.
+        query: The query.
         more: Further queries; `joined` joins their results.
         about: Description shown with the panel.
         units: Units of columns.
@@ -58,9 +58,8 @@ def listing(  # noqa: PLR0913 - each is a property of the panel
         )
     for name, texts in (words or {}).items():
         properties.setdefault(name, []).extend([("mappings", [_mapped(texts)]), _COLORED])
-    text = query.text if isinstance(query, Query) else query
     for name, board in _LINKED.items():
-        if f'"{name}"' in text.replace(f'"{name}" =~', ""):
+        if f'"{name}"' in query.text.replace(f'"{name}" =~', ""):
             properties.setdefault(name, []).append(("links", [_link(name, board)]))
     for name in hide:
         properties.setdefault(name, []).append(("custom.hidden", True))

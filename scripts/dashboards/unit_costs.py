@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from costprobe.core.schema import SERVING_RATIOS
 from grafana_foundation_sdk.builders import stat, table
 
 from scripts.dashboards.parts import sparklines
 from scripts.dashboards.promql import promql
-from scripts.dashboards.queries import PER_PANEL, Query
+from scripts.dashboards.queries import PER_PANEL, Query, Tag
 from scripts.dashboards.tables import joined, listing, sorted_by
 
 PRICED = ("host", "currency")
@@ -66,7 +68,7 @@ def models(span: int) -> table.Panel:
     )
     latency, energy = (
         column.text.replace("max by", "quantile by (probe) (0.5, max by", 1) + ")"
-        for column in promql(run.text)
+        for column in promql(run)
     )
     highest, lowest, count = (
         _level("0s", f"{name} by (probe) ({{}})") for name in ("max", "min", "count")
@@ -83,8 +85,9 @@ def models(span: int) -> table.Panel:
     panel = listing(
         "Models: cost per 1,000 inferences now ($currency)",
         Query.written(f'SELECT {selected} FROM {levels} GROUP BY "probe"', promql_columns),  # noqa: S608 - as above
-        Query.written(
-            run.of('median("latency") AS "latency", median("energy") AS "energy"', "probe"), {}
+        replace(
+            run.of('median("latency") AS "latency", median("energy") AS "energy"', "probe"),
+            prometheus={},
         ),
         units={**_CHANGED, "spread": "percent", "latency": "ms", "energy": "joule"},
         steps=_WORSE,
@@ -101,7 +104,7 @@ def model_trends(span: int) -> stat.Panel:
         'median("rolling_1h") * 1000',
         "cost",
         over=PRICED,
-        where=("\"basis\" = 'probe'",),
+        where=(Tag("basis", "probe"),),
         by=("probe",),
         every=PER_PANEL,
         alias="$tag_probe",
@@ -116,9 +119,6 @@ _RATIOS = {
     "per 1,000 requests": ("cost_per_request", "1000 * "),
 }
 _EACH = ("service", "served_model")
-_SUMS = tuple(
-    dict.fromkeys(name for field, _ in _RATIOS.values() for name in SERVING_RATIOS[field].fields)
-)
 _CHANGED = {"24 h": "percent", "7 d": "percent"}
 _WORSE = {"24 h": ((5.0, "orange"), (20.0, "red")), "7 d": ((5.0, "orange"), (20.0, "red"))}
 
@@ -127,9 +127,15 @@ def _sum_of(field: str) -> str:
     return f'sum("{field}")'
 
 
-def _ratio(field: str, age: str) -> str:
-    """Return InfluxQL of a ratio of the sums of an hour that `services` selects."""
-    return SERVING_RATIOS[field].written(lambda name: f'sum("{name}_{age}")')
+def _ratio_of(title: str, name: str, age: str) -> str:
+    """Return InfluxQL of a column's ratio in an hour in which something was counted: it divides by 0 as 0."""
+    field, scale = _RATIOS[title]
+    ratio, by = SERVING_RATIOS[field], ", ".join(f'"{tag}"' for tag in _EACH)
+    return (
+        f'(SELECT "ratio" AS "{name}" FROM (SELECT {scale}{ratio.written(_sum_of)} AS "ratio",'  # noqa: S608 - constant text of this repository
+        f' {_sum_of(ratio.per)} AS "count" FROM "cost" WHERE {_FILTER} AND "basis" = \'serving\''
+        f' AND {_within(age, "1h")} GROUP BY {by}) WHERE "count" > 0 GROUP BY {by})'
+    )
 
 
 def _promql_ratio(field: str, age: str) -> str:
@@ -139,32 +145,29 @@ def _promql_ratio(field: str, age: str) -> str:
         SERVING_RATIOS[field].written(_sum_of),
         "cost",
         over=PRICED,
-        where=("\"basis\" = 'serving'",),
+        where=(Tag("basis", "serving"),),
         by=_EACH,
         every=None,
         since="1h",
     )
-    (column,) = promql(query.text)
+    (column,) = promql(query)
     return f"({column.text.replace('[1h]', f'[1h]{offset}')})"
 
 
 def services(span: int) -> table.Panel:
     """Return the table of services and their models, ratios of the sums of the last hour."""
     by = ", ".join(f'"{tag}"' for tag in _EACH)
-    sources = []
-    for name, age in _AGES.items():
-        sums = ", ".join(f'sum("{field}") AS "{field}_{name}"' for field in _SUMS)
-        sources.append(
-            f'(SELECT {sums} FROM "cost" WHERE {_FILTER} AND "basis" = \'serving\''  # noqa: S608 - as above
-            f" AND {_within(age, '1h')} GROUP BY {by})"
-        )
+    sources: list[str] = []
     columns, promql_columns, units, steps = {}, {}, {}, {}
     for title, (field, scale) in _RATIOS.items():
-        columns[title] = f"{scale}{_ratio(field, 'now')}"
+        kind = title.split()[-1]
+        sources += [_ratio_of(title, f"{kind} {name}", age) for name, age in _AGES.items()]
+        now, *earlier = (f'last("{kind} {name}")' for name in _AGES)
+        columns[title] = now
         promql_columns[title] = f"{scale}{_promql_ratio(field, '0s')} > 0"
-        for words, age in (("24 h", "day"), ("7 d", "week")):
-            name = f"{title.split()[-1]}: {words}"
-            columns[name] = _change(_ratio(field, "now"), f"({_ratio(field, age)})")
+        for words, age, before in zip(_CHANGED, ("day", "week"), earlier, strict=True):
+            name = f"{kind}: {words}"
+            columns[name] = _change(now, before)
             promql_columns[name] = _change(
                 _promql_ratio(field, "0s"), _promql_ratio(field, _AGES[age])
             )
@@ -189,12 +192,11 @@ def service_trends(span: int) -> stat.Panel:
         f'{ratio.written(_sum_of)} * 1000 AS "ratio", {_sum_of(ratio.per)} AS "count"',
         "cost",
         over=PRICED,
-        where=("\"basis\" = 'serving'",),
+        where=(Tag("basis", "serving"),),
         by=_EACH,
     )
-    trend = Query.written(
-        sums.of('"ratio"', *_EACH, where='"count" > 0'), None, "$tag_service $tag_served_model"
-    )
+    name = "$tag_service $tag_served_model"
+    trend = sums.of('"ratio"', *_EACH, where='"count" > 0', alias=name)
     return sparklines(
         "Services: trend of the cost per 1,000 requests ($currency)", trend, span=span
     )

@@ -17,13 +17,14 @@ from scripts.reference.docstrings import about
 from scripts.reference.kinds import kind_words, limit_words, sections_in
 from scripts.reference.markdown import MADE, code, table
 
+REQUIRED = "**required**"
 _HEAD = """\
 # Configuration
 
 One TOML file, `/etc/costprobe/costprobe.toml` unless `--config` names another. `costprobe config
 check` reports all errors at once, each with its key and a fix; a key that is not on this page is an error.
 `costprobe config init` writes a commented file, `costprobe config show` prints the values in force,
-defaults included. How options are named: [naming](../contributing/options.md#name-it).
+defaults included. How options are named: [naming](../contributing/kinds.md#name-an-option).
 
 | type | in the file |
 | --- | --- |
@@ -62,6 +63,13 @@ class Key(NamedTuple):
     example: str
     words: str
 
+    @property
+    def shown(self) -> str:
+        """Its default value, or an example where there is none."""
+        if self.default not in ("", REQUIRED):
+            return self.default
+        return ", ".join(filter(None, (self.default, self.example and f"e.g. {self.example}")))
+
 
 class Page(NamedTuple):
     """The section of the page about one table of the file.
@@ -85,10 +93,8 @@ def render() -> str:
     for part in pages():
         lines += [f"{'#' * part.level} {part.heading}", "", *_apart(part.paragraphs)]
         if part.keys:
-            rows = [
-                [code(key.name), key.kind, key.default, key.example, key.words] for key in part.keys
-            ]
-            lines += [table(["key", "type", "default", "example", "description"], rows), ""]
+            rows = [[code(key.name), key.kind, key.shown, key.words] for key in part.keys]
+            lines += [table(["key", "type", "default", "description"], rows), ""]
     lines.append(rules.section())
     return "\n".join(lines).rstrip() + "\n"
 
@@ -142,17 +148,27 @@ def without_words() -> list[str]:
             if not key.words:
                 missing.append(f"{name}: description")
             # A default is an example; a key without one, or with an empty one, needs another.
-            has_default = key.default not in ("", "**required**")
+            has_default = key.default not in ("", REQUIRED)
             if not has_default and not key.section.model_fields[key.field].examples:
                 missing.append(f"{name}: examples")
     return list(dict.fromkeys(missing))
 
 
 def _union(name: str, heading: str, sections: list[type[BaseModel]]) -> Iterator[Page]:
+    """Yield the keys of all kinds, then those of several kinds before the first of them, then its own."""
     shared = _shared_base(sections)
     yield Page(code(heading), 2, about(shared), keys_of(shared))
     yield from _inner(shared, name, 3)
+    shown = set[type[BaseModel]]()
     for section in sections:
+        several = _base_of_several(section, sections, shared)
+        if several not in {shared, *shown}:
+            kinds = " or ".join(
+                code(_kind_line(one)) for one in sections if issubclass(one, several)
+            )
+            yield Page(f"{code(heading)} with {kinds}", 3, about(several), keys_of(several, shared))
+            yield from _inner(several, name, 4)
+            shown.add(several)
         selector = _kind_line(section)
         yield Page(
             f"{code(heading)} with {code(selector)}"
@@ -160,15 +176,26 @@ def _union(name: str, heading: str, sections: list[type[BaseModel]]) -> Iterator
             else f"{code(heading)} of any other kind",
             3,
             about(section),
-            keys_of(section, shared),
+            keys_of(section, several),
         )
-        yield from _inner(section, name, 4)
+        yield from _inner(section, name, 4, without=several)
 
 
-def _inner(section: type[BaseModel], path: str, level: int) -> Iterator[Page]:
-    """Yield the tables nested in a table."""
+def _base_of_several(
+    section: type[BaseModel], sections: list[type[BaseModel]], shared: type[BaseModel]
+) -> type[BaseModel]:
+    """Return the most general class with keys of several kinds, but not of all; else that of all kinds."""
+    bases = [base for base in section.__mro__[1:] if issubclass(base, shared) and base != shared]
+    found = [base for base in bases if sum(issubclass(one, base) for one in sections) > 1]
+    return found[-1] if found else shared
+
+
+def _inner(
+    section: type[BaseModel], path: str, level: int, without: type[BaseModel] = Section
+) -> Iterator[Page]:
+    """Yield the tables nested in a table, except those of another class."""
     for field, hint in get_type_hints(section, include_extras=True).items():
-        info = section.model_fields.get(field)
+        info = None if field in without.model_fields else section.model_fields.get(field)
         for inner in sections_in(hint) if info is not None else ():
             within = f"{path}.{(info and info.alias) or field}"
             is_list = get_origin(hint) is tuple
@@ -213,7 +240,7 @@ def _kind(hint: object, info: FieldInfo) -> str:
 
 def _default(info: FieldInfo, hint: object) -> str:
     if info.is_required():
-        return "**required**"
+        return REQUIRED
     value = info.get_default(call_default_factory=True, validated_data={})
     return code(_as_toml(value, kind_words(hint))) if value not in (None, (), {}) else ""
 

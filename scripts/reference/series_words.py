@@ -34,6 +34,7 @@ FIELDS: Mapping[str, str] = {
     "energy_scope": "What the energy covers if not only the device: `module` for a GPU with the CPU"
     " and the memory on its module, `parent` for the whole board of a MIG device.",
     "price_stale": "True if a stale spot price was used.",
+    "price_assumed": "True if no price is configured and one was assumed.",
     "carbon_method": "Source of the carbon intensity.",
     "fingerprint": "Hash of the measured software and model.",
     "ecc_uncorrected": "Uncorrected memory errors since the driver was loaded.",
@@ -228,8 +229,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "energy_rel_err": "Relative uncertainty of the devices' energy (about 95 %), without that of its"
             " division among services, models and tokens.",
             "energy_scope": "`parent` if it is a MIG device's share of its board's energy by slices.",
-            "token_split": "How cost and energy were divided between input and output tokens: `measured`"
-            " (device time), `weights` (of tokens; unless configured those of an H100, whatever the device).",
+            "token_split": "How cost and energy were divided between input and output tokens: `calibrated`"
+            " (`costprobe calibrate`), `measured` (device time), `weights` (of tokens; unless configured those of an H100, whatever the device).",
             "model_split": "How they were divided among the models of a server: `time`, `tokens`,"
             " `executions`, `assumed`.",
             "carbon_g": "Grams of CO2-equivalent of the service in the window.",
@@ -288,7 +289,7 @@ MEASUREMENTS: Mapping[str, Words] = {
         {"part": "`busy`, `idle`, `held` (busy time unknown), `probing` or `unallocated`."},
     ),
     "tenant": Words(
-        "Cost of a service in a window by tenant: [tenants](../howto/tenants.md). The parts add up to the"
+        "Cost of a service in a window by tenant: [tenants](../howto/served_models.md#tenants). The parts add up to the"
         " service's `cost_total`.",
         {
             "cost": "Cost of this part.",

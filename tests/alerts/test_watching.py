@@ -332,35 +332,27 @@ def test_incident_of_a_fault_survives_a_reload_and_fires_once(store, clock):
     assert states(store) == ["firing", "firing", "resolved", "resolved"]
 
 
+def test_devices_fault_is_waited_for_after_the_start_of_the_sensors_only(store, clock):
+    """A reload keeps them, and with them what they have found."""
+    config = Config.model_validate(
+        {**QUIET, "rule": [{"name": "lost", "kind": "fault"}], "notifier": CONFIG.notifier}
+    )
+    sensor_ns = clock.monotonic_ns()
+    before = watching_of(store, clock, config=config, sensor_ns=sensor_ns)
+    before.tick([LOST])
+    before.close()
+    clock.move(110)
+    after = watching_of(store, clock, config=config, sensor_ns=sensor_ns)
+    after.tick([])
+    assert states(store) == ["firing"]
+    clock.move(10)
+    after.tick([])
+    assert states(store) == ["firing", "resolved"]
+
+
 def _alert_rows(store):
     with closing(StoreReader.open(store.path)) as reader:
         return list(reader.points("alert", 0, 2**62))
-
-
-def test_drift_against_stored_history_is_explained_and_fires(store, clock):
-    """The latency of the probe is 50 % above that of the stored three days."""
-    rng, now_ns = random.Random(5), clock.time_ns()
-
-    def row(time_ns, latency_ms, **fields):
-        tags = {**TAGS, "device": "gpu0", "probe": "e", "batch": "4"}
-        values = {"latency_p50_ms": latency_ms * rng.lognormvariate(0, 0.01), **fields}
-        values |= {"throughput_per_s": 8000 / latency_ms, "sm_clock_mhz": 1980.0}
-        return make_point("probe", tags, values, time_ns)
-
-    past = range(3 * 288, 0, -1)
-    times_ns = [now_ns - index * 300 * 10**9 for index in past]
-    store.append([row(time_ns, 2.0, fingerprint="old") for time_ns in times_ns])
-    watching, events = watching_of(store, clock), []
-    for _ in range(30):
-        clock.move(300)
-        new = row(clock.time_ns(), 3.0, fingerprint="new")
-        store.append([new])
-        events += watching.take([new])
-    watching.tick([])
-    (event,) = [point for point in events if point.tags["metric"] == "latency"]
-    assert event.fields["change_pct"] == pytest.approx(50, abs=3)
-    assert event.fields["cause"] == "software: fingerprint"
-    assert [notice.alert["name"] for notice in store.notices("ops", 10)] == ["performance"]
 
 
 def test_destroyed_slices_and_probes_on_them_are_not_reported_as_silent(store, clock):

@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import pytest
 from costprobe.configuration import parse
-from costprobe.core.config.load import ConfigError
-from fakes.cases import check_all
 from fakes.command import called
 
 FILE = Path("costprobe.toml")
@@ -28,51 +25,6 @@ start = "{}"
 end = "{}"
 tariff_per_kwh = 3
 """
-
-
-def test_options_without_effect_are_errors():
-    def check(text, *words):
-        with pytest.raises(ConfigError) as caught:
-            parse(text, FILE)
-        for word in words:
-            assert word in str(caught.value), caught.value
-
-    check_all(
-        check,
-        [
-            (f'{HOT}match = {{ devic = "gpu0" }}', "rule[0].match.devic", "did you mean"),
-            (f'{HOT}match = {{ probe = "x" }}', "rule[0].match.probe", "known here: currency"),
-            (f'{HOT}group_by = ["hosst"]', "rule[0].group_by.hosst", 'mean "host"?'),
-            (f'{PAGER}match = {{ sevrity = "x" }}', "notifier[0].match.sevrity", "severity"),
-            (f'{PAGER}match = {{ severity = "crit" }}', "notifier[0].match.severity", "critical"),
-            (f'{WINDOW}match = {{ rack = "x" }}', "maintenance[0].match.rack", "known here"),
-            (f"{WINDOW}days = []", "maintenance[0].days", "1 or more"),
-            (WINDOW + WINDOW.replace('"n"', '"m"'), "maintenance[1]: has no effect", "[0]"),
-            (
-                WINDOW + WINDOW.replace('"n"', '"m"').replace("01:00", "23:00"),
-                "maintenance[0]: has no effect",
-                "maintenance[1]",
-            ),
-            (
-                WINDOW
-                + ENDS.format("b", "01:30", "03:00")
-                + WINDOW.replace('"n"', '"m"').replace("02:00", "02:30")
-                + 'match = { host = "x" }',
-                "maintenance[2]: has no effect",
-                "maintenance[0] and maintenance[1]",
-            ),
-            (f'{BUDGET}service = "x"', "budget[0].service", "add it as [[service]]"),
-            (HOURS.format("", "10:00", "12:00"), "electricity.hours[1].days", "1 or more"),
-            (HOURS.format('"mon"', "23:00", "01:00"), "electricity: hours[1]", "remove them"),
-            ('[host]\nname = "a\\nb"', "host.name", "line break"),
-            ('[host]\nname = ""', "host.name", "1 or more characters"),
-            ('[kubernetes]\nnode = "n"', "kubernetes", "add api_url", "or remove node"),
-            ('[host]\nlabels = { rack = "a\\nb" }', "host.labels.rack", "line break"),
-            ('[telemetry]\nevery = "0.001ms"', "telemetry.every", "at least 1ms"),
-            (PAGER.replace("//h/", "//h:65536/"), "notifier[0].url", "1 to 65535"),
-            ('[http]\nlisten = "127.0.0.1:65536"', "http: listen", "127.0.0.1:9101"),
-        ],
-    )
 
 
 def test_labels_that_a_series_or_incident_has_are_accepted():

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fakes.page_examples import example
-
 
 class NotifierCase(NamedTuple):
     """Sections of one kind of notifier.
@@ -34,7 +32,8 @@ CASES = {
             "url": f"file:{secret(url.replace('http', 'json', 1) + '/' + CANARY)}"
         },
     ),
+    "ntfy": NotifierCase(
+        keys=lambda url, _: {"url": url},
+        secret_keys=lambda url, secret: {"url": url, "token": f"file:{secret(CANARY)}"},
+    ),
 }
-_page = {"NotifierCase": NotifierCase}
-exec(example("notifiers.md", "ntfy_case.py"), _page)  # noqa: S102 - our own page
-CASES["ntfy"] = _page["CASE"]

@@ -4,12 +4,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.examples.acme import acme_sensors
 from costprobe.adapters.sensors.child.cpu import cpu_sensors
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.sensor import Sensor, SensorContext
 from fakes.clock import FakeClock
 from fakes.nvml import FakeNvml
-from fakes.page_examples import example_module
 from fakes.sensing import sensor_settings
 
 NOON_NS = 1_780_000_000 * 10**9
@@ -123,11 +123,10 @@ def cpu(folder, more):
 
 
 @contextmanager
-def page_example(folder):
-    module = example_module("sensors.md", "acme.py", folder)
+def acme(folder):
     card = folder / "sys/class/acme/card0"
     files = Files(folder, acme_files(card.relative_to(folder)))
-    (sensor,) = module.acme_sensors(context_of(files.clock, folder))
+    (sensor,) = acme_sensors(context_of(files.clock, folder))
 
     def advance(duration_s):
         files.clock.move(duration_s)
@@ -151,5 +150,5 @@ STAGES = {
     "nvidia MIG": nvidia_mig,
     "cpu by RAPL": lambda folder: cpu(folder, RAPL_FILES),
     "cpu by model": lambda folder: cpu(folder, {}),
-    "example of the page": page_example,
+    "example of contributors": acme,
 }

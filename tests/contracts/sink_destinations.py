@@ -7,15 +7,12 @@ waits for the keys in `expected`.
 
 from contextlib import contextmanager
 
-import pytest
+from contracts.examples.file_sink import FileSink, FileSinkConfig
 from costprobe.core.line_protocol import parse_field_set, parse_series_key
-from costprobe.delivery.contract import SinkConfig
 from costprobe.delivery.kinds import build_sink
 from fakes.otlp import OtlpReceiver
-from fakes.page_examples import example_module
 from fakes.sending import config_of
 from fakes.servers import InfluxDB, VictoriaMetrics, running
-from fakes.sinks import RecordingSink
 
 DATABASE = "contract"
 
@@ -82,40 +79,39 @@ class OtlpDestination:
         }
 
 
-class MemoryDestination:
-    """The sink in memory that other tests use."""
+class FileDestination:
+    """The file of a FileSink; it cannot be written while its folder is gone."""
 
-    def __init__(self):
-        self.config = SinkConfig(api="memory")
-        self._made = []
-        self._is_away = False
+    def __init__(self, folder):
+        self._folder = folder / "series"
+        self._gone = folder / "gone"
+        self.config = FileSinkConfig(api="file", path=self._folder / "series.lp")
+        self._folder.mkdir()
 
     def sink(self, clock):
-        del clock
-        self._made.append(RecordingSink())
-        self._made[-1].is_away = self._is_away
-        return self._made[-1]
+        return FileSink(self.config, clock)
 
     def stop(self):
-        self._set_away(is_away=True)
+        self._folder.rename(self._gone)
 
     def start(self):
-        self._set_away(is_away=False)
+        self._gone.rename(self._folder)
 
     def points(self, expected):
         del expected
-        found = {}
-        for line in (line for sink in self._made for line in sink.lines):
-            series, fields, time_ns = line.rsplit(" ", 2)
-            name, tags = parse_series_key(series)
-            key = (name, tuple(sorted(tags.items())), int(time_ns) // 10**6)
-            found[key] = parse_field_set(fields)["v"]
-        return found
+        path = self.config.path
+        return values_of(path.read_text().splitlines() if path.exists() else ())
 
-    def _set_away(self, *, is_away):
-        self._is_away = is_away
-        for sink in self._made:
-            sink.is_away = is_away
+
+def values_of(lines):
+    """The values of rows of line protocol by measurement, tags and ms."""
+    found = {}
+    for line in lines:
+        series, fields, time_ns = line.rsplit(" ", 2)
+        name, tags = parse_series_key(series)
+        key = (name, tuple(sorted(tags.items())), int(time_ns) // 10**6)
+        found[key] = parse_field_set(fields)["v"]
+    return found
 
 
 @contextmanager
@@ -144,26 +140,14 @@ def otlp(folder):
 
 
 @contextmanager
-def memory(folder):
-    del folder
-    yield MemoryDestination()
+def file(folder):
+    yield FileDestination(folder)
 
 
-@contextmanager
-def example(folder):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        example_module("sinks.md", "file_sink.py", folder)
-        module = example_module("sinks.md", "file_destination.py", folder)
-    with module.file_destination(folder) as destination:
-        yield destination
-
-
-# Every kind of sink, and the fakes. A new sink adds one line.
+# Every kind of sink. A new sink adds one line.
 DESTINATIONS = {
     "v1": influx_v1,
     "v2": influx_v2,
     "otlp": otlp,
-    "memory": memory,
-    "page example": example,
+    "example of contributors": file,
 }

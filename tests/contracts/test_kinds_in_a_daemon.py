@@ -1,4 +1,4 @@
-"""Kinds that only their tables name work in the real daemon: the examples of the contributors' pages."""
+"""Kinds that only their tables name work in the real daemon: the examples of contributors."""
 
 import subprocess
 import sys
@@ -10,31 +10,28 @@ from contracts.sensor_stages import POWER_W, acme_files
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import NS_PER_S
 from fakes.daemon import DaemonProcess
-from fakes.page_examples import example
 from fakes.servers import Scripted
 
 TESTS = str(Path(__file__).parents[1])
-# The sensor child, with the example of its page.
+# The sensor child, with the example.
 CHILD = """
 import sys
 sys.path.insert(0, {tests!r})
 from dataclasses import replace
 
+from contracts.examples.acme import acme_sensors
 from costprobe.adapters.sensors.child.kinds import SENSORS
 from costprobe.adapters.sensors.child.main import main
-from fakes.page_examples import example_module
-
-acme = example_module("sensors.md", "acme.py", {folder!r})
 
 
 def sensors(context):
     settings = replace(context.settings, sysfs_root={folder!r})
-    return acme.acme_sensors(replace(context, settings=settings))
+    return acme_sensors(replace(context, settings=settings))
 
 
 main({{"acme": sensors, **SENSORS}})
 """
-# Registers the examples of the pages, then becomes the command whose line follows.
+# Registers the examples, then becomes the command whose line follows.
 LAUNCHER = """
 import sys
 sys.path.insert(0, {tests!r})
@@ -42,15 +39,14 @@ from costprobe.adapters.sensors import supervisor
 from costprobe.alerts.rules.kinds import RULES, RuleKind
 from costprobe.delivery.kinds import NOTIFIERS, SINKS, NotifierKind, SinkKind
 from costprobe.pricing.plans import PLANS
-from fakes.page_examples import example_module
+from contracts.examples import file_sink, monthly, ntfy, power_limit
 
 supervisor.CHILD_COMMAND = (sys.executable, {folder!r} + "/child.py")
-PLANS["monthly"] = example_module("plans.md", "monthly.py", {folder!r}).MonthlyPlan
-rule = example_module("rules.md", "power_limit.py", {folder!r})
-RULES["power_limit"] = RuleKind(rule.PowerLimitRuleConfig, rule.PowerLimitRule)
-sink = example_module("sinks.md", "file_sink.py", {folder!r})
-SINKS["file"] = SinkKind(sink.FileSinkConfig, sink.FileSink)
-ntfy = example_module("notifiers.md", "ntfy.py", {folder!r})
+PLANS["monthly"] = monthly.MonthlyPlan
+RULES["power_limit"] = RuleKind(
+    power_limit.PowerLimitRuleConfig, power_limit.PowerLimitRule
+)
+SINKS["file"] = SinkKind(file_sink.FileSinkConfig, file_sink.FileSink)
 NOTIFIERS["ntfy"] = NotifierKind(ntfy.NtfyConfig, ntfy.Ntfy)
 sys.argv = sys.argv[3:]  # python -m costprobe
 from costprobe.ui.cli.main import main
@@ -65,6 +61,21 @@ every = "100ms"
 [alerting]
 defaults = false
 evaluate_every = "1s"
+[[price]]
+plan = "monthly"
+per_month = 730
+[[rule]]
+name = "power"
+kind = "power_limit"
+limit_w = 0
+[[sink]]
+api = "file"
+path = "{series}"
+flush_every = "100ms"
+[[notifier]]
+name = "phone"
+kind = "ntfy"
+url = "{url}/gpu-cost"
 """
 
 
@@ -83,11 +94,8 @@ def test_toy_kinds_run_in_the_daemon_through_their_tables_alone(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
 
-    sink = example("sinks.md", "file.toml").replace("series.lp", str(series))
     with Scripted(lambda *_: (200, {}, b"{}")) as server:
-        text = HOST + example("plans.md", "monthly.toml") + example("rules.md", "power_limit.toml")
-        notifier = example("notifiers.md", "ntfy.toml")
-        text += sink + notifier.replace("https://ntfy.example.com", server.url)
+        text = HOST.format(series=series, url=server.url)
         try:
             daemon.start(text)
             (alert,) = daemon.wait_for(lambda: daemon.points("alert", state="firing"))

@@ -1,8 +1,7 @@
-"""The contract of model sources: one suite for every kind, and for the example of docs/contributing."""
+"""The contract of model sources: one suite for every kind, and for the example of contributors."""
 
 import json
 import socket
-import sys
 import warnings
 from importlib.util import find_spec
 
@@ -12,12 +11,12 @@ from costprobe.probing.settings import ProbeConfig
 from costprobe_probes.sources.kinds import SOURCES, SourceKind, source_of
 from costprobe_probes.wire import ProbeConfigError, Spec
 from fakes.lazy import LazyModule
-from fakes.page_examples import example_module
 from fakes.probe_requests import CPU
 
 torch = LazyModule("torch")
 inputs = LazyModule("costprobe_probes.sources.model_source")
 model_source = LazyModule("costprobe_probes.sources.model_source")
+linear = LazyModule("contracts.examples.linear")
 
 SEED = 3
 
@@ -79,7 +78,7 @@ def loaded(source, spec):
 
 
 def check(source, spec):
-    """Every MUST of docs/contributing/model-sources.md that a loaded model shows."""
+    """Every MUST of docs/contributing/kinds.md that a loaded model shows."""
     first, second = loaded(source, spec), loaded(source, spec)
     assert isinstance(first, model_source.SourcedModel)
     assert isinstance(first.module, torch.nn.Module)
@@ -127,17 +126,15 @@ def test_every_model_source_names_a_model_that_does_not_exist():
 
 
 @pytest.mark.usefixtures("no_network")
-def test_example_on_the_page_passes_the_contract(tmp_path):
-    source = example_module("model-sources.md", "linear.py", tmp_path).load_linear
-    check(source, Spec("linear", model="8"))
+def test_example_passes_the_contract():
+    check(linear.load_linear, Spec("linear", model="8"))
     with pytest.raises(ProbeConfigError, match="set linear:512"):
-        source(Spec("linear", model="wide"))
+        linear.load_linear(Spec("linear", model="wide"))
 
 
-def test_new_kind_needs_only_a_table_entry(tmp_path, monkeypatch):
-    source = example_module("model-sources.md", "linear.py", tmp_path)
-    monkeypatch.setitem(sys.modules, "linear", source)
-    monkeypatch.setitem(SOURCES, "linear", SourceKind("linear:load_linear", example="512"))
+def test_new_kind_needs_only_a_table_entry(monkeypatch):
+    kind = SourceKind("contracts.examples.linear:load_linear", example="512")
+    monkeypatch.setitem(SOURCES, "linear", kind)
     probe = ProbeConfig(name="p", kind="linear:8", inputs=[{"shape": [8]}])
     request = model_request(probe, CPU, {}, energy=False)
     check(source_of("linear"), Spec.of(request.document))

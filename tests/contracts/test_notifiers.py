@@ -1,32 +1,27 @@
-"""The contract of notifiers (docs/contributing/notifiers.md), on every notifier."""
+"""The contract of notifiers (docs/contributing/kinds.md), on every notifier."""
 
 import itertools
 import threading
 
 import pytest
+from contracts.examples.ntfy import Ntfy, NtfyConfig
 from contracts.notifier_cases import CANARY, CASES
 from costprobe.adapters.http.errors import DeliveryError, RetryLater
 from costprobe.delivery.contract import Notifier, NotifierConfig
 from costprobe.delivery.kinds import NOTIFIERS, NotifierKind
 from fakes.incidents import SINCE_NS, incident, symptom
-from fakes.page_examples import example_module
 from fakes.servers import Scripted, Talking, free_port
 
 ACCEPTED = (200, {}, b"{}")
+# The table with the example of contributors.
+KINDS = {**NOTIFIERS, "ntfy": NotifierKind(NtfyConfig, Ntfy)}
 ODD_TEXTS = ("", "\x00\x1b[31m", "\ud800", "a\r\nX-Header: b", "ü" * 5000, '"\\{}', "<b>&amp;")
 
 
-@pytest.fixture(scope="module")
-def kinds(tmp_path_factory):
-    """The table with the example of the page."""
-    ntfy = example_module("notifiers.md", "ntfy.py", tmp_path_factory.mktemp("page"))
-    return {**NOTIFIERS, "ntfy": NotifierKind(ntfy.NtfyConfig, ntfy.Ntfy)}
-
-
 @pytest.fixture(params=sorted(CASES))
-def build(request, kinds, tmp_path):
+def build(request, tmp_path):
     """Return a factory of notifiers that send to a URL; all are closed at the end."""
-    case, kind, built = CASES[request.param], kinds[request.param], []
+    case, kind, built = CASES[request.param], KINDS[request.param], []
     numbers = itertools.count()
 
     def secret(text):
@@ -56,9 +51,9 @@ def failure(notifier):
     return caught.value
 
 
-def test_every_kind_of_the_table_takes_part_and_its_section_has_its_name(kinds):
-    assert set(CASES) == set(kinds)
-    for name, kind in kinds.items():
+def test_every_kind_of_the_table_takes_part_and_its_section_has_its_name():
+    assert set(CASES) == set(KINDS)
+    for name, kind in KINDS.items():
         assert issubclass(kind.config, NotifierConfig)
         assert kind.config.model_fields["kind"].annotation.__args__ == (name,)
         assert issubclass(kind.build, Notifier)
@@ -79,7 +74,7 @@ def test_alerts_of_one_send_arrive_and_pending_ones_do_not(build):
     assert b"slower because it throttles" in sent
 
 
-def test_further_headers_of_http_notifiers(kinds, tmp_path):
+def test_further_headers_of_http_notifiers(tmp_path):
     """A gateway's, such as Mimir's X-Scope-OrgID; a webhook's own key signs its messages."""
     (tmp_path / "key").write_text(f"{CANARY}\n")
     key = {"key": f"file:{tmp_path}/key", "key_header": "X-Gateway-Key"}
@@ -88,20 +83,20 @@ def test_further_headers_of_http_notifiers(kinds, tmp_path):
     for name, (more, sent) in cases.items():
         section = {"name": "n", "kind": name, "headers": headers, **more}
         with Scripted(lambda *_: ACCEPTED) as server:
-            config = kinds[name].config.model_validate({**section, "url": server.url})
-            notifier = kinds[name].build(config)
+            config = KINDS[name].config.model_validate({**section, "url": server.url})
+            notifier = KINDS[name].build(config)
             notifier.send([incident()], SINCE_NS)
             assert notifier.problems() == []
             notifier.close()
         ((_, _, found, _),) = server.requests
         assert {**headers, **sent}.items() <= found.items(), name
         with pytest.raises(ValueError, match=r"headers.Host: host is set by costprobe"):
-            kinds[name].config.model_validate(
+            KINDS[name].config.model_validate(
                 {**section, "url": server.url, "headers": {"Host": "other"}}
             )
     (tmp_path / "key").unlink()
     section = {"name": "n", "kind": "alertmanager", "url": "http://h", **key}
-    unread = kinds["alertmanager"].build(kinds["alertmanager"].config.model_validate(section))
+    unread = KINDS["alertmanager"].build(KINDS["alertmanager"].config.model_validate(section))
     assert "cannot be read" in unread.problems()[0]
 
 

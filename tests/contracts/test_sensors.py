@@ -1,19 +1,20 @@
-"""The contract of sensors (docs/contributing/sensors.md), on every sensor and a device of its own."""
+"""The contract of sensors (docs/contributing/kinds.md), on every sensor and a device of its own."""
 
 import itertools
 import math
 import re
+from pathlib import Path
 
+import costprobe
 import pytest
 from contracts.sensor_stages import POWER_W, STAGES
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker
 from costprobe.adapters.sensors.child.kinds import SENSORS
 from costprobe.adapters.sensors.messages import Sample
 from costprobe.core.records import DEVICE_KINDS
-from fakes.page_examples import PAGES
 from fakes.sensing import sensor_settings
 
-PACKAGE = PAGES.parents[1] / "agent/costprobe"
+PACKAGE = Path(costprobe.__file__).parent
 ADVANCE_S = 5.0
 TOTALS = ("throttle_power_s", "throttle_thermal_s", "ecc_uncorrected", "dram_j")
 

@@ -1,4 +1,4 @@
-"""The contract of sinks (docs/contributing/sinks.md), on every sink and its real destination."""
+"""The contract of sinks (docs/contributing/kinds.md), on every sink and its real destination."""
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +10,8 @@ from costprobe.adapters.http.errors import DeliveryError, RetryLater
 from costprobe.core.clock import SystemClock
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
-from costprobe.delivery.contract import Sink, SinkConfig
-from costprobe.delivery.kinds import SINKS, SinkCheck
+from costprobe.delivery.contract import SinkConfig
+from costprobe.delivery.kinds import SINKS
 from costprobe.delivery.loop import IN_FLIGHT_MAX
 from fakes.outbox import MemoryOutbox
 from fakes.sending import drain, send, worker_of
@@ -150,8 +150,3 @@ def test_delivery_through_an_outage_has_no_loss_and_no_duplicate(destination, si
     drain(worker, outbox)
     assert arrived(destination, points) == keyed(points)
     assert (outbox.sent, outbox.rejected) == (1000, [])
-
-
-def test_contract_requires_two_methods():
-    assert Sink.__abstractmethods__ == {"encode", "post"}
-    assert SinkCheck(ok=True, detail="", fix="").ok

@@ -1,9 +1,12 @@
 """Steps of the wall clock are detected once, and remembered times move or stay."""
 
 import pytest
+from costprobe.core.clock import NS_PER_MS, row_ns, utc_ns
 from costprobe.core.clock_step import LEAP_NS, ClockMonitor, ClockStep
 from costprobe.core.records import NS_PER_S
 from fakes.clock import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
 
 NOW = 1_800_000_000 * NS_PER_S
 HOUR = 3600 * NS_PER_S
@@ -26,11 +29,6 @@ def test_remembered_time_is_shifted_or_kept():
         assert step.of_ns(before_ns) == after_ns, by_ns
         after_s = pytest.approx(after_ns / NS_PER_S, abs=1e-6)
         assert step.of_s(before_ns / NS_PER_S) == after_s, by_ns
-
-
-def test_time_that_stands_for_never_is_not_advanced():
-    assert ClockStep(-HOUR, NOW).of_s(-1e300) == -1e300
-    assert ClockStep(2 * LEAP_NS, NOW).of_s(-1e300) == -1e300
 
 
 def test_only_timestamps_of_a_document_are_shifted():
@@ -122,3 +120,12 @@ def test_step_during_a_suspension_is_told_apart(caplog):
     monitor.check()
     assert "suspended for 3600 s" in caplog.text
     assert "stepped by -100.0 s" in caplog.text
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**50))
+def test_row_time_is_rounded_down_to_a_millisecond(time_ns, ago_ns):
+    clock = FakeClock(time_ns)
+    read_ns = clock.monotonic_ns() - ago_ns
+    at_ns, exact_ns = row_ns(clock, read_ns), utc_ns(clock, read_ns)
+    assert at_ns % NS_PER_MS == 0
+    assert 0 <= exact_ns - at_ns < NS_PER_MS

@@ -1,38 +1,66 @@
-"""Amounts of money as text; the page's format.js is tested with the same cases."""
+"""Amounts of money as text."""
 
-import json
 from decimal import Decimal
-from pathlib import Path
 
-from costprobe.core.money import (
-    PER_THOUSAND,
-    field_text,
-    is_amount,
-    is_each,
-    money,
+from costprobe.core.money import PER_THOUSAND, cents, field_text, is_amount, is_each, money
+from fakes.cases import check_all
+
+# An amount, its currency, and its texts: with three digits, with two, and as people check it against a bill.
+AMOUNTS = (
+    (0, "USD", "$0", "$0", "$0.00"),
+    (1.5, "USD", "$1.5", "$1.5", "$1.50"),
+    (-5, "USD", "-$5", "-$5", "-$5.00"),
+    (-0.25, "CHF", "-0.25 CHF", "-0.25 CHF", "-0.25 CHF"),
+    (0.00158, "USD", "$0.00158", "$0.0016", "$0.00158"),
+    (4.171e-05, "USD", "$0.0000417", "$0.000042", "$0.0000417"),
+    (1e-12, "GBP", "£0.000000000001", "£0.000000000001", "£0.000000000001"),
+    (0.999, "USD", "$0.999", "$1", "$0.999"),
+    (0.9999, "USD", "$1", "$1", "$1.00"),
+    (12.34, "CHF", "12.3 CHF", "12 CHF", "12.34 CHF"),
+    (999.4, "USD", "$999", "$1,000", "$999.40"),
+    (999.95, "USD", "$1,000", "$1,000", "$999.95"),
+    (1234.56, "EUR", "€1,230", "€1,200", "€1,234.56"),
+    (1234567.89, "JPY", "1,230,000 JPY", "1,200,000 JPY", "1,234,567.89 JPY"),
+    (1e15, "USD", "$1,000,000,000,000,000", "$1,000,000,000,000,000", "$1,000,000,000,000,000.00"),
+    (2.5, "", "2.5", "2.5", "2.50"),
+    (0.1, "?", "0.1 ?", "0.1 ?", "0.10 ?"),
+)
+# Fields, whether they are amounts, and the number of inferences that they are written for.
+FIELDS = (
+    ("cost.cost_per_inference", True, 1000),
+    ("cost.cost_hardware", True, 1000),
+    ("cost.cost_per_request", True, 1000),
+    ("cost.rolling_24h_iqr", True, 1000),
+    ("cost.rolling_24h_coverage", False, 1),
+    ("cost.cost_total", True, 1),
+    ("cost.cost_per_million_tokens_in", True, 1),
+    ("cost.energy_per_request_j", False, 1),
+    ("cost.idle_share", False, 1),
+    ("sweep.cost_per_inference", True, 1000),
+    ("allocation.cost_hardware", True, 1),
+    ("device.cost", True, 1),
+    ("device.price_rate_per_h", True, 1),
+    ("device.power_w", False, 1),
+    ("budget.forecast_low", True, 1),
+    ("probe.latency_p50_ms", False, 1),
 )
 
-CASES = json.loads((Path(__file__).parents[1] / "fakes" / "money_cases.json").read_text())
 
+def test_amounts_have_their_digits_separators_and_currency():
+    def check(amount, currency, *texts):
+        for one in (amount, Decimal(repr(amount))):
+            assert (money(one, currency), money(one, currency, 2), cents(one, currency)) == texts
 
-def test_amounts_have_four_digits_separators_and_currency():
-    wrong = [
-        (amount, currency, written)
-        for amount, currency, expected in CASES["money"]
-        for written in {money(amount, currency), money(Decimal(repr(amount)), currency)}
-        if written != expected
-    ]
-    assert wrong == []
+    check_all(check, AMOUNTS)
 
 
 def test_fields_of_money_are_known():
-    wrong = []
-    for name, is_money, factor in CASES["fields"]:
+    def check(name, is_money, factor):
         measurement, field = name.split(".")
         found_factor = PER_THOUSAND if is_each(measurement, field) else 1
-        if (is_amount(measurement, field), found_factor) != (is_money, factor):
-            wrong.append(name)
-    assert wrong == []
+        assert (is_amount(measurement, field), found_factor) == (is_money, factor)
+
+    check_all(check, FIELDS)
 
 
 def test_values_of_fields_are_written_with_their_unit():
@@ -45,7 +73,7 @@ def test_values_of_fields_are_written_with_their_unit():
         )
     }
     assert written == {
-        "cost_per_inference": "$41.71 per million",
-        "cost_total": "€1,235",
+        "cost_per_inference": "$41.7 per million",
+        "cost_total": "€1,230",
         "power_w": "1,234.57",
     }

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from fakes.mail import Mailbox
@@ -65,21 +64,20 @@ def listed(daemon):
         return []
 
 
-@pytest.fixture(scope="module")
-def incident(module_folder, module_daemon_in):
-    """A GPU that was hot for a time, with four notifiers of which one is unreachable."""
-    gpu = cool_gpu(module_folder)
+def test_incident_reaches_every_notifier_and_one_that_fails_delays_no_other(
+    daemon_in, gpu, tmp_path
+):
     with (
-        running(Alertmanager, module_folder / "am", "prometheus-alertmanager") as alertmanager,
+        running(Alertmanager, tmp_path / "am", "prometheus-alertmanager") as alertmanager,
         Scripted(taking) as server,
         Mailbox("me", "pass") as mailbox,
     ):
-        url = module_folder / "apprise.url"
+        url = tmp_path / "apprise.url"
         url.write_text(
             f"mailto://me:pass@127.0.0.1:{mailbox.port}/?mode=insecure&smtp=127.0.0.1"
             "&from=costprobe@example.org&to=ops@example.org"
         )
-        daemon = module_daemon_in(**gpu.fake.env())
+        daemon = daemon_in(**gpu.fake.env())
         notifiers = (
             f'[[notifier]]\nname = "pager"\nkind = "alertmanager"\nurl = "{alertmanager.url}"\n'
             f'[[notifier]]\nname = "mail"\nkind = "apprise"\nurl = "file:{url}"\n'
@@ -88,50 +86,26 @@ def incident(module_folder, module_daemon_in):
         daemon.start(QUICK + HOT + FAILING + notifiers + dead + webhook(server.url))
         gpu.set(temp_c=90)
         (alert,) = daemon.wait_for(lambda: alertmanager.active(alertname="hot", device="gpu0"))
+        assert alert["labels"]["severity"] == "critical"
+        assert alert["annotations"]["summary"] == "temp_c of gpu0 is 90, above 85"
         daemon.wait_for(lambda: ("firing", "failing") in received(server))
-        notifiers = daemon.wait_for(
-            lambda: (found := daemon.status()["notifiers"])["dead"]["failing"] and found
-        )
-        status = daemon.look("status")
+        daemon.wait_for(lambda: daemon.status()["notifiers"]["dead"]["failing"])
+        assert daemon.status()["notifiers"]["ops"]["failing"] is None
+        assert "FAULT" in daemon.look("status")
         daemon.wait_for(lambda: mailbox.messages)
+        assert any("[FIRING] hot critical" in each["Subject"] for each in mailbox.messages)
         gpu.set(temp_c=60)
         daemon.wait_for(lambda: not alertmanager.active(alertname="hot"))
         daemon.wait_for(lambda: ("resolved", "hot") in received(server))
-        yield SimpleNamespace(
-            daemon=daemon,
-            alert=alert,
-            webhook=received(server),
-            subjects=[message["Subject"] for message in mailbox.messages],
-            notifiers=notifiers,
-            status=status,
-        )
-
-
-def test_alertmanager_receives_labels_and_annotations(incident):
-    assert incident.alert["labels"]["severity"] == "critical"
-    assert incident.alert["annotations"]["summary"] == "temp_c of gpu0 is 90, above 85"
-
-
-def test_webhook_receives_firing_then_resolved(incident):
-    hot = [state for state, name in incident.webhook if name == "hot"]
-    assert hot == ["firing", "resolved"]
-    rows = incident.daemon.points("alert", rule="hot")
-    states = [row.tags["state"] for row in rows if row.tags["state"] != "pending"]
-    assert states == ["firing", "resolved"]
-    assert "temp_c of gpu0" in incident.daemon.look("alerts", "history")
-
-
-def test_unreachable_notifier_is_a_fault_and_does_not_delay_others(incident):
-    assert incident.notifiers["ops"]["failing"] is None
-    assert "FAULT" in incident.status
-
-
-def test_mail_is_sent_by_a_child_and_the_daemon_stays_small(incident):
-    assert any("[FIRING] hot critical" in subject for subject in incident.subjects)
-    status = Path(f"/proc/{incident.daemon.pid}/status").read_text()
+        hot = [state for state, name in received(server) if name == "hot"]
+    states = [row.tags["state"] for row in daemon.points("alert", rule="hot")]
+    assert hot == [state for state in states if state != "pending"] == ["firing", "resolved"]
+    assert "temp_c of gpu0" in daemon.look("alerts", "history")
+    # Mail is sent by a child: the daemon stays small.
+    status = Path(f"/proc/{daemon.pid}/status").read_text()
     rss_kb = next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]
     assert int(rss_kb) * 1024 < DAEMON_MEMORY_BYTES
-    assert "apprise" not in Path(f"/proc/{incident.daemon.pid}/maps").read_text()
+    assert "apprise" not in Path(f"/proc/{daemon.pid}/maps").read_text()
 
 
 def test_kill_9_loses_no_notice_while_a_notifier_is_unreachable(daemon_in, gpu):

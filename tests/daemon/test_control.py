@@ -146,18 +146,6 @@ def test_malformed_requests_are_answered_with_an_error(server):
     assert request_to(server, do="retry") == {"answer": ["influxdb"]}
 
 
-def test_oversized_request_is_rejected(server):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(10)
-        client.connect(str(server.path))
-        try:
-            client.sendall(b"x" * (4 * MAX_LINE_BYTES))
-            client.recv(4096)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-    assert request_to(server, do="retry") == {"answer": ["influxdb"]}
-
-
 def test_socket_has_mode_0600_and_is_removed_on_close(server):
     mode = server.path.stat().st_mode
     assert stat.S_ISSOCK(mode)
@@ -184,30 +172,6 @@ def test_another_user_is_refused_even_if_the_file_mode_allows_it(server):
     }
     assert "only the daemon's own user and root" in answer_by_uid[65534]
     assert '"answer":["influxdb"]' in answer_by_uid[0]
-
-
-def sweep_row(**more):
-    row = {"measurement": "sweep", "tags": {"device": "gpu0", "batch": "8"}, "time_ns": 5}
-    return {**row, "fields": {"latency_p50_ms": 3}, **more}
-
-
-def test_rows_of_a_sweep_are_stored_for_the_same_store_only(server, parts):
-    for store in (None, "/home/me/other.db"):
-        assert request_to(server, do="keep", store=store, rows=[sweep_row()]) == {"answer": 0}
-    assert parts.kept == {}
-    here = str(parts.store_path)
-    assert request_to(server, do="keep", store=here, rows=[sweep_row()]) == {"answer": 1}
-    assert parts.kept["8"].fields == {"latency_p50_ms": 3.0}
-
-
-def test_rows_other_than_of_a_sweep_are_rejected(server, parts):
-    table = [None, [], [3], [{}], [sweep_row()] * 65]
-    odd = ({"measurement": "cost"}, {"fields": {"odd": 1}}, {"tags": None}, {"time_ns": 1e300})
-    table += [[sweep_row(**more)] for more in (*odd, {"fields": {"batch": [[]]}})]
-    here = str(parts.store_path)
-    for rows in table:
-        assert "error" in request_to(server, do="keep", store=here, rows=rows), rows
-    assert parts.kept == {}
 
 
 def test_status_is_answered_without_an_active_configuration():
@@ -241,20 +205,39 @@ def test_paths_and_lines_have_a_maximum_length(tmp_path):
         encoded({"text": "x" * MAX_LINE_BYTES})
 
 
-def send_indefinitely(client):
+def test_rows_of_a_sweep_are_stored_for_the_same_store_only_and_no_others(server, parts):
+    def row(**more):
+        tags = {"device": "gpu0", "batch": "8"}
+        fields = {"latency_p50_ms": 3}
+        return {"measurement": "sweep", "tags": tags, "fields": fields, "time_ns": 5, **more}
+
+    here = str(parts.store_path)
+    for store in (None, "/home/me/other.db"):
+        assert request_to(server, do="keep", store=store, rows=[row()]) == {"answer": 0}
+    odd = ({"measurement": "cost"}, {"fields": {"odd": 1}}, {"tags": None}, {"time_ns": 1e300})
+    wrong = [[row(**more)] for more in (*odd, {"fields": {"batch": [[]]}})]
+    for rows in (*wrong, None, [], [3], [{}], [row()] * 65):
+        assert "error" in request_to(server, do="keep", store=here, rows=rows), rows
+    assert parts.kept == {}
+    assert request_to(server, do="keep", store=here, rows=[row()]) == {"answer": 1}
+    assert parts.kept["8"].fields == {"latency_p50_ms": 3.0}
+
+
+def send_indefinitely(client, part, pause_s):
     while True:
-        client.sendall(b" ")
-        time.sleep(0.01)
+        client.sendall(part)
+        time.sleep(pause_s)
 
 
-def test_client_that_never_ends_its_request_is_disconnected(tmp_path, parts):
+def test_client_whose_request_is_too_long_or_never_ends_is_disconnected(tmp_path, parts):
     impatient = ControlServer(tmp_path / "c.sock", parts.handlers(), Flag(), client_s=0.3)
     impatient.start()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(10)
-        client.connect(str(impatient.path))
-        # A timeout per read would never disconnect it.
-        with pytest.raises((BrokenPipeError, ConnectionResetError)):
-            send_indefinitely(client)
+    # A timeout per read would never end the second.
+    for part, pause_s in ((b"x" * MAX_LINE_BYTES, 0.0), (b" ", 0.01)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(10)
+            client.connect(str(impatient.path))
+            with pytest.raises((BrokenPipeError, ConnectionResetError)):
+                send_indefinitely(client, part, pause_s)
     assert request_to(impatient, do="retry") == {"answer": ["influxdb"]}
     impatient.close()

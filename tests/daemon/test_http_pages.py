@@ -1,23 +1,29 @@
-"""/healthz and /metrics for a store and a daemon status, without a daemon."""
+"""/healthz, /metrics and annotations for a store and a daemon status, without a daemon."""
 
 import json
+import os
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
+from costprobe.adapters.http.access import Secret
+from costprobe.adapters.http.responses import PostRequest
 from costprobe.adapters.http.settings import HttpConfig
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import Config, parse
-from costprobe.core.config.load import ConfigError
-from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA, make_point
-from costprobe.daemon.metrics import Newest, labels_of
-from costprobe.daemon.pages import HttpPages
+from costprobe.daemon.metrics import labels_of
+from costprobe.daemon.pages import BURST, PER_S, AnnotationEndpoint, HttpPages
+from daemon.test_counters import rows
+from fakes.cases import check_all
 from fakes.clock import FakeClock
 from prometheus_client.parser import text_string_to_metric_families
 
+PAGE = Path(__file__).parent / "metrics.txt"
 LISTENING = HttpConfig(listen="127.0.0.1:0")
 # Another server, without the answers that this one keeps for a moment.
 AGAIN = HttpConfig(listen="127.0.0.1:0", max_series=200)
@@ -124,62 +130,41 @@ def test_health_names_faults_and_dead_parts(pages, reported):
     assert (status, document["status"], document["dead"]) == (503, "dead", ["sink influxdb"])
 
 
-def test_metrics_hold_the_newest_value_of_every_numeric_field(pages, store, clock):
+def test_metrics_are_counters_and_newest_values_with_their_units(pages, store, clock):
+    """The page in `metrics.txt`; COSTPROBE_RECORD=1 writes it again."""
     tags = {"host": "h", "device": "gpu0", "kind": "gpu", "uuid": "u", "model": 'A "B", C'}
+    place, now_ns = {"host": "h", "device": "gpu0"}, clock.time_ns()
     newest = {"power_w": 200.0, "processes": 3, "energy_suspect": True, "energy_method": "counter"}
-    rows = (
-        (tags, {"power_w": 100.0, "temp_c": 60.0}, -30),
-        (tags, newest, -10),
-        ({**tags, "device": "gpu1"}, {"power_w": 9.0}, -901),
+    event = {"severity": "warning", "title": "price rose", "cause": "list", "detail": "long"}
+    for measurement, labels, fields, ago_s in (
+        ("device", tags, {"power_w": 100.0, "temp_c": 60.0}, 30),
+        ("device", tags, newest, 10),
+        ("device", {**tags, "device": "gpu1"}, {"power_w": 9.0}, 901),
         # The row was written while the wall clock was wrong.
-        (tags, {"power_w": 999.0}, 10**9),
-    )
-    now_ns = clock.time_ns()
-    store.append([make_point("device", t, f, now_ns + s * NS_PER_S) for t, f, s in rows])
-    pages.serve(LISTENING)
-    families, samples = metrics(pages)
-    of_device = {
-        key[0]: value for key, value in samples.items() if key[0].startswith("costprobe_device_")
-    }
-    assert of_device == {
-        "costprobe_device_power_w": 200,
-        "costprobe_device_temp_c": 60,
-        "costprobe_device_processes": 3,
-        "costprobe_device_energy_suspect": 1,
-    }
-    assert samples["costprobe_device_power_w", *sorted(tags.items())] == 200
-    assert families["costprobe_device_power_w"].type == "gauge"
-    assert families["costprobe_device_power_w"].documentation.endswith("in watts")
-    assert families["costprobe_device_energy_suspect"].documentation.endswith("1 or 0")
-
-
-def test_metrics_of_the_daemon_itself(pages, store, reported, clock):
-    # Not from the stored row.
-    store.append([Point("agent", dict(OWN), {"rss_bytes": 1}, clock.time_ns())])
+        ("device", tags, {"power_w": 999.0}, -(10**9)),
+        # An alert is shown in its last state, the daemon as it is now.
+        ("alert", {"rule": "r", "state": "resolved"}, {"value": 1.0}, 1),
+        ("alert", {"rule": "r", "state": "firing"}, {"value": 2.0}, 2),
+        ("agent", dict(OWN), {"rss_bytes": 1}, 0),
+        ("event", {**place, "kind": "price"}, event, 0),
+    ):
+        store.append([make_point(measurement, labels, fields, now_ns - ago_s * NS_PER_S)])
+    store.append(rows(now_ns))
+    alert = {"state": "firing", "name": "drift", "severity": "info", "cause": "", "labels": place}
+    alerts = [{**alert, "id": "1"}, {**alert, "id": "2"}, {**alert, "id": "3", "state": "pending"}]
+    store.put_state("alerts", {"alerts": alerts, "silenced": ["2"]})
     pages.serve(LISTENING)
     fetch(pages, "/healthz")
-    families, samples = metrics(pages)
-    expected = {
-        ("costprobe_agent_sent_points_total", *OWN): 7,
-        ("costprobe_agent_cpu_s_total", *OWN): 1.5,
-        ("costprobe_agent_rss_bytes", *OWN): 50_000_000,
-        ("costprobe_job_errors_total", ("job", "status")): 1,
-        ("costprobe_job_late_total", ("job", "status")): 2,
-        ("costprobe_sink_sent_points_total", ("sink", "influxdb")): 7,
-        ("costprobe_part_alive", ("part", "jobs")): 1,
-        ("costprobe_build_info", ("version", "1.2.3")): 1,
-        ("costprobe_http_answers_total", ("code", "200"), ("page", "/healthz")): 1,
-        ("costprobe_metrics_store_readable",): 1,
-        ("costprobe_metrics_dropped_series",): 0,
-    }
-    assert samples.items() >= expected.items()
-    assert families["costprobe_agent_sent_points"].type == "counter"
-    assert families["costprobe_agent_rss_bytes"].type == "gauge"
-    assert families["costprobe_agent_rss_bytes"].documentation.endswith("in bytes")
-    # Without a readable store the rest is shown.
+    text = fetch(pages, "/metrics")[2]
+    if os.environ.get("COSTPROBE_RECORD") == "1":
+        PAGE.write_text(text)
+    assert text == PAGE.read_text()
+
+
+def test_metrics_without_a_readable_store_are_those_of_the_daemon(pages, store, reported):
     reported.row = None
     gone = store.path.rename(f"{store.path}.gone")
-    pages.serve(AGAIN)
+    pages.serve(LISTENING)
     _, samples = metrics(pages)
     assert samples[("costprobe_metrics_store_readable",)] == 0
     assert samples["costprobe_part_alive", ("part", "jobs")] == 1
@@ -204,48 +189,6 @@ def test_every_field_of_the_schema_has_a_valid_metric_name(pages, store, clock):
         ("cost_per_million_tokens_in", "currency per million tokens"),
     ):
         assert families[f"costprobe_cost_{field}"].documentation.endswith(f", in {unit}")
-
-
-def test_series_above_the_limit_are_counted(pages, store, clock):
-    fields, now_ns = {"power_w": 1.0, "cost": 2.0}, clock.time_ns()
-    store.append([make_point("device", {"device": f"g{i}"}, fields, now_ns) for i in range(80)])
-    pages.serve(LISTENING.model_copy(update={"max_series": 100}))
-    _, samples = metrics(pages)
-    shown = [key for key in samples if key[0].startswith("costprobe_device_")]
-    assert (len(shown), samples[("costprobe_metrics_dropped_series",)]) == (100, 60)
-
-
-def test_events_and_firing_incidents_have_their_texts_as_labels(pages, store, clock):
-    fields = {"severity": "warning", "title": "price rose", "cause": "list", "detail": "long"}
-    place = {"host": "h", "device": "gpu0"}
-    store.append([make_point("event", place | {"kind": "price"}, fields, clock.time_ns())])
-    alert = {"state": "firing", "name": "drift", "severity": "info", "cause": "", "labels": place}
-    alerts = [{**alert, "id": "1"}, {**alert, "id": "2"}, {**alert, "id": "3", "state": "pending"}]
-    store.put_state("alerts", {"alerts": alerts, "silenced": ["2"]})
-    pages.serve(LISTENING)
-    samples = metrics(pages)[1]
-    labels = {**place, "kind": "price", "severity": "warning", "title": "price rose"}
-    event = ("costprobe_event_time_s", *sorted({**labels, "cause": "list"}.items()))
-    assert {key: value for key, value in samples.items() if "_event_" in key[0]} == {
-        event: pytest.approx(clock.time_ns() / NS_PER_S)
-    }
-    labels = {**place, "rule": "drift", "severity": "info"}
-    assert [key for key in samples if key[0] == "costprobe_alert_firing"] == [
-        ("costprobe_alert_firing", *sorted(labels.items()))
-    ]
-
-
-def test_alert_is_exported_in_its_last_state_only():
-    newest = Newest()
-    for time_ns, state in enumerate(["pending", "firing", "resolved"]):
-        newest.take(Point("alert", {"rule": "r", "state": state}, {"value": time_ns}, time_ns))
-    newest.take(Point("alert", {"rule": "other", "state": "firing"}, {"value": 5}, 9))
-    fields = dict(newest.by_field("alert"))
-    assert fields.keys() == {"value", "time_s"}
-    assert sorted((tags["rule"], tags["state"], value) for tags, value in fields["value"]) == [
-        ("other", "firing", 5),
-        ("r", "resolved", 2),
-    ]
 
 
 def test_label_names_are_valid():
@@ -281,34 +224,23 @@ def test_address_in_use_is_a_fault_and_not_fatal(pages, reported, caplog):
     other.close()
 
 
-def listening(listen, more="allow_remote = true\n"):
-    return parse(f'[http]\nlisten = "{listen}"\n{more}', None).http
+def test_listening_beyond_this_host_accepts_only_the_host_names_that_are_named():
+    """What is refused is in tests/configuration/refused.txt."""
 
+    def http(listen, more=""):
+        return parse(f'[http]\nlisten = "{listen}"\n{more}', None).http
 
-def test_addresses_and_host_names_are_checked():
     assert Config().http.address is None
     own = {"127.0.0.1:9101": "127.0.0.1", "127.1.2.3:9101": "127.1.2.3", "[::1]:9101": "::1"}
-    assert {listen: listening(listen, "").address for listen in own} == {
+    assert {listen: http(listen).address for listen in own} == {
         listen: (host, 9101) for listen, host in own.items()
     }
+    remote = "allow_remote = true\n"
     for listen in ("0.0.0.0:9101", "[::]:9101", "10.0.0.7:9101"):
-        with pytest.raises(ConfigError, match="allow_remote"):
-            listening(listen, "")
-        assert listening(listen).address[1] == 9101
         # Remote access alone accepts no further name: a web page could reach the address by its own.
-        assert listening(listen).allowed_hosts == ()
-    for listen in (
-        *("", "9101", ":9101", "localhost:9101", "127.0.0.1", "127.0.0.1:", "127.0.0.1:70000"),
-        *("::1:9101", "[127.0.0.1]:9101", "127.0.0.1:-1", "[fe80::1%lo]:9101", "127.0.0.1:٩"),
-    ):
-        with pytest.raises(ConfigError, match="IP address and a port"):
-            listening(listen)
-    names = 'allow_remote = true\nallowed_hosts = ["{}"]\n'
-    named = listening("0.0.0.0:9101", names.format("gpu-01.example.com"))
+        assert (http(listen, remote).address[1], http(listen, remote).allowed_hosts) == (9101, ())
+    named = http("0.0.0.0:9101", f'{remote}allowed_hosts = ["gpu-01.example.com"]')
     assert named.allowed_hosts == ("gpu-01.example.com",)
-    for wrong in ("*", "", "gpu-01:9101", "http://gpu-01", "a..b", ".a", "a" * 300):
-        with pytest.raises(ConfigError, match="host name"):
-            listening("0.0.0.0:9101", names.format(wrong))
 
 
 def test_daemon_imports_prometheus_client_only_if_http_is_on():
@@ -318,3 +250,71 @@ def test_daemon_imports_prometheus_client_only_if_http_is_on():
         "assert 'prometheus_client' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+GOOD = "Bearer a-token-of-a-pipeline"
+BODY = b'{"text": "deployed v42"}'
+
+
+def stored(request):
+    if "text" not in request:
+        raise ValueError("text: is empty")
+    return None if request["text"] == "early" else request
+
+
+@pytest.fixture
+def endpoint(tmp_path, clock):
+    (tmp_path / "token").write_text(GOOD.split()[1] + "\n")
+    return AnnotationEndpoint(Secret.of_file(tmp_path / "token", "token"), stored, clock)
+
+
+def answered(endpoint, body=BODY, authorization=GOOD):
+    response = endpoint.answer(PostRequest(authorization, body, "10.0.0.9"))
+    assert response.content_type == "application/json"
+    return response.status, json.loads(response.body), dict(response.headers)
+
+
+def test_annotation_is_passed_on_with_its_client(endpoint):
+    assert answered(endpoint)[:2] == (201, {"author": "10.0.0.9", "text": "deployed v42"})
+    body = b'{"text": "deployed v42", "author": "ci"}'
+    assert answered(endpoint, body)[1]["author"] == "ci"
+
+
+def test_bad_requests_are_answered_with_an_error(endpoint):
+    def check(body, authorization, status, words):
+        found, document, _ = answered(endpoint, body, authorization)
+        assert (found, words in document["error"]) == (status, True), document
+
+    check_all(
+        check,
+        [
+            (BODY, "", 401, "Authorization: Bearer"),
+            (BODY, "Bearer wrong", 401, "Authorization: Bearer"),
+            (BODY, GOOD.replace("Bearer", "Basic"), 401, "Authorization: Bearer"),
+            (BODY, f"{GOOD}ü", 401, "Authorization: Bearer"),
+            (b"", GOOD, 400, "not valid JSON"),
+            (b"[]", GOOD, 400, "not a JSON object"),
+            (b"[" * 4500 + b"]" * 4500, GOOD, 400, "nested"),
+            (b'{"text": "\xff"}', GOOD, 400, "not UTF-8"),
+            (b"{}", GOOD, 400, "text: is empty"),
+            (b'{"text": "early"}', GOOD, 503, "starting or stopping"),
+        ],
+    )
+
+
+def test_without_a_token_annotations_are_refused(clock, tmp_path):
+    without = AnnotationEndpoint(None, stored, clock)
+    status, document, _ = answered(without, authorization="Bearer ")
+    assert (status, "http.token" in document["error"]) == (403, True)
+    missing = AnnotationEndpoint(Secret.of_file(tmp_path / "none", "token"), stored, clock)
+    assert answered(missing)[0] == 503
+
+
+def test_rate_is_limited_only_for_clients_with_the_token(endpoint, clock):
+    for _ in range(2 * BURST):
+        assert answered(endpoint, authorization="Bearer wrong")[0] == 401
+    assert {answered(endpoint)[0] for _ in range(BURST)} == {201}
+    status, _, headers = answered(endpoint)
+    assert (status, headers["Retry-After"]) == (429, f"{1 / PER_S:.0f}")
+    clock.move(1 / PER_S)
+    assert answered(endpoint)[0] == 201

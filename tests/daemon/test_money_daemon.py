@@ -63,7 +63,7 @@ def test_spot_price_appears_in_rows_events_status_and_history(daemon, files):
     prices.write_text("3.00")
     daemon.wait_for(lambda: rate() == 1.5)
     events = daemon.wait_for(lambda: daemon.points("event", kind="price", device="gpu0"))
-    assert (events[0].fields["before"], events[0].fields["after"]) == ("$0.5/h", "$1.5/h")
+    assert (events[0].fields["before"], events[0].fields["after"]) == ("$0.50/h", "$1.50/h")
     prices.unlink()
     daemon.wait_for(
         lambda: any(
@@ -73,14 +73,14 @@ def test_spot_price_appears_in_rows_events_status_and_history(daemon, files):
     )
     daemon.wait_for(lambda: daemon.status()["spot_prices"]["spot"]["last_error"])
     text = daemon.look("status")
-    assert "spot spot: $3/h" in text
+    assert "spot spot: $3.00/h" in text
     assert "the source fails" in text
     (row, *_) = json.loads(daemon.look("price", "history", "--json"))
-    assert row["after"] == "$1.5/h"
-    assert "$0.5/h -> $1.5/h" in daemon.look("price", "history")
+    assert row["after"] == "$1.50/h"
+    assert "$0.50/h  $1.50/h" in daemon.look("price", "history")
     shown = json.loads(daemon.look("price", "show", "--json"))["devices"]
     assert [(d["plan"], d["price_rate_per_h"]) for d in shown] == [("spot", "1.50")] * 2
-    assert "gpu1  NVIDIA Fake 80GB: $1.5/h (spot)" in daemon.look("price", "show")
+    assert "gpu1  NVIDIA Fake 80GB: $1.50/h (spot)" in daemon.look("price", "show")
 
 
 def test_carbon_series_appears_in_rows_and_status(daemon, files):
@@ -103,7 +103,7 @@ def test_exceeded_budget_has_alert_event_and_row(daemon, receiver):
 
     (alert, *_) = daemon.wait_for(alerts)
     assert (alert["state"], alert["severity"]) == ("firing", "critical")
-    assert "of $10.5 " in alert["summary"]
+    assert "of $10.50 " in alert["summary"]
     (event,) = daemon.wait_for(lambda: daemon.points("event", kind="budget"))
     assert event.tags["metric"] == "budget_exceeded"
     assert daemon.points("budget", budget="team")[-1].fields["exceeded"] is True

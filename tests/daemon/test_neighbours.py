@@ -125,18 +125,13 @@ def test_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, tm
     assert row.tags["concurrency"] == "2"
     assert "batch" not in row.tags
     fields = row.fields
-    assert fields["ttft_p50_ms"] < fields["latency_p50_ms"]
-    assert fields["tpot_p50_ms"] > 0
     assert (fields["tokens_in"], fields["tokens_out"], fields["errors"]) == (7, 4, 0)
     assert "contended" not in fields
     # Two boards of 300 W, by their counters.
     watts = fields["energy_per_inference_j"] * fields["throughput_per_s"]
     assert watts == pytest.approx(600, rel=0.03)
     assert fields["energy_method"] == "counter"
-    per_request = cost.fields["cost_per_inference"]
     assert cost.fields["cost_hardware"] == pytest.approx(1 / 3600 / fields["throughput_per_s"])
-    assert cost.fields["cost_per_million_tokens_in"] == pytest.approx(per_request / 7 * 1e6)
-    assert cost.fields["cost_per_million_tokens_out"] == pytest.approx(per_request / 4 * 1e6)
     # The run is logged after it is stored.
     daemon.wait_for(lambda: "gpu0+gpu1 chat  concurrency 2" in daemon.output.read_text())
     lines = daemon.output.read_text()

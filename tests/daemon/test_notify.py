@@ -41,15 +41,16 @@ class Systemd:
         self._socket.close()
 
 
-@pytest.fixture(params=["path", "abstract"])
-def systemd(request, tmp_path):
-    address = str(tmp_path / "notify") if request.param == "path" else f"@costprobe-{os.getpid()}"
-    listening = Systemd(address)
+@pytest.fixture
+def systemd(tmp_path):
+    listening = Systemd(str(tmp_path / "notify"))
     yield listening
     listening.close()
 
 
-def test_ready_reloading_and_stopping_are_sent(systemd):
+@pytest.mark.parametrize("address", ["/notify", "@costprobe"])
+def test_ready_reloading_and_stopping_are_sent(tmp_path, address):
+    systemd = Systemd(f"{tmp_path}{address}" if address[0] == "/" else f"{address}-{os.getpid()}")
     clock = FakeClock()
     notifier = SystemdNotifier(systemd.address, 30.0, clock)
     notifier.ready("measuring\n2 devices")
@@ -60,6 +61,7 @@ def test_ready_reloading_and_stopping_are_sent(systemd):
         f"RELOADING=1\nMONOTONIC_USEC={clock.monotonic_ns() // 1000}",
         "STOPPING=1",
     ]
+    systemd.close()
 
 
 def test_watchdog_is_notified_three_times_an_interval(systemd):

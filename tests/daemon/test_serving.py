@@ -3,9 +3,6 @@
 import csv
 import io
 import json
-import shutil
-import signal
-import subprocess
 from contextlib import closing
 
 import pytest
@@ -89,13 +86,6 @@ def shown(daemon, name="chat"):
     return next(s for s in daemon.state("status")["services"] if s["service"] == name)
 
 
-def named_process(folder, name):
-    """Run a real process of that name."""
-    program = folder / name
-    shutil.copy(shutil.which("sleep"), program)
-    return subprocess.Popen([str(program), "600"])
-
-
 def test_served_requests_have_a_cost_per_request_and_token(daemon_in, gpus):
     engine = ServingEngine()
     engine.serve(requests=1000)
@@ -128,16 +118,6 @@ def test_served_requests_have_a_cost_per_request_and_token(daemon_in, gpus):
         # Alone on its device: the service is allocated the whole cost except probing.
         assert cost.fields["cost_total"] == pytest.approx(total(rows[cost.time_ns], "cost"))
     assert costs[0].tags["plan"] == "owned"
-    spent = [row for row in costs if row.fields.get(PER_REQUEST)]
-    assert total(spent, "cost_total") == pytest.approx(
-        sum(
-            row.fields["cost_per_million_tokens_in"] * counts.fields["tokens_in"] * 1e-6
-            + row.fields["cost_per_million_tokens_out"] * counts.fields["tokens_out"] * 1e-6
-            for row in spent
-            for counts in done
-            if counts.time_ns == row.time_ns
-        )
-    )
     # A device without a service is booked as unallocated.
     assert {"unallocated", "probing"} >= {
         row.tags["part"] for row in daemon.points("allocation", device="gpu1")
@@ -151,11 +131,11 @@ def test_cost_before_a_kill_is_allocated_by_the_next_start(daemon_in, gpus):
     def run(config):
         before = len(daemon.points("device"))
         daemon.start(QUICK_STATUS + OWNED + config)
-        daemon.wait_for(lambda: len(daemon.points("device")) > before + 16)
+        daemon.wait_for(lambda: len(daemon.points("device")) > before + 8)
 
     def costs():
         rows = csv.DictReader(
-            io.StringIO(daemon.run("export", "--format", "focus", "--since", "1d"))
+            io.StringIO(daemon.look("export", "--format", "focus", "--since", "1d"))
         )
         with closing(StoreReader.open(daemon.store)) as reader:
             counted = dict.fromkeys(("cost_total", "allocated_cost_total"), 0.0)
@@ -186,85 +166,3 @@ def test_cost_before_a_kill_is_allocated_by_the_next_start(daemon_in, gpus):
         run("")
         daemon.stop()
     assert costs()["allocation"] == pytest.approx(killed["devices"], rel=1e-9)
-
-
-def test_services_share_a_device_by_the_busy_time_of_their_processes(daemon_in, gpus, tmp_path):
-    engines = ServingEngine(), ServingEngine()
-    running = [named_process(tmp_path, name) for name in ("engine-a", "engine-b")]
-    try:
-        gpus.gpus[0].keep_busy({running[0].pid: 30, running[1].pid: 10})
-        with engines[0].over_http() as one, engines[1].over_http() as other:
-            daemon = daemon_in(**gpus.env())
-            daemon.start(
-                QUICK_STATUS
-                + OWNED
-                + service(one, ["gpu0"], "a", processes=["engine-a"])
-                + service(other, ["gpu0", "gpu1"], "b", processes=["engine-b"])
-                + service(other, ["gpu7"], "c")
-            )
-            for _ in range(2):
-                for engine in engines:
-                    engine.serve(requests=4)
-                seen = len(windows(daemon, "b", complete=True))
-                daemon.wait_for(lambda: len(windows(daemon, "b", complete=True)) > seen)  # noqa: B023 - called before the next iteration
-            daemon.wait_for(lambda: shown(daemon, "c")["last"])
-            assert "no cost: gpu7 is not a device of this host" in daemon.look("status")
-            checked = json.loads(daemon.look("doctor", "--json", code=1))
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    found = [(c["name"], c["state"]) for c in checked if c["name"].startswith("service")]
-    assert sorted(found) == [
-        *(("service a", "good"), ("service b", "good")),
-        *(("service c", "bad"), ("service c", "good")),
-    ]
-    window = windows(daemon, "b", complete=True)[-1]
-    lines = [row for row in daemon.points("allocation") if row.time_ns == window.time_ns]
-    costs = {
-        (device, name): sum(
-            row.fields["cost"]
-            for row in lines
-            if (row.tags["device"], row.tags.get("service")) == (device, name)
-        )
-        for device in ("gpu0", "gpu1")
-        for name in ("a", "b", None)
-    }
-    assert costs["gpu0", "a"] == pytest.approx(3 * costs["gpu0", "b"], rel=0.05)
-    assert costs["gpu0", None] == 0
-    # The driver lists no process on the other device, so its cost is unallocated.
-    assert costs["gpu1", "b"] == pytest.approx(sum(costs["gpu1", n] for n in ("a", "b", None)))
-    assert "gpu7 is not a device of this host" in windows(daemon, "c")[-1].fields["problem"]
-    assert not daemon.points("cost", service="c")
-
-
-def test_mig_devices_share_their_boards_energy_and_unused_slices_are_idle(daemon_in, gpus):
-    gpus.gpus[0].split(1, 2)
-    engine = ServingEngine()
-    with engine.over_http() as server:
-        daemon = daemon_in(**gpus.env())
-        daemon.start(QUICK_STATUS + OWNED)
-        daemon.wait_for(lambda: daemon.points("device", device="gpu0.mig1"))
-        # Without a service nothing is allocated; one that is configured is billed from then on.
-        assert daemon.points("allocation") == []
-        daemon.write(QUICK_STATUS + OWNED + service(server, ["gpu0.mig1"], processes=["engine-a"]))
-        daemon.signal(signal.SIGHUP)
-        # The first window begins before the devices are read for the first time after the reload.
-        done = daemon.wait_for(lambda: windows(daemon, complete=True)[1:])[0]
-    lines = {
-        row.tags["device"]: row
-        for row in daemon.points("allocation")
-        if row.time_ns == done.time_ns and row.tags["device"] != "gpu1"
-    }
-    assert {name: row.tags["part"] for name, row in lines.items()} == {
-        "gpu0": "idle",
-        "gpu0.mig0": "unallocated",
-        "gpu0.mig1": "held",
-    }
-    board_s = done.fields["window_s"]
-    for name, slices in {"gpu0": 4, "gpu0.mig0": 1, "gpu0.mig1": 2}.items():
-        fields = lines[name].fields
-        assert fields["cost_hardware"] == pytest.approx(slices / 7 * 0.5 / 3600 * board_s)
-        part_w = slices / 7 * 300.0
-        drawn, step = part_w * board_s * ENERGY_PER_J, part_w * 0.25 * ENERGY_PER_J
-        assert fields["cost_energy"] == pytest.approx(drawn, rel=0.05, abs=step)

@@ -16,7 +16,7 @@ from fakes.clock import FakeClock
 from fakes.memory import memory_folder
 
 YEAR_S = 365 * 86_400
-EVERY_S = 300
+EVERY_S = 600
 DAY = 86_400 // EVERY_S
 TAGS = {"host": "h", "device": "gpu0"}
 PROBE = {**TAGS, "probe": "e", "batch": "8"}
@@ -38,7 +38,7 @@ CONFIG = Config.model_validate(
 
 
 class Host:
-    """A probe and a GPU, sampled every five minutes, with one daemon after another."""
+    """A probe and a GPU, sampled every ten minutes, with one daemon after another."""
 
     def __init__(self, folder, time_ns):
         self.clock = FakeClock(time_ns)
@@ -55,7 +55,7 @@ class Host:
         self.watching = Watching(watched_sections(CONFIG), *parts)
 
     def live(self, periods, *, is_silent=False):
-        """Return the names of the alerts that fire after so many periods of five minutes."""
+        """Return the names of the alerts that fire after so many periods of ten minutes."""
         for period in range(periods):
             self.clock.move(EVERY_S)
             now_ns = self.clock.time_ns()

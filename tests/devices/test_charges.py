@@ -162,7 +162,7 @@ def test_other_mig_devices_are_no_change_of_the_tariff():
     whole, divided = (book_with(*held)[0].terms("gpu0", OFFSET_NS) for held in ((), (3, 3)))
     (event,) = price_events("gpu0", whole, divided, OFFSET_NS)
     assert (event.title, "electricity" in event.detail) == (
-        "gpu0 now costs $1 per hour",
+        "gpu0 now costs $1.00 per hour",
         False,
     )
     restored = Terms.from_document(divided.to_document())

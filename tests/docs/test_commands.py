@@ -5,8 +5,7 @@ import shlex
 import tomllib
 from pathlib import Path
 
-import click
-import pytest
+from click.testing import CliRunner
 from costprobe.configuration import parse
 from costprobe.core.config.load import ConfigError
 from costprobe.ui.cli.main import main
@@ -55,56 +54,21 @@ def mentioned(path):
     """Return the commands that the sentences of a page name, as (text, words after `costprobe`)."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     for named in re.findall(r"`(?:sudo )?costprobe ([a-z][^`|]*)`", text):
-        words = named.split()
-        is_group = isinstance(main.get_command(None, words[0]), click.Group) and len(words) == 1
-        if words[0] not in TASKS and not is_group:
-            yield named, words
+        if named not in TASKS:
+            yield named, named.split()
 
 
 def test_every_command_exists_with_its_options():
-    commands = [
-        (path, line, words) for path in pages() for line, words in (*typed(path), *mentioned(path))
-    ]
-    assert len(commands) > 60
-    unknown = []
-    for path, line, words in commands:
-        try:
-            check(main, words, line)
-        except AssertionError as error:
-            unknown.append((page_name(path), str(error)))
+    """With --help a command parses its options, and does nothing."""
+    unknown, count = [], 0
+    for path in pages():
+        for line, words in (*typed(path), *mentioned(path)):
+            count += 1
+            done = CliRunner().invoke(main, [*words, "--help"])
+            if done.exit_code or not done.output.startswith("Usage: "):
+                unknown.append((page_name(path), line, done.output[-200:]))
+    assert count > 60
     assert unknown == []
-
-
-def check(command, words, line):
-    """Resolve the subcommand; assert that it and all options on the way exist."""
-    context = click.Context(command)
-    known = {
-        name: option for option in command.params for name in (*option.opts, *option.secondary_opts)
-    }
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
-        name, _, value = word.partition("=")
-        if word.startswith("-") and word != "-":
-            assert name in known or name in ("--help", "-h"), f"{line}: no option {name}"
-            option = known.get(name)
-            if option is not None and not option.is_flag and not value:
-                waiting.pop(0)
-        elif isinstance(command, click.Group):
-            if command is main and "--fleet" in waiting:
-                waiting.remove("--fleet")
-                word = f"{word} --fleet"
-            inner = command.get_command(context, word)
-            assert inner is not None, f"{line}: no command {word}"
-            return check(inner, waiting, line)
-    assert not isinstance(command, click.Group) or command.invoke_without_command, line
-    return None
-
-
-def test_check_detects_unknown_commands_and_options():
-    for line in ("probe --swep", "sink retri", "influx setup --apply=1 --keeep 3d"):
-        with pytest.raises(AssertionError, match=r"no (option|command)"):
-            check(main, shlex.split(line), line)
 
 
 def test_every_toml_block_is_valid_and_each_guides_configuration_loads():

@@ -34,12 +34,5 @@ def test_numbers_in_json_have_the_names_of_the_series():
     assert "\n".join(sorted(offenders)) == ""
 
 
-def test_names_of_other_numbers_are_detected():
-    assert not is_vocabulary(("models", "[]", "cost_in"))
-    assert not is_vocabulary(("latency_ms", "p50"))
-    assert is_vocabulary(("latency_p50_ms", "iqr"))
-    assert not is_vocabulary(("groups", "iqr"))
-
-
 def test_declared_names_are_no_fields():
     assert {name for name in DECLARED if is_field(name)} <= {"symptoms", "value", "threshold"}

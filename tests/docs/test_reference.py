@@ -2,22 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import get_args
 
 import pytest
 from costprobe.configuration import Config
-from costprobe.core.config.fields import Duration, Name
-from pydantic import BeforeValidator, Field
 
-from scripts.reference import (
-    commands,
-    configuration,
-    docstrings,
-    kinds,
-    markdown,
-    series,
-    webhook,
-)
+from scripts.reference import commands, configuration, series, webhook
 from scripts.reference.__main__ import BEGIN, END, PAGES, main, stale
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +28,8 @@ def test_reference_pages_are_up_to_date():
 def test_every_entry_has_a_description(part):
     missing = part.without_words()
     assert not missing, f"no words for {missing}: {WRITE[part]}; then: python -m scripts.reference"
+    gone = series.without_meaning()
+    assert not gone, f"not in core/schema.py: {gone}; remove them from series_words.py"
 
 
 def test_no_text_names_an_option_that_is_gone():
@@ -57,7 +49,7 @@ def test_no_text_names_an_option_that_is_gone():
 
 
 def test_keys_follow_the_naming_rules():
-    """docs/contributing/options.md: no repeated namespace, no unit in a key whose value has it."""
+    """docs/contributing/kinds.md: no repeated namespace, no unit in a key whose value has it."""
     problems = []
     for page in configuration.pages():
         table = page.heading.strip("`[]").partition("]")[0].rpartition(".")[2]
@@ -72,91 +64,6 @@ def test_keys_follow_the_naming_rules():
             if has_unit and not key.field.endswith(("_s", "_bytes")):
                 problems.append(f"{table}.{key.field}: the field has no unit")
     assert not problems, "\n".join(problems)
-
-
-def test_no_description_is_for_a_removed_entry():
-    gone = series.without_meaning()
-    assert not gone, (
-        f"not in agent/costprobe/core/schema.py: {gone}; remove them from series_words.py"
-    )
-
-
-@pytest.mark.parametrize(
-    ("page", "words"),
-    [
-        ("docs/reference/cli.md", "### `costprobe alerts test`"),
-        ("docs/reference/cli.md", "`--sweep`"),
-        (
-            "docs/reference/configuration.md",
-            '| `latency_bound` | duration |  | `"50ms"` | Slowest pass',
-        ),
-        ("docs/reference/configuration.md", '| `every` | duration | `"5m"` |'),
-        (
-            "docs/reference/configuration.md",
-            '| `batch` | whole number or `"auto"`, from 1 to 65,536 |',
-        ),
-        ("docs/reference/configuration.md", '### `[[notifier]]` with `kind = "apprise"`'),
-        ("docs/reference/configuration.md", "### `[[electricity.earlier]]`"),
-        ("docs/reference/configuration.md", "| `memory-errors` | `threshold` | critical |"),
-        ("docs/reference/series.md", "| `cost_reference` | float |"),
-        (
-            "docs/reference/webhook.md",
-            "| `symptoms` | list of: [symptom](#symptom), 200 at most | always |",
-        ),
-    ],
-)
-def test_page_contains_the_expected_text(page, words):
-    assert words in PAGES[page]()
-
-
-class Parent:
-    """What it describes.
-
-    And more,
-    on two lines.
-    """
-
-
-class Silent(Parent):
-    pass
-
-
-def test_paragraphs_of_a_docstring_are_one_line_each():
-    assert docstrings.about(Parent) == ["What it describes.", "And more, on two lines."]
-    assert docstrings.about(Silent) == []
-
-
-@pytest.mark.parametrize(
-    ("hint", "words", "limits"),
-    [
-        (Duration | None, "duration", ""),
-        (tuple[Name, ...], "list of: name", ""),
-        (
-            Annotated[int, Field(ge=1, le=4096)] | Literal["auto"],
-            'whole number or `"auto"`',
-            "from 1 to 4,096",
-        ),
-        (dict[str, float], "table of: number", ""),
-        (bool | None, "true or false", ""),
-    ],
-    # The repr of a type contains addresses, which differ in each process.
-    ids=["duration", "names", "limited or auto", "table", "bool"],
-)
-def test_types_are_described(hint, words, limits):
-    assert kinds.kind_words(hint) == words
-    assert kinds.limit_words(hint) == limits
-
-
-def _odd(value):
-    return value
-
-
-@pytest.mark.parametrize(
-    "hint", [complex, Annotated[str, BeforeValidator(_odd)]], ids=["complex", "odd"]
-)
-def test_error_for_an_undescribed_type_names_the_place_to_describe_it(hint):
-    with pytest.raises(kinds.UnknownKindError, match=r"scripts\.reference\.kinds"):
-        kinds.kind_words(hint)
 
 
 def test_generated_files_are_written_once_and_then_up_to_date(tmp_path, capsys):
@@ -179,8 +86,3 @@ def test_generated_files_are_written_once_and_then_up_to_date(tmp_path, capsys):
     page.write_text("old")
     assert list(stale(tmp_path)) == [page]
     assert main(tmp_path, check=False) == main(tmp_path, check=True) == 0
-
-
-def test_pipes_in_cells_are_escaped():
-    text = markdown.table(["a"], [[markdown.code("x [b|c]")], ["d | e"]])
-    assert text.splitlines()[2:] == ["| <code>x [b&#124;<wbr>c]</code> |", "| d &#124; e |"]

@@ -1,6 +1,5 @@
 """Signals correlated with a drift are listed as causes, most likely first."""
 
-from costprobe.drift.actions import action_of
 from costprobe.drift.before_after import Levels
 from costprobe.drift.causes import causes
 from costprobe.drift.runs import DetectionRun
@@ -136,14 +135,3 @@ def test_heat_without_a_counter_of_throttling_is_cooling():
         for temp_c in (87.0, 55.0)
     ]
     assert names == ["cooling", "clock"]
-
-
-def test_every_cause_has_an_action():
-    for name, words in (
-        ("cooling", "fan and airflow"),
-        ("clock", "nvidia-smi -q -d CLOCK"),
-        ("software: driver", "roll back"),
-        ("neighbour", "move the other process"),
-        ("unknown", "costprobe trend"),
-    ):
-        assert words in action_of(name)

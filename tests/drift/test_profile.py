@@ -8,49 +8,8 @@ from costprobe.core.statistics import decision_interval, noise_of
 from costprobe.drift.normal import (
     DAY_S,
     HOUR_S,
-    DayProfile,
     WeekMemory,
-    slot_of,
 )
-
-
-def learnt(pattern, noise, days=6):
-    rng = random.Random(4)
-    profile = DayProfile(300)
-    for slot in range(288):
-        profile.values[slot] = pattern(slot / 288) + rng.gauss(0, noise)
-    profile.settle(0.0, noise, 0.0)
-    for _ in range(days):
-        for slot in range(288):
-            value, usual = pattern(slot / 288) + rng.gauss(0, noise), profile.values[slot]
-            profile.product += value * usual
-            profile.square += usual * usual
-            profile.values[slot] += profile.gain * (value - usual)
-        profile.end_day()
-    return profile
-
-
-def test_daily_pattern_is_learned():
-    profile = learnt(lambda t: 0.05 * math.sin(2 * math.pi * t), 0.01)
-    assert profile.weight > 0.9
-    assert profile.values[72] == pytest.approx(0.05, abs=0.015)
-
-
-def test_noise_is_not_learned_as_a_pattern():
-    assert learnt(lambda _: 0.0, 0.01).weight == 0
-
-
-@pytest.mark.parametrize(("interval_s", "slots"), [(60, 288), (300, 288), (900, 96), (7200, 24)])
-def test_slot_length_is_the_sampling_interval(interval_s, slots):
-    assert len(DayProfile(slot_of(interval_s)).values) == slots
-
-
-def test_empty_slots_are_interpolated_from_their_neighbours():
-    profile = DayProfile(3600)
-    for hour in range(24):
-        profile.values[hour] = math.nan if hour in {3, 4} else float(hour)
-    profile.settle(0.0, 1e-9, 0.0)
-    assert not any(math.isnan(value) for value in profile.values)
 
 
 def test_noise_is_estimated_from_differences():
@@ -100,8 +59,3 @@ def test_boundary_has_the_configured_false_alarm_rate(reference):
             count += 1
         crossed.append(count)
     assert sum(crossed) / len(crossed) == pytest.approx(wanted, rel=0.3)
-
-
-def test_boundary_increases_with_run_length_and_decreases_with_reference_length():
-    assert decision_interval(0.5, 1e6) > decision_interval(0.5, 1e4)
-    assert decision_interval(0.5, 1e6) > decision_interval(1.0, 1e6)

@@ -3,13 +3,13 @@
 The beginning that a prompt has in common with the one before is cached.
 """
 
-import json
 import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import takewhile
 from operator import eq
+
+from fakes.inference_server import InferenceServer, piece
 
 PROMPT_S = 0.004
 TOKEN_IN_S = 4e-5
@@ -28,67 +28,40 @@ class _Request:
         self.written = self.sent = 0
 
 
-class BatchingLlm:
-    """The server; a context.
+class BatchingLlm(InferenceServer):
+    """The server.
 
     Attributes:
-        url: Its address.
         gpu_s: Device-seconds by the length of the answers and "prefill" or "decode".
     """
 
-    def __enter__(self):
+    def __init__(self):
+        super().__init__(self._generate)
         self.gpu_s = Counter()
         self._waiting, self._running = [], []
         self._changed = threading.Condition()
         self._ended = False
         self._before = []
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def __enter__(self):
+        threading.Thread(target=self._work, daemon=True).start()
+        return super().__enter__()
 
-            def log_message(self, *_):
-                pass
-
-            def do_GET(self):
-                body = b'{"data": [{"id": "m"}]}' if self.path == "/v1/models" else b"{}"
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                words = body["messages"][0]["content"].split()
-                request = _Request(words, outer._before, body["max_tokens"])
-                outer._before = words
-                outer.answer(self, request)
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        for target in (self._server.serve_forever, self._work):
-            threading.Thread(target=target, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
+    def __exit__(self, *error):
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__exit__(*error)
 
-    def answer(self, handler, request):
+    def _generate(self, call):
         """Stream the tokens of a request as they are generated."""
-
-        def write(event):
-            text = event if isinstance(event, str) else json.dumps(event)
-            data = f"data: {text}\n\n".encode()
-            handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-
-        handler.send_response(200)
-        handler.send_header("Transfer-Encoding", "chunked")
-        handler.end_headers()
+        if call.method == "GET":
+            call.json({"data": [{"id": "m"}]} if call.path == "/v1/models" else {})
+            return
+        words = call.body["messages"][0]["content"].split()
+        request = _Request(words, self._before, call.body["max_tokens"])
+        self._before = words
+        call.start_stream()
         with self._changed:
             self._waiting.append(request)
             self._changed.notify_all()
@@ -97,14 +70,14 @@ class BatchingLlm:
                 self._changed.wait_for(lambda: request.written > request.sent or self._ended)
                 fresh = request.written - request.sent
             for _ in range(fresh):
-                write({"choices": [{"delta": {"content": "x "}}]})
+                call.event(piece("chat", "x "))
             request.sent += fresh
         usage = {"prompt_tokens": request.tokens_in, "completion_tokens": request.tokens_out}
         usage["prompt_tokens_details"] = {"cached_tokens": request.cached}
-        write({"choices": [{"delta": {}, "finish_reason": "length"}]})
-        write({"choices": [], "usage": usage})
-        write("[DONE]")
-        handler.wfile.write(b"0\r\n\r\n")
+        call.event(piece("chat", "", finish_reason="length"))
+        call.event({"choices": [], "usage": usage})
+        call.event(b"[DONE]")
+        call.chunk(b"")
 
     def _work(self):
         while True:

@@ -44,9 +44,9 @@ class Cli:
         return json.loads(called(self.config, *words, "--json").stdout)
 
 
-def same(name, text):
-    """Compare a text, but for its times, with its file; COSTPROBE_RECORD=1 writes the file."""
-    made = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]{3,4}", "TIME", text)
+def same(name, text, *, masked=True):
+    """Compare a text, if masked but for its times, with its file; COSTPROBE_RECORD=1 writes the file."""
+    made = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]{3,4}", "TIME", text) if masked else text
     file = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("COSTPROBE_RECORD") == "1":
         file.parent.mkdir(exist_ok=True)

@@ -33,7 +33,7 @@ class DaemonProcess:
         self.output = folder / "output"
         scope = {"COSTPROBE_SCOPE": str(folder)[-60:]}
         debugging = {"PYTHONWARNINGS": "default", "PYTHONFAULTHANDLER": "1"}
-        self._env = {**os.environ, **debugging, **scope, **env}
+        self.env = {**os.environ, **debugging, **scope, **env}
         self._wrapper = tuple(map(str, wrapper))
         self._process = None
 
@@ -61,7 +61,7 @@ class DaemonProcess:
                     *self._wrapper,
                     *(sys.executable, "-m", "costprobe", "--config", str(self.config), "run"),
                 ],
-                env=self._env,
+                env=self.env,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -69,7 +69,7 @@ class DaemonProcess:
     def look(self, *arguments, code=0):
         """Run a command in this process with the daemon's configuration; return its output."""
         done = CliRunner().invoke(
-            main, ["--config", str(self.config), *arguments], env=self._env, catch_exceptions=False
+            main, ["--config", str(self.config), *arguments], env=self.env, catch_exceptions=False
         )
         assert done.exit_code == code, done.output
         return done.stdout
@@ -78,7 +78,7 @@ class DaemonProcess:
         """Run a command with the same configuration; return its stdout."""
         done = subprocess.run(
             [sys.executable, "-m", "costprobe", "--config", str(self.config), *arguments],
-            env=self._env,
+            env=self.env,
             capture_output=True,
             text=True,
             check=False,
@@ -87,14 +87,14 @@ class DaemonProcess:
         assert done.returncode == code, done
         return done.stdout
 
-    def wait_for(self, condition, timeout_s=TIMEOUT_S):
+    def wait_for(self, condition, timeout_s=TIMEOUT_S, *, every_s=0.1):
         """Wait until a condition is true and return its value; fail if the daemon exits."""
         ends_s = time.monotonic() + timeout_s
         while time.monotonic() < ends_s:
             assert self._process.poll() is None, self.output.read_text()
             if found := condition():
                 return found
-            time.sleep(0.1)
+            time.sleep(every_s)
         raise AssertionError(f"the condition was never true: {self.output.read_text()}")
 
     def points(self, measurement, **tags):

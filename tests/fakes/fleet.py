@@ -144,14 +144,29 @@ def rows():
     return tuple(row for number in range(HOSTS) for row in hosts_rows(number))
 
 
+def gpu_run(tags, time_s, each_s, *, probe, price_per_h, versions, clock_mhz, temp_c, **more):
+    """A run of a probe whose inference takes `each_s` and 400 W on a GPU, its cost and its software."""
+    energy_j, hardware = 400.0 * each_s, price_per_h / 3600 * each_s
+    run = {"throughput_per_s": 1 / each_s, "energy_per_inference_j": energy_j}
+    run |= {"sm_clock_mhz": clock_mhz, "temp_max_c": temp_c, **more}
+    own = {**tags, "probe": probe}
+    yield point("probe", {**own, "batch": "8"}, run, time_s)
+    paid = {"basis": "probe", "plan": "owned", "currency": "EUR"}
+    energy = 1e-7 * energy_j
+    cost = {"cost_hardware": hardware, "cost_energy": energy}
+    cost |= {"cost_per_inference": hardware + energy, "energy_per_inference_j": energy_j}
+    yield point("cost", {**own, **paid}, cost, time_s)
+    yield point("software", {**own, **versions}, {"probe_runs": 1}, time_s)
+
+
 def lines():
     """All rows in line protocol."""
-    return b"\n".join(render(row).encode() for row in rows())
+    return [render(row).encode() for row in rows()]
 
 
-def write(server, **query):
-    """Write all rows to a database."""
-    found = lines().splitlines()
+def write(server, found=None, **query):
+    """Write lines to a database, by default all."""
+    found = lines() if found is None else found
     for start in range(0, len(found), CHUNK_LINES):
         body = b"\n".join(found[start : start + CHUNK_LINES])
         with fetch(f"{server.url}/write?{urllib.parse.urlencode(query)}", body):
@@ -170,6 +185,16 @@ def scraped():
         for number in range(HOSTS)
     )
     yield from openmetrics(sample for samples in hosts for sample in samples)
+
+
+def scraped_of(rows_of_hosts, **more):
+    """The samples of a Prometheus that scrapes the hosts of these rows, in OpenMetrics."""
+    ordered = sorted(rows_of_hosts, key=lambda row: (row.tags["host"], row.time_ns))
+    hosts = (
+        exposed(of_host, {"instance": f"{host}:9101", "job": "costprobe"}, **more)
+        for host, of_host in groupby(ordered, key=lambda row: row.tags["host"])
+    )
+    return openmetrics(sample for samples in hosts for sample in samples)
 
 
 def openmetrics(samples):

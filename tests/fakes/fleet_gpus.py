@@ -8,11 +8,8 @@ change it, and `h09` goes back.
 
 import math
 import random
-from itertools import groupby
 
-from costprobe.core.records import NS_PER_S
-from costprobe.core.schema import make_point
-from fakes.fleet import exposed, openmetrics
+from fakes.fleet import gpu_run, point, scraped_of
 
 END_S = 1_780_012_800
 HOURS = 4
@@ -56,48 +53,25 @@ def run_rows(rng, host, number, gpu, level, time_s):
     common = 0.02 * math.sin(time_s / 3000) + 0.01 * (number % 2)
     log_time = level + common + rng.gauss(0, 0.003)
     log_time += math.log1p(SLOWER) * (is_sick or is_shared) + math.log1p(-FASTER) * is_new
-    time_s_each = 0.001 * math.exp(log_time)
-    energy_j = 400.0 * time_s_each
-    hardware = PRICE_PER_H / 3600 * time_s_each
-
-    def point(measurement, own, fields):
-        return make_point(measurement, {**tags, **own}, fields, time_s * NS_PER_S)
-
-    yield point(
-        "probe",
-        {"probe": "ranker", "batch": "8"},
-        {
-            "throughput_per_s": 1 / time_s_each,
-            "latency_p50_ms": 8000 * time_s_each,
-            "energy_per_inference_j": energy_j,
-            "sm_clock_mhz": 1980.0 * (1 - 0.09 * is_sick) * (1 + rng.gauss(0, 0.001)),
-            "temp_max_c": 60.0 + rng.gauss(0, 1),
-            "contended": is_shared and time_s % 3600 != 0,
-        },
+    each_s = 0.001 * math.exp(log_time)
+    yield from gpu_run(
+        tags,
+        time_s,
+        each_s,
+        probe="ranker",
+        price_per_h=PRICE_PER_H,
+        versions={"driver": DRIVERS[is_new], "torch": "2.13", "dtype": "float16"},
+        clock_mhz=1980.0 * (1 - 0.09 * is_sick) * (1 + rng.gauss(0, 0.001)),
+        temp_c=60.0 + rng.gauss(0, 1),
+        latency_p50_ms=8000 * each_s,
+        contended=is_shared and time_s % 3600 != 0,
     )
-    yield point(
-        "cost",
-        {"probe": "ranker", "basis": "probe", "plan": "owned", "currency": "EUR"},
-        {"cost_hardware": hardware, "cost_energy": PER_J * energy_j},
-    )
-    software = {"probe": "ranker", "driver": DRIVERS[is_new], "torch": "2.13", "dtype": "float16"}
-    yield point("software", software, {"probe_runs": 1})
-    yield point(
-        "device",
-        {"kind": "gpu", "model": "NVIDIA H100", "currency": "EUR"},
-        {
-            "util_pct": UTIL_PCT,
-            "price_rate_per_h": PRICE_PER_H,
-            "cost": PRICE_PER_H / 3600 * EVERY_S,
-        },
-    )
+    described = {"kind": "gpu", "model": "NVIDIA H100", "currency": "EUR"}
+    used = {"util_pct": UTIL_PCT, "price_rate_per_h": PRICE_PER_H}
+    used["cost"] = PRICE_PER_H / 3600 * EVERY_S
+    yield point("device", {**tags, **described}, used, time_s)
 
 
 def scraped():
     """The samples of a Prometheus that scrapes each host every five minutes, in OpenMetrics."""
-    ordered = sorted(rows(), key=lambda row: (row.tags["host"], row.time_ns))
-    hosts = (
-        exposed(of_host, {"instance": f"{host}:9101", "job": "costprobe"}, kept_s=KEPT_S)
-        for host, of_host in groupby(ordered, key=lambda row: row.tags["host"])
-    )
-    return openmetrics(sample for samples in hosts for sample in samples)
+    return scraped_of(rows(), kept_s=KEPT_S)

@@ -2,12 +2,10 @@
 
 import itertools
 import json
-import ssl
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
-TLS = Path(__file__).parent / "tls"
+from fakes.servers import HttpServer
+
 USAGE = {"prompt_tokens": 7, "completion_tokens": 4}
 
 
@@ -63,71 +61,43 @@ class Call:
         self._handler.end_headers()
 
 
-class InferenceServer:
+class InferenceServer(HttpServer):
     """An HTTP server that answers with a function of the call and records the calls.
 
     Args:
         answer: Answers a Call.
-        tls: True for https, with a certificate of the authority `TLS / "server.pem"`.
+        tls: True for https.
     """
 
     def __init__(self, answer, *, tls=False):
+        super().__init__(self._take, tls=tls)
+        self._server.daemon_threads = False
         self.calls = []
         self.connections = set()
         self.ended = 0
+        self._answer = answer
         self._closed = threading.Event()
-        outer = self
+        end = self._server.shutdown_request
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            server_version, sys_version = "fake/1.0", ""
-            disable_nagle_algorithm = True
+        def shutdown_request(request):
+            end(request)
+            self.ended += 1
 
-            def handle_any(self):
-                outer.connections.add(self.client_address)
-                call = Call(self, outer._closed.wait)
-                outer.calls.append(call)
-                try:
-                    answer(call)
-                except (BrokenPipeError, ConnectionResetError):
-                    self.close_connection = True
+        self._server.shutdown_request = shutdown_request
 
-            do_GET = do_POST = do_PUT = handle_any  # noqa: N815 - the base class's names
-
-            def log_message(self, *_):
-                """Log nothing."""
-
-        class Server(ThreadingHTTPServer):
-            def shutdown_request(self, request):
-                super().shutdown_request(request)
-                outer.ended += 1
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = False
-        # Many tests abort connections: their errors are expected.
-        self._server.handle_error = lambda *_: None
-        if tls:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(TLS / "server.pem")
-            self._server.socket = context.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self.url = f"http{'s' * tls}://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+    def _take(self, handler):
+        self.connections.add(handler.client_address)
+        call = Call(handler, self._closed.wait)
+        self.calls.append(call)
+        self._answer(call)
 
     def posts(self, ending=""):
         """The inference calls whose path ends with `ending`."""
         return [c for c in self.calls if c.method == "POST" and c.path.endswith(ending)]
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
     def __exit__(self, *_):
         self._closed.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__exit__()
 
 
 def piece(api, text, **more):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from costprobe.adapters.store.cursors import RejectedLine
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
+from fakes import rows
 from fakes.clock import FakeClock
 from fakes.daemon import DaemonProcess
 from fakes.reported import DAY_NS, HOUR_NS, devices, end_ns, events, probed, served
@@ -84,30 +85,15 @@ flush_every = "500ms"
 """
 
 
-def _on_cpu(until_ns):
-    """Probe runs on this device, for repricing, and a batch sweep."""
-    for row in probed(until_ns, HOURS, "ranker", 1e-6):
-        yield Point(row.measurement, {**row.tags, "device": "cpu"}, row.fields, row.time_ns)
+def _more(until_ns):
+    """Probe runs on this device, for repricing, a batch sweep, and an alert."""
+    yield from probed(until_ns, HOURS, "ranker", 1e-6, device="cpu")
+    own = {"device": "cpu", "probe": "ranker"}
     for batch, latency_ms in ((1, 4.0), (8, 10.0)):
-        tags = {"device": "cpu", "probe": "ranker", "batch": str(batch), "currency": "EUR"}
-        fields = {
-            "latency_p50_ms": latency_ms,
-            "throughput_per_s": batch * 1000 / latency_ms,
-            "energy_per_inference_j": 0.3,
-            "energy_method": "modelled",
-            "energy_rel_err": 0.5,
-            "cost_per_inference": 1e-6 / batch,
-            "cheapest": batch == 8,
-            "fingerprint": "f",
-        }
-        yield Point("sweep", tags, fields, until_ns - DAY_NS)
-
-
-def _alerts(until_ns):
-    for state, hours_ago in (("firing", 9), ("resolved", 5)):
-        tags = {"host": "h", "rule": "hot", "state": state, "device": "gpu0"}
-        fields = {"id": "a1", "severity": "warning", "summary": "it is hot", "cause": "cooling"}
-        yield Point("alert", tags, fields, until_ns - hours_ago * HOUR_NS)
+        figures = {"energy_j": 0.3, "cost": 1e-6 / batch, "cheapest": batch == 8}
+        yield rows.swept(own, until_ns - DAY_NS, batch, latency_ms, currency="EUR", **figures)
+    hot = {"host": "h", "rule": "hot", "device": "gpu0"}
+    yield from rows.alert(hot, until_ns - 9 * HOUR_NS, "it is hot")
 
 
 def fill(path):
@@ -117,7 +103,7 @@ def fill(path):
     store.append(devices(until_ns, HOURS, every_s=300))
     store.append(probed(until_ns, HOURS, "ranker", 1e-6, drift_h=48, drift=1.2))
     store.append(served(until_ns, HOURS))
-    store.append([*events(until_ns), *_alerts(until_ns), *_on_cpu(until_ns)])
+    store.append([*events(until_ns), *_more(until_ns)])
     # Sinks do not receive rows from before their registration.
     store.register_sink("influxdb")
     store.register_sink("influxdb2")

@@ -101,6 +101,7 @@ def of_device(host, device, currency, rate, watts, is_late):
             "processes": 1 + index,
             "price_rate_per_h": rate,
             "cost": rate / 12,
+            **({"price_assumed": True} if (host, index) == ("a", 1) else {}),
             # Of b the carbon intensity is not known.
             **(carbon if host == "a" else {}),
         },
@@ -173,6 +174,7 @@ def of_service(service, model, host, currency, requests, step):
         "energy_j": 900 * requests,
         "energy_tokens_in_j": 300 * requests,
         "energy_tokens_out_j": 600 * requests,
+        "energy_rel_err": 0.1,
     }
     yield later(
         "cost",

@@ -14,12 +14,12 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import field_set, series_key, written_tags
 from costprobe.core.records import Event
 from costprobe.core.schema import event_point, make_point
+from fakes import rows
 from fakes.clock import FakeClock
 
 S = 10**9
 MINUTE_NS, HOUR_NS, DAY_NS = 60 * S, 3600 * S, 86_400 * S
 HOST = {"host": "gpu-node-17"}
-MODEL = "NVIDIA H100 80GB HBM3"
 GPUS = tuple(f"gpu{index}" for index in range(8))
 # Probe, devices, latency in ms of a pass of 32, joules an inference.
 PROBES = (
@@ -191,36 +191,30 @@ class _Filling:
         )
 
     def _device(self, name):
-        rng = self._rng
-        number = GPUS.index(name)
-        tags = {**HOST, "device": name, "kind": "gpu", "uuid": f"GPU-{name}", "model": MODEL}
-        tags["currency"] = "USD"
+        rng, number = self._rng, GPUS.index(name)
 
         def row(per_hour, drift, every_s):
             power_w = rng.gauss(320 + 20 * number, 25)
             hot = drift if number == 0 else 0.0
-            fields = {
-                "power_w": power_w,
-                "power_max_w": power_w * 1.1,
-                "energy_j": power_w * every_s,
-                "energy_method": "counter",
-                "energy_suspect": False,
-                "util_pct": min(100.0, max(0.0, rng.gauss(45 + 6 * number, 8))),
-                "mem_util_pct": rng.uniform(20, 60),
-                "mem_used_bytes": (40 + number) << 30,
-                "mem_total_bytes": 80 << 30,
-                "temp_c": 62.0 + 250 * hot + rng.gauss(0, 0.4),
-                "sm_clock_mhz": 1980.0 * (1 - hot),
-                "mem_clock_mhz": 2619.0,
-                "throttle_power_s": 0.0,
-                "throttle_thermal_s": 1.3 * hot * every_s,
-                "ecc_uncorrected": 0,
-                "processes": 2,
-                "carbon_g": power_w * every_s / 3.6e6 * 420,
-                "price_rate_per_h": per_hour,
-                "cost": per_hour / 3600 * every_s,
-            }
-            return make_point("device", tags, fields, 0)
+            return rows.device(
+                {**HOST, "device": name},
+                0,
+                every_s,
+                per_hour,
+                power_w,
+                power_max_w=power_w * 1.1,
+                energy_suspect=False,
+                util_pct=min(100.0, max(0.0, rng.gauss(45 + 6 * number, 8))),
+                mem_util_pct=rng.uniform(20, 60),
+                mem_used_bytes=(40 + number) << 30,
+                temp_c=62.0 + 250 * hot + rng.gauss(0, 0.4),
+                sm_clock_mhz=1980.0 * (1 - hot),
+                throttle_power_s=0.0,
+                throttle_thermal_s=1.3 * hot * every_s,
+                ecc_uncorrected=0,
+                processes=2,
+                carbon_g=power_w * every_s / 3.6e6 * 420,
+            )
 
         return row
 
@@ -236,87 +230,67 @@ class _Filling:
 
         def measured(_, drift, __):
             p50_ms, hot = run(drift)
-            fields = {
-                "latency_p50_ms": p50_ms,
-                "latency_p90_ms": p50_ms * 1.03,
-                "latency_p99_ms": p50_ms * 1.09,
-                "latency_mean_ms": p50_ms * 1.01,
-                "latency_cv": 0.01,
-                "latency_rel_err": 0.004,
-                "throughput_per_s": BATCH / p50_ms * 1000,
-                "h2d_ms": 0.4,
-                "samples": 1200,
-                "outliers": 3,
-                "energy_per_inference_j": energy_j,
-                "energy_above_idle_j": energy_j * 0.7,
-                "energy_method": "counter",
-                "energy_scope": "device",
-                "energy_rel_err": 0.05,
-                "energy_suspect": False,
-                "contended": False,
-                "throttled_pct": 0.0,
-                "throttled_thermal_pct": 130 * hot,
-                "sm_clock_mhz": 1980.0 * (1 - hot),
-                "temp_max_c": 66.0 + 250 * hot,
-                "stop_reason": "precise",
-                "fingerprint": "3f9ad07c51be2284",
-            }
-            return make_point("probe", {**own, "batch": str(BATCH)}, fields, 0)
+            return rows.run(
+                own,
+                0,
+                p50_ms,
+                batch=BATCH,
+                energy_j=energy_j,
+                latency_cv=0.01,
+                latency_rel_err=0.004,
+                h2d_ms=0.4,
+                outliers=3,
+                energy_above_idle_j=energy_j * 0.7,
+                energy_scope="device",
+                energy_suspect=False,
+                throttled_pct=0.0,
+                throttled_thermal_pct=130 * hot,
+                sm_clock_mhz=1980.0 * (1 - hot),
+                temp_max_c=66.0 + 250 * hot,
+                stop_reason="precise",
+                fingerprint="3f9ad07c51be2284",
+            )
 
         def paid(per_hour, drift, _):
-            p50_ms, _ = run(drift)
-            amount = per_hour / 3600 * p50_ms / 1000 / BATCH
-            rolling = {
-                f"rolling_{window}{what}": value
-                for window in ("1h", "24h", "7d")
-                for what, value in (("", amount), ("_iqr", amount / 400), ("_coverage", 1.0))
-            }
-            fields = {
-                "cost_per_inference": amount,
-                "cost_hardware": amount,
-                "cost_energy": 0.0,
-                "cost_reference": BEFORE / per_hour * amount,
-                "carbon_per_inference_g": energy_j / 3.6e6 * 420,
-                "energy_method": "counter",
-                **rolling,
-            }
-            tags = {**own, "basis": "probe", "plan": "on_demand", "currency": "USD"}
-            return make_point("cost", tags, fields, 0)
+            amount = per_hour / 3600 * run(drift)[0] / 1000 / BATCH
+            return rows.run_cost(
+                own,
+                0,
+                amount,
+                cost_reference=BEFORE / per_hour * amount,
+                carbon_per_inference_g=energy_j / 3.6e6 * 420,
+                **rows.rolling(amount, amount / 400),
+            )
 
         return {"probe": measured, "cost": paid}
 
     def _service(self):
-        rng, paid = self._rng, {**HOST, "service": "chat", "currency": "USD"}
-        devices = "+".join(SERVED)
+        rng, chat = self._rng, {**HOST, "service": "chat"}
 
         def cost(model, share):
             def row(per_hour, _, every_s):
                 demand = rng.uniform(0.5, 1.0)
                 total = len(SERVED) * per_hour / 3600 * every_s * share
                 requests = 4.0 * every_s * share * demand
-                tokens_in, tokens_out = requests * 900, requests * 260
-                joules = 700.0 * every_s * share
-                fields = {
-                    "cost_total": total,
-                    "cost_idle": total * (1 - demand),
-                    "idle_share": 1 - demand,
-                    "cost_per_inference": total / requests,
-                    "cost_per_request": total / requests,
-                    "cost_tokens_in": total * 0.4,
-                    "cost_tokens_out": total * 0.6,
-                    "cost_per_million_tokens_in": total * 0.4 / tokens_in * 1e6,
-                    "cost_per_million_tokens_out": total * 0.6 / tokens_out * 1e6,
-                    "energy_j": joules,
-                    "energy_per_inference_j": joules / requests,
-                    "requests": requests,
-                    "inferences": requests,
-                    "tokens_in": tokens_in,
-                    "tokens_out": tokens_out,
-                    "window_s": float(every_s),
-                }
-                tags = {**paid, "device": devices, "basis": "serving", "plan": "on_demand"}
                 named = {"served_model": model} if model else {}
-                return make_point("cost", {**tags, **named}, fields, 0)
+                return rows.window_cost(
+                    {**chat, "device": "+".join(SERVED), **named},
+                    0,
+                    every_s,
+                    total,
+                    ratios=("cost_per_inference", "cost_per_request", "energy_per_inference_j"),
+                    cost_idle=total * (1 - demand),
+                    cost_tokens_in=total * 0.4,
+                    cost_tokens_out=total * 0.6,
+                    energy_j=700.0 * every_s * share,
+                    requests=requests,
+                    inferences=requests,
+                    tokens_in=requests * 900,
+                    tokens_out=requests * 260,
+                    idle_share=1 - demand,
+                    cost_per_million_tokens_in=total * 0.4 / (requests * 900) * 1e6,
+                    cost_per_million_tokens_out=total * 0.6 / (requests * 260) * 1e6,
+                )
 
             return row
 
@@ -330,14 +304,12 @@ class _Filling:
                 "window_s": float(every_s),
                 "complete": True,
             }
-            return make_point("serving", {**HOST, "service": "chat", "engine": "vllm"}, fields, 0)
+            return make_point("serving", {**chat, "engine": "vllm"}, fields, 0)
 
         def allocated(device, part, share):
             def row(per_hour, _, every_s):
                 amount = per_hour / 3600 * every_s * share
-                tags = {**paid, "device": device, "part": part}
-                fields = {"cost": amount, "cost_hardware": amount, "cost_energy": 0.0}
-                return make_point("allocation", tags, fields, 0)
+                return rows.allocation({**chat, "device": device}, 0, part, amount)
 
             return row
 

@@ -1,10 +1,8 @@
 """A receiver of OTLP/HTTP that decodes with the official protobuf package."""
 
 import gzip
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from fakes.servers import free_port
+from fakes.servers import Scripted, free_port
 
 PROTOBUF = "application/x-protobuf"
 
@@ -44,36 +42,20 @@ class OtlpReceiver:
         self.points = {}
         self.requests = []
         self.answer = (200, PROTOBUF, b"")
-        self._port = free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                outer.requests.append((self.path, dict(self.headers)))
-                outer.points.update(decoded(body))
-                status, kind, content = outer.answer
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_):
-                """Log nothing."""
-
-        self._handler = Handler
+        self._address = ("127.0.0.1", free_port())
+        self.url = f"http://127.0.0.1:{self._address[1]}"
         self.start()
 
     def start(self):
-        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
+        self._server = Scripted(self._take, address=self._address).__enter__()
 
     def stop(self):
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server.__exit__()
+
+    def _take(self, _, path, headers, body):
+        if headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        self.requests.append((path, headers))
+        self.points.update(decoded(body))
+        status, kind, content = self.answer
+        return status, {"Content-Type": kind, "Connection": "close"}, content

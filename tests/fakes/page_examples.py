@@ -1,16 +1,9 @@
-"""Examples on the pages: modules and text that tests run, and output that is compared with what is printed."""
+"""Output on the pages, which is compared with what is printed."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = DOCS / "contributing"
-_BLOCK = re.compile(
-    r'^```\w+ title="(?P<title>[^"]+)"\n(?P<text>.*?)^```$', re.DOTALL | re.MULTILINE
-)
-
 _OUTPUT = re.compile(r"^```(?:text|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -37,22 +30,5 @@ def _pattern(line):
 def _shape(line):
     """Return the words of a line with its numbers, times and signs masked."""
     known = re.sub(r"host=\S+|\b(?:CET|UTC)\b", "", line)
-    known = re.sub(r"[-+]?[$€]?\d[\d.,:TZe-]*|\b(?:s|min)\b", "0", known)
+    known = re.sub(r"[-+]?[$€]?\d[\d.,:TZe-]*|\b(?:s|min|[mk]?J)\b", "0", known)
     return " ".join(known.split())
-
-
-def example(page, title):
-    """The text of the block with a title on a page."""
-    found = {match["title"]: match["text"] for match in _BLOCK.finditer((PAGES / page).read_text())}
-    return found[title]
-
-
-def example_module(page, title, folder):
-    """The block with a title, written to a folder and imported from there."""
-    path = Path(folder) / title
-    path.write_text(example(page, title))
-    spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module

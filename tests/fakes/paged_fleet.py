@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
+from fakes.fleet import gpu_run
 
 NOW_S = 1_780_012_800
 EVERY_S = 300
@@ -128,19 +129,11 @@ def probe_costs(recipe, tags, level, own, time_s, shift):
     for gpu in range(recipe.gpus):
         if tags["host"] not in recipe.untested:
             each_s = 0.001 * math.exp(level + own[gpu] + shift)
-            yield probe_cost(tags, {"device": f"gpu{gpu}"}, each_s, time_s)
-
-
-def probe_cost(tags, device, each_s, time_s):
-    hardware, energy = RATE_PER_H / HOUR_S * each_s, 1e-7 * 400 * each_s
-    fields = {
-        "cost_per_inference": hardware + energy,
-        "cost_hardware": hardware,
-        "cost_energy": energy,
-        "energy_per_inference_j": 400 * each_s,
-    }
-    based = {**device, "probe": "encoder", "basis": "probe", "plan": "owned", "currency": "EUR"}
-    return point("cost", tags, based, fields, time_s)
+            hardware, energy = RATE_PER_H / HOUR_S * each_s, 1e-7 * 400 * each_s
+            fields = {"cost_per_inference": hardware + energy, "cost_hardware": hardware}
+            fields |= {"cost_energy": energy, "energy_per_inference_j": 400 * each_s}
+            based = {"probe": "encoder", "basis": "probe", "plan": "owned", "currency": "EUR"}
+            yield point("cost", tags, {**based, "device": f"gpu{gpu}"}, fields, time_s)
 
 
 def served_rows(tags, time_s, *, is_now):
@@ -163,13 +156,13 @@ def run_rows(recipe, rng, tags, gpu, level, time_s):
     device = {"device": f"gpu{gpu}"}
     excess = recipe.sick.get((tags["host"], device["device"]), 0.0)
     each_s = 0.001 * math.exp(level + rng.gauss(0, 0.002)) * (1 + excess)
-    run = {
-        "throughput_per_s": 1 / each_s,
-        "energy_per_inference_j": 400.0 * each_s,
-        "sm_clock_mhz": 1980.0 * (1 - 1.1 * excess) * (1 + rng.gauss(0, 0.001)),
-        "temp_max_c": 60.0 + rng.gauss(0, 1),
-    }
-    yield point("probe", tags, {**device, "probe": "encoder", "batch": "8"}, run, time_s)
-    software = {**device, "probe": "encoder", "driver": "560.28", "torch": "2.9"}
-    yield point("software", tags, software, {"probe_runs": 1}, time_s)
-    yield probe_cost(tags, device, each_s, time_s)
+    yield from gpu_run(
+        {**tags, **device},
+        time_s,
+        each_s,
+        probe="encoder",
+        price_per_h=RATE_PER_H,
+        versions={"driver": "560.28", "torch": "2.9"},
+        clock_mhz=1980.0 * (1 - 1.1 * excess) * (1 + rng.gauss(0, 0.001)),
+        temp_c=60.0 + rng.gauss(0, 1),
+    )

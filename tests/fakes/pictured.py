@@ -4,7 +4,6 @@ All values are from seeded streams; none was measured.
 """
 
 import math
-import os
 import random
 import statistics
 from bisect import bisect_right
@@ -13,7 +12,8 @@ from operator import itemgetter
 
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Event
-from costprobe.core.schema import SERVING_RATIOS, event_point, make_point
+from costprobe.core.schema import event_point, make_point
+from fakes import rows
 from fakes.clock import FakeClock
 
 S = 10**9
@@ -30,7 +30,6 @@ BEFORE, AFTER = 4.10, 3.98
 MONEY_PER_J = 0.14 * 1.3 / 3.6e6
 HOST = {"host": "gpu-01"}
 DEVICES = tuple(f"gpu{number}" for number in range(8))
-MODEL = "NVIDIA H100 80GB HBM3"
 # Probe, batch, latency in ms, joules each; on the devices of DEVICES[:4].
 PROBES = (("encoder", 32, 11.62, 0.231), ("ranker", 128, 18.4, 0.078))
 PROBED = DEVICES[:4]
@@ -106,10 +105,11 @@ def made(folder):
     file.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{CONFIG}')
     rng = random.Random(11)
     store = Store.open(folder / "costprobe.db", FakeClock(NOW_NS))
-    for rows in (_devices(rng), _probes(rng), _services(rng), _sweep(), _alerts()):
-        store.append(rows)
+    for some in (_devices(rng), _probes(rng), _services(rng), _sweep(), _alerts()):
+        store.append(some)
     store.append([event_point(event, HOST) for event in _events()])
-    store.put_state("status", _status(store.path))
+    status = rows.status(store.path, "gpu-01", NOW_NS - 12 * DAY_NS, DEVICES)
+    store.put_state("status", status)
     store.put_state("alerts", _firing())
     store.close()
     return file
@@ -151,38 +151,25 @@ def _devices(rng):
             is_idle = demand < 0.12
             hot = _hot(time_ns, device)
             power_w = 88.0 + rng.gauss(0, 1) if is_idle else 300 + 370 * demand - 25 * hot
-            energy_j = power_w * length_s
-            yield make_point(
-                "device",
-                {
-                    **HOST,
-                    "device": device,
-                    "kind": "gpu",
-                    "uuid": f"GPU-{device}",
-                    "model": MODEL,
-                    "currency": "USD",
-                },
-                {
-                    "power_w": power_w,
-                    "power_max_w": power_w + rng.uniform(2, 18),
-                    "energy_j": energy_j,
-                    "energy_method": "counter",
-                    "util_pct": 100 * (0.06 + 0.8 * (0.1 + 0.9 * demand)),
-                    "mem_util_pct": 0.0 if is_idle else 20 + 40 * demand,
-                    "temp_c": 38 + 26 * demand + 22 * hot + rng.gauss(0, 0.3),
-                    "sm_clock_mhz": 1980.0 - 161 * hot,
-                    "mem_clock_mhz": 2619.0,
-                    "power_limit_w": 700.0,
-                    "throttle_thermal_s": 0.11 * length_s * hot,
-                    "throttle_power_s": 0.0,
-                    "mem_used_bytes": (52 if device == "gpu0" else 71) << 30,
-                    "mem_total_bytes": 80 << 30,
-                    "ecc_uncorrected": 0,
-                    "processes": 1,
-                    "price_rate_per_h": _per_hour(time_ns),
-                    "cost": _per_hour(time_ns) * length_s / 3600 + MONEY_PER_J * energy_j,
-                },
+            per_hour = _per_hour(time_ns)
+            yield rows.device(
+                {**HOST, "device": device},
                 time_ns,
+                length_s,
+                per_hour,
+                power_w,
+                cost=per_hour * length_s / 3600 + MONEY_PER_J * power_w * length_s,
+                power_max_w=power_w + rng.uniform(2, 18),
+                util_pct=100 * (0.06 + 0.8 * (0.1 + 0.9 * demand)),
+                mem_util_pct=0.0 if is_idle else 20 + 40 * demand,
+                temp_c=38 + 26 * demand + 22 * hot + rng.gauss(0, 0.3),
+                sm_clock_mhz=1980.0 - 161 * hot,
+                power_limit_w=700.0,
+                throttle_thermal_s=0.11 * length_s * hot,
+                throttle_power_s=0.0,
+                mem_used_bytes=(52 if device == "gpu0" else 71) << 30,
+                ecc_uncorrected=0,
+                processes=1,
             )
 
 
@@ -211,41 +198,26 @@ def _probe(rng, name, device, batch, latency_ms, energy_j):
         hot = _hot(time_ns, device)
         p50_ms = latency_ms * (1 + LATENCY_DRIFT * hot + rng.gauss(0, 0.002))
         per_s = batch / p50_ms * 1000 * 0.985
-        fields = {
-            "latency_p50_ms": p50_ms,
-            "latency_p90_ms": p50_ms * 1.03,
-            "latency_p99_ms": p50_ms * 1.09,
-            "latency_mean_ms": p50_ms * 1.01,
-            "samples": 1200,
-            "throughput_per_s": per_s,
-            "energy_per_inference_j": energy_j * (1 + rng.gauss(0, 0.004)),
-            "energy_method": "counter",
-            "energy_rel_err": 0.052,
-            "contended": False,
-            "throttled_pct": 11.2 * hot,
-            "sm_clock_mhz": 1980.0 - 161 * hot,
-            "temp_max_c": 65 + 22 * hot,
-            "fingerprint": "9f31" if time_ns < SOFTWARE_NS else "c07a",
-        }
-        yield make_point("probe", {**own, "batch": str(batch)}, fields, time_ns)
-        hardware = _per_hour(time_ns) / 3600 / per_s
-        electricity = fields["energy_per_inference_j"] * MONEY_PER_J
-        history.append((time_ns, hardware + electricity))
-        is_last = time_ns > NOW_NS - 6 * MINUTE_NS
-        yield make_point(
-            "cost",
-            {**own, "basis": "probe", "plan": "on_demand", "currency": "USD"},
-            {
-                "cost_per_inference": hardware + electricity,
-                "cost_hardware": hardware,
-                "cost_energy": electricity,
-                "cost_reference": BEFORE / 3600 / per_s + electricity,
-                "energy_method": "counter",
-                # Only the newest longer ones are displayed.
-                **dict(_rolled(history, time_ns, ("1h", "24h", "7d") if is_last else ("1h",))),
-            },
+        each_j = energy_j * (1 + rng.gauss(0, 0.004))
+        yield rows.run(
+            own,
             time_ns,
+            p50_ms,
+            batch=batch,
+            energy_j=each_j,
+            throughput_per_s=per_s,
+            throttled_pct=11.2 * hot,
+            sm_clock_mhz=1980.0 - 161 * hot,
+            temp_max_c=65 + 22 * hot,
+            fingerprint="9f31" if time_ns < SOFTWARE_NS else "c07a",
         )
+        hardware, electricity = _per_hour(time_ns) / 3600 / per_s, each_j * MONEY_PER_J
+        history.append((time_ns, hardware + electricity))
+        # Only the newest longer ones are displayed.
+        windows = ("1h", "24h", "7d") if time_ns > NOW_NS - 6 * MINUTE_NS else ("1h",)
+        reference = BEFORE / 3600 / per_s + electricity
+        rolled = dict(_rolled(history, time_ns, windows))
+        yield rows.run_cost(own, time_ns, hardware, electricity, cost_reference=reference, **rolled)
 
 
 def _services(rng):
@@ -255,91 +227,70 @@ def _services(rng):
         for time_ns, length_s in _times(300, 900):
             cost = (_per_hour(time_ns) + 0.07) * length_s / 3600
             for part, share in (("probing", 0.008), ("unallocated", 0.992)):
-                tags = {**HOST, "device": device, "part": part, "currency": "USD"}
-                yield make_point("allocation", tags, {"cost": cost * share}, time_ns)
+                yield rows.allocation({**HOST, "device": device}, time_ns, part, cost * share)
 
 
 def _service(rng, service):
     name, devices, models, per_s, tokens_in, tokens_out = service
-    tags = {**HOST, "service": name, "currency": "USD"}
+    tags = {**HOST, "service": name}
     for time_ns, length_s in _times(300, 900):
         demand = 0.1 + 0.9 * _demand(time_ns, rng)
         busy_share = 0.06 + 0.8 * demand
         drawn_j = (300 + 370 * demand) * length_s
-        hardware, electricity = _per_hour(time_ns) * length_s / 3600, MONEY_PER_J * drawn_j
+        paid = (_per_hour(time_ns) * length_s / 3600, MONEY_PER_J * drawn_j)
         for device in devices:
             parts = {"busy": busy_share, "idle": 0.995 - busy_share, "probing": 0.005}
             for part, share in parts.items():
-                amounts = {"cost_hardware": hardware * share, "cost_energy": electricity * share}
-                own = {**tags, "device": device, "part": part}
-                yield make_point(
-                    "allocation", own, {**amounts, "cost": sum(amounts.values())}, time_ns
-                )
+                amounts = (amount * share for amount in paid)
+                yield rows.allocation({**tags, "device": device}, time_ns, part, *amounts)
+        hardware, electricity = (len(devices) * amount * 0.995 for amount in paid)
         if name == "chat":
-            window = len(devices) * (hardware + electricity) * 0.995
             for team, share in TEAMS.items():
-                fields = {"cost": window * share}
-                yield make_point("tenant", {**tags, "tenant": team}, fields, time_ns)
+                own = {**tags, "tenant": team, "currency": "USD"}
+                yield make_point("tenant", own, {"cost": (hardware + electricity) * share}, time_ns)
         requests = max(1, round(per_s * demand * length_s))
         whole = [("", 1.0)] if len(models) > 1 else []
         for model, share in (*whole, *models):
             # A request of the larger model costs three times as much.
             weight = share if len(models) == 1 or not model else {0.7: 0.44, 0.3: 0.56}[share]
-            total = len(devices) * (hardware + electricity) * 0.995 * weight
-            count = requests * share
-            own = {
-                **tags,
-                "device": devices[0],
-                "served_model": model,
-                "basis": "serving",
-                "plan": "on_demand",
+            total, count = (hardware + electricity) * weight, requests * share
+            energy_j = len(devices) * drawn_j * weight
+            tokens = {
+                "tokens_in": count * tokens_in,
+                "tokens_out": count * tokens_out,
+                "cost_tokens_in": total * 0.4,
+                "cost_tokens_out": total * 0.6,
+                "energy_tokens_in_j": energy_j * 0.4,
+                "energy_tokens_out_j": energy_j * 0.6,
+                "token_split": "measured",
             }
-            fields = {
-                "cost_total": total,
-                "cost_idle": total * (1 - busy_share),
-                "cost_total_hardware": len(devices) * hardware * 0.995 * weight,
-                "cost_total_energy": len(devices) * electricity * 0.995 * weight,
-                "requests": count,
-                "inferences": count,
-                "energy_j": len(devices) * drawn_j * weight,
-                "window_s": float(length_s),
-                "device_s": len(devices) * length_s * weight,
-                "device_busy_s": len(devices) * length_s * weight * busy_share,
-                "energy_method": "counter",
-                "energy_rel_err": 0.05,
-            }
-            if tokens_out:
-                fields |= {
-                    "tokens_in": count * tokens_in,
-                    "tokens_out": count * tokens_out,
-                    "cost_tokens_in": total * 0.4,
-                    "cost_tokens_out": total * 0.6,
-                    "energy_tokens_in_j": fields["energy_j"] * 0.4,
-                    "energy_tokens_out_j": fields["energy_j"] * 0.6,
-                    "token_split": "measured",
-                }
-            ratios = {ratio: SERVING_RATIOS[ratio].of(fields) for ratio in SERVING_RATIOS}
-            known = {ratio: value for ratio, value in ratios.items() if value is not None}
-            yield make_point("cost", own, {**fields, **known}, time_ns)
+            yield rows.window_cost(
+                {**tags, "device": devices[0], "served_model": model},
+                time_ns,
+                length_s,
+                total,
+                cost_idle=total * (1 - busy_share),
+                cost_total_hardware=hardware * weight,
+                cost_total_energy=electricity * weight,
+                requests=count,
+                inferences=count,
+                energy_j=energy_j,
+                device_s=len(devices) * length_s * weight,
+                device_busy_s=len(devices) * length_s * weight * busy_share,
+                energy_method="counter",
+                energy_rel_err=0.05,
+                **(tokens if tokens_out else {}),
+            )
 
 
 def _sweep():
+    tags = {**HOST, "device": "gpu0", "probe": "encoder"}
     for batch in (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128):
         latency_ms = 1.9 + 0.3 * batch + 0.00012 * max(0, batch - 32) ** 2.4
-        per_s = batch / latency_ms * 1000
         energy_j = 0.2 + 0.9 / batch
-        own = {**HOST, "device": "gpu0", "probe": "encoder", "batch": str(batch)}
-        fields = {
-            "latency_p50_ms": latency_ms,
-            "latency_p90_ms": latency_ms * 1.03,
-            "throughput_per_s": per_s,
-            "energy_per_inference_j": energy_j,
-            "energy_rel_err": 0.06,
-            "energy_method": "counter",
-            "cost_per_inference": BEFORE / 3600 / per_s + energy_j * MONEY_PER_J,
-            "cheapest": batch == 64,
-        }
-        yield make_point("sweep", {**own, "currency": "USD"}, fields, NOW_NS - 2 * DAY_NS)
+        cost = BEFORE / 3600 / (batch / latency_ms * 1000) + energy_j * MONEY_PER_J
+        figures = {"energy_j": energy_j, "cost": cost, "cheapest": batch == 64}
+        yield rows.swept(tags, NOW_NS - 2 * DAY_NS, batch, latency_ms, **figures)
 
 
 _CAUSE = "cooling"
@@ -393,73 +344,15 @@ def _events():
 
 
 def _alerts():
-    tags = {**HOST, "rule": "temperature", "device": "gpu1", "state": "firing"}
-    fields = {
-        "id": "t-1",
-        "severity": "warning",
-        "summary": "gpu1 is at 84 °C",
-        "cause": "fan of the rack failed",
-    }
-    yield make_point("alert", tags, fields, NOW_NS - 3 * DAY_NS)
-    yield make_point("alert", {**tags, "state": "resolved"}, fields, NOW_NS - 3 * DAY_NS + HOUR_NS)
+    tags = {**HOST, "rule": "temperature", "device": "gpu1"}
+    return rows.alert(tags, NOW_NS - 3 * DAY_NS, "gpu1 is at 84 °C", hours=1)
 
 
 def _firing():
-    drift = {
-        "id": "d-1",
-        "name": "drift",
-        "state": "firing",
-        "severity": "warning",
-        "labels": {**HOST, "device": "gpu0", "probe": "encoder"},
-        "summary": _DRIFT,
-        "symptoms": [
-            {"text": "latency of encoder on gpu0: +8.5 %"},
-            {"text": "latency of ranker on gpu0: +8.5 %"},
-        ],
-        "since_ns": DRIFT_NS,
-        "cause": _CAUSE,
-        "detail": _REASON,
-        "is_flapping": False,
-    }
-    budget = {
-        "id": "b-1",
-        "name": "budget-forecast",
-        "state": "firing",
-        "severity": "warning",
-        "labels": {**HOST, "budget": "gpus"},
-        "summary": _BUDGET,
-        "symptoms": [],
-        "since_ns": NOW_NS - 2 * DAY_NS,
-        "cause": "",
-        "is_flapping": False,
-    }
+    symptoms = [{"text": f"latency of {name} on gpu0: +8.5 %"} for name in ("encoder", "ranker")]
+    labels = {**HOST, "device": "gpu0", "probe": "encoder"}
+    causes = {"cause": _CAUSE, "detail": _REASON, "symptoms": symptoms}
+    drift = rows.firing("drift", _DRIFT, DRIFT_NS, labels, **causes)
+    since_ns = NOW_NS - 2 * DAY_NS
+    budget = rows.firing("budget-forecast", _BUDGET, since_ns, {**HOST, "budget": "gpus"})
     return {"alerts": [drift, budget], "silenced": [], "silences": []}
-
-
-def _status(path):
-    return {
-        "state": "running",
-        "version": "0.1.0",
-        "pid": os.getpid(),
-        "host": "gpu-01",
-        "started_ns": NOW_NS - 12 * DAY_NS,
-        "config": str(path.parent / "costprobe.toml"),
-        "config_fault": None,
-        "devices": [{"name": name, "kind": "gpu", "model": MODEL} for name in DEVICES],
-        "sensor": {
-            "state": "running",
-            "driver_version": "570.86.15",
-            "child_restarts": 0,
-            "devices": {},
-            "last_fault": None,
-        },
-        "store": {"path": str(path), "fault": None},
-        "probes": [],
-        "jobs": {},
-        "sinks": {},
-        "outbox": {},
-        "notifiers": {},
-        "alerting": {},
-        "spot_prices": {},
-        "control": {"path": "", "fault": None},
-    }

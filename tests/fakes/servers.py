@@ -343,41 +343,28 @@ class UnixServer(ThreadingHTTPServer):
         self.socket.bind(self.server_address)
 
 
-class Scripted:
-    """An HTTP server that answers with a function of the request and records the requests.
+class HttpServer:
+    """An HTTP server in threads of this process, running while the context is open.
 
     Args:
-        answer: From (method, path, headers, body) to (status, headers, body).
+        answer: Gets the handler of each request.
         tls: True for https, with a certificate of the authority `TLS / "server.pem"`.
         address: Where it listens: IP address and port, or the path of a Unix socket.
     """
 
     def __init__(self, answer, *, tls=False, address=("127.0.0.1", 0)):
-        self.requests = []
-        self.clients = []
-        outer = self
-
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # One packet per response: with two, each waits 40 ms for the peer's delayed ACK.
-            wbufsize = -1
+            server_version, sys_version = "fake/1.0", ""
+            disable_nagle_algorithm = not isinstance(address, str)
 
             def handle_any(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                request = (self.command, self.path, dict(self.headers), body)
-                outer.requests.append(request)
-                outer.clients.append(self.client_address)
                 try:
-                    status, headers, content = answer(*request)
-                    self.send_response(status)
-                    for name, value in {"Content-Length": str(len(content)), **headers}.items():
-                        self.send_header(name, value)
-                    self.end_headers()
-                    self.wfile.write(content)
+                    answer(self)
                 except (BrokenPipeError, ConnectionResetError):
                     self.close_connection = True
 
-            do_GET = do_POST = do_PATCH = do_HEAD = handle_any  # noqa: N815 - the base class's names
+            do_GET = do_POST = do_PUT = do_PATCH = do_HEAD = handle_any  # noqa: N815 - the base class's names
 
             def log_message(self, *_):
                 """Log nothing."""
@@ -385,6 +372,8 @@ class Scripted:
         kind = UnixServer if isinstance(address, str) else ThreadingHTTPServer
         self._server = kind(address, Handler)
         self._server.daemon_threads = True
+        # Many tests abort connections or reject an unknown certificate: their errors are expected.
+        self._server.handle_error = lambda *_: None
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(TLS / "server.pem")
@@ -392,14 +381,12 @@ class Scripted:
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
-            # A test lets clients reject an unknown certificate: the error is expected.
-            self._server.handle_error = lambda *_: None
         self.url = (
             f"unix:{address}"
             if isinstance(address, str)
             else f"http{'s' * tls}://{address[0]}:{self._server.server_port}"
         )
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     def __enter__(self):
         self._thread.start()
@@ -409,6 +396,33 @@ class Scripted:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class Scripted(HttpServer):
+    """An HTTP server that answers with a function of the request and records the requests.
+
+    Args:
+        answer: From (method, path, headers, body) to (status, headers, body).
+        more: Of HttpServer.
+    """
+
+    def __init__(self, answer, **more):
+        super().__init__(self._take, **more)
+        self.requests = []
+        self.clients = []
+        self._respond = answer
+
+    def _take(self, handler):
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        request = (handler.command, handler.path, dict(handler.headers), body)
+        self.requests.append(request)
+        self.clients.append(handler.client_address)
+        status, headers, content = self._respond(*request)
+        handler.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(content)
 
 
 class Talking:

@@ -21,14 +21,24 @@ HOSTS = {"host": "a"}
 RANGE = f"time >= {START_NS} AND time < {END_NS}"
 
 
+def boards_of(edition):
+    """The dashboards of an edition, by name."""
+    return {name.removesuffix(".json"): json.loads(text) for name, text in boards(edition).items()}
+
+
 def panels_of(edition):
     """The panels with queries of an edition, by dashboard and title."""
     return {
-        f"{name.removesuffix('.json')}: {panel['title']}": panel
-        for name, text in boards(edition).items()
-        for panel in json.loads(text)["panels"]
+        f"{name}: {panel['title']}": panel
+        for name, board in boards_of(edition).items()
+        for panel in board["panels"]
         if "targets" in panel
     }
+
+
+def known_answers(edition):
+    """What the panels of an edition show, by title."""
+    return ANSWERS["answers"] | ANSWERS.get(edition, {})
 
 
 def wrong_panels(edition, shown):
@@ -38,7 +48,7 @@ def wrong_panels(edition, shown):
         edition: Edition of the dashboards.
         shown: What each panel of the edition shows, by title.
     """
-    wanted = ANSWERS["answers"] | ANSWERS.get(edition, {})
+    wanted = known_answers(edition)
     left_out = ANSWERS["left_out"] if edition == "prometheus" else {}
     wrong = dict.fromkeys(shown.keys() - wanted.keys(), "has no known answer")
     wrong |= dict.fromkeys(wanted.keys() - shown.keys(), "is not there")
@@ -88,10 +98,10 @@ def in_influxql(text, title, *, when=RANGE, now_ns=NOW_NS):
     return text
 
 
-def in_promql(text, title):
+def in_promql(text, title, *, interval="1h"):
     """A query with its variables filled."""
-    text = text.replace("$__range", "1h").replace("$__rate_interval", "1h")
-    text = text.replace("$__interval", "1h")
+    text = text.replace("$__range", "1h").replace("$__rate_interval", interval)
+    text = text.replace("$__interval", interval)
     text = re.sub(r"\$\{(\w+):raw\}", lambda name: CHOSEN[name[1]], text)
     text = re.sub(r'"\$(\w+)"', lambda name: f'"{chosen(title, name[1]) or ".*"}"', text)
     assert "$" not in text, text

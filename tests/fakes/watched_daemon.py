@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 from click.testing import CliRunner
 from costprobe.ui.cli.main import main
+from fakes.daemon import DaemonProcess
 from fakes.processes import children_of, descendants_of
 
 START_S = 60.0
@@ -26,8 +26,8 @@ class Seen(NamedTuple):
     group: int
 
 
-class WatchedDaemon:
-    """`costprobe run`, with everything in one folder.
+class WatchedDaemon(DaemonProcess):
+    """`costprobe run`, with everything in one folder, while the context is open.
 
     Args:
         folder: For its configuration, its store and its output.
@@ -39,31 +39,20 @@ class WatchedDaemon:
     """
 
     def __init__(self, folder, text, env):
-        self.folder = folder
-        self.config = folder / "costprobe.toml"
+        super().__init__(folder, env)
         self.store = folder / "state" / "costprobe.db"
-        self.output = folder / "output"
-        self.env = {**os.environ, **env}
+        self.store.parent.mkdir(mode=0o700)
+        self.write(text)
         self.seen = {}
         # Servers of other tests are ignored.
         self._others = set(children_of(os.getpid()))
         self._ended = threading.Event()
         self._watch = threading.Thread(target=self._look)
-        self.config.write_text(f'{text}\n[store]\npath = "{self.store}"\n')
-        self.store.parent.mkdir(mode=0o700)
 
     def __enter__(self):
-        with self.output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "costprobe", "-c", str(self.config), "run"],
-                env=self.env,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        self.pid = self._process.pid
         self._watch.start()
         try:
-            self.wait_for(lambda: "store: " in self.output.read_text())
+            self.start()
         except AssertionError:
             self.__exit__()
             raise
@@ -72,12 +61,7 @@ class WatchedDaemon:
     def __exit__(self, *_):
         self._ended.set()
         self._watch.join()
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        finally:
-            self._process.kill()
-            self._process.wait()
+        self.stop()
 
     def run(self, *arguments):
         """Run a command; return its whole output, with any exit code."""
@@ -95,16 +79,6 @@ class WatchedDaemon:
         """Run a command in this process; return its whole output, with any exit code."""
         arguments = ["-c", str(self.config), *arguments]
         return CliRunner().invoke(main, arguments, env=self.env).output.encode()
-
-    def wait_for(self, condition, every_s=0.05):
-        """Wait until a condition is true and return its value."""
-        ends_s = time.monotonic() + START_S
-        while time.monotonic() < ends_s:
-            assert self._process.poll() is None, self.output.read_text()
-            if found := condition():
-                return found
-            time.sleep(every_s)
-        raise AssertionError(f"the condition was never true: {self.output.read_text()}")
 
     def _look(self):
         while not self._ended.wait(LOOK_S):

@@ -10,13 +10,11 @@ All hosts run the service `chat`, which costs more by DEARER on the first DEARER
 import math
 import random
 from functools import cache
-from itertools import groupby
 
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
-from costprobe.core.schema import make_point
-from fakes.fleet import exposed, openmetrics
-from fakes.servers import fetch
+from fakes import fleet
+from fakes.fleet import gpu_run, host_of, point, scraped_of
 
 HOSTS, GPUS = 12, 4
 EVERY_S, WINDOW_S, DAY_S = 3600, 6 * 3600, 86_400
@@ -27,7 +25,6 @@ WEEK_S = 7 * DAY_S
 DEARER_HOSTS = 8
 NOW_S = 1_780_012_800
 ROLLED_OUT_S = NOW_S - 18_600
-CHUNK_LINES = 5000
 CHECKS = """
 [[fleet.watch.budget]]
 name = "gpus"
@@ -37,10 +34,6 @@ period = "month"
 """
 RACK = [f"h{number:02}" for number in range(6, 12)]
 SILENT = (("h01", NOW_S - 1200), *((host, NOW_S - 1500) for host in RACK))
-
-
-def host_of(number):
-    return f"h{number:02}"
 
 
 @cache
@@ -56,10 +49,7 @@ def lines(now_s, *, silent=(), rolled_out=math.inf):
 
 
 def write(server, lines, database="watched"):
-    for start in range(0, len(lines), CHUNK_LINES):
-        body = b"\n".join(lines[start : start + CHUNK_LINES])
-        with fetch(f"{server.url}/write?db={database}", body):
-            pass
+    fleet.write(server, lines, db=database)
 
 
 def fleet_rows(now_s, silent, rolled_out):
@@ -110,13 +100,9 @@ def scraped():
     """The samples of a Prometheus that scrapes the fleet with silent hosts, a rollout and services, in OpenMetrics."""
     silent = dict(SILENT)
     rows = [*fleet_rows(NOW_S, silent, ROLLED_OUT_S), *service_rows()]
-    rows = [row for row in rows if row.time_ns <= silent.get(row.tags["host"], NOW_S) * NS_PER_S]
-    rows.sort(key=lambda row: (row.tags["host"], row.time_ns))
-    hosts = (
-        exposed(of_host, {"instance": f"{host}:9101", "job": "costprobe"})
-        for host, of_host in groupby(rows, key=lambda row: row.tags["host"])
+    return scraped_of(
+        row for row in rows if row.time_ns <= silent.get(row.tags["host"], NOW_S) * NS_PER_S
     )
-    return openmetrics(sample for samples in hosts for sample in samples)
 
 
 def agent_row(tags, time_s):
@@ -128,17 +114,16 @@ def run_rows(rng, tags, time_s, *, is_new):
         device = {**tags, "device": f"gpu{gpu}"}
         is_sick = (tags["host"], device["device"]) == SICK
         log_time = rng.gauss(0, 0.003) + math.log1p(SLOWER) * is_sick + math.log1p(DEARER) * is_new
-        each_s = 0.001 * math.exp(log_time)
-        probe = {**device, "probe": "ranker"}
-        run = {"throughput_per_s": 1 / each_s, "energy_per_inference_j": 400 * each_s}
-        run |= {"sm_clock_mhz": 1980.0 * (1 - 0.09 * is_sick), "temp_max_c": 60.0}
-        yield point("probe", {**probe, "batch": "8"}, run, time_s)
-        hardware = PRICE_PER_H / 3600 * each_s
-        paid = {"basis": "probe", "plan": "owned", "currency": "EUR"}
-        cost = {"cost_hardware": hardware, "cost_per_inference": hardware}
-        yield point("cost", {**probe, **paid}, cost, time_s)
-        versions = {"driver": DRIVERS[is_new], "torch": "2.13"}
-        yield point("software", {**probe, **versions}, {"probe_runs": 1}, time_s)
+        yield from gpu_run(
+            device,
+            time_s,
+            0.001 * math.exp(log_time),
+            probe="ranker",
+            price_per_h=PRICE_PER_H,
+            versions={"driver": DRIVERS[is_new], "torch": "2.13"},
+            clock_mhz=1980.0 * (1 - 0.09 * is_sick),
+            temp_c=60.0,
+        )
         described = {"kind": "gpu", "model": "NVIDIA H100", "currency": "EUR"}
         used = {
             "util_pct": 50.0,
@@ -146,7 +131,3 @@ def run_rows(rng, tags, time_s, *, is_new):
             "cost": PRICE_PER_H * EVERY_S / 3600,
         }
         yield point("device", {**device, **described}, used, time_s)
-
-
-def point(measurement, tags, fields, time_s):
-    return make_point(measurement, tags, fields, time_s * NS_PER_S)

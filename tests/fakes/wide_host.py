@@ -1,11 +1,11 @@
 """A host with 8 GPUs, 12 probe series, a service with two models, long names and three currencies."""
 
-import os
 import time
 
 import costprobe
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
+from fakes import rows
 from fakes.clock import FakeClock
 from fakes.incidents import incident
 from fakes.reported import HOUR_NS, S, end_ns
@@ -62,103 +62,68 @@ def _probe(number):
     )
 
 
-def _devices(until_ns):
+def _rows(until_ns):
     for number in range(GPUS):
-        tags = {**HOST, "device": f"gpu{number}", "kind": "gpu", "uuid": f"GPU-{number}"}
-        tags |= {"model": "NVIDIA H100 80GB HBM3", "currency": "USD"}
+        tags = {**HOST, "device": f"gpu{number}"}
         for step in range(HOURS * 12):
-            fields = {
-                "cost": 4.25 / 12, "price_rate_per_h": 4.25, "util_pct": 87.0, "power_w": 651.4,
-                "energy_j": 651.4 * 300, "temp_c": 71.0, "sm_clock_mhz": 1755.0,
-                "mem_used_bytes": 61 << 30, "mem_total_bytes": 80 << 30,
-            }  # fmt: skip
-            yield Point("device", tags, fields, until_ns - step * 300 * S)
-
-
-def _probes(until_ns):
+            at_ns = until_ns - step * 300 * S
+            more = {"sm_clock_mhz": 1755.0, "mem_used_bytes": 61 * rows.GIB}
+            yield rows.device(tags, at_ns, 300, 4.25, 651.4, util_pct=87.0, temp_c=71.0, **more)
     for number in range(len(PROBES)):
         probe, device, currency, each = _probe(number)
         own = {**HOST, "device": device, "probe": probe}
-        paid = {**own, "basis": "probe", "plan": "on_demand", "currency": currency}
         for hour in range(HOURS):
-            at_ns = until_ns - hour * HOUR_NS
-            cost = each * (1.3 if hour < 12 else 1.0)
-            fields = {
-                "latency_p50_ms": 1234.567 * (1.3 if hour < 12 else 1.0), "latency_p99_ms": 1456.789,
-                "throughput_per_s": 12345.6, "energy_per_inference_j": 1234.5,
-                "energy_method": "counter", "temp_max_c": 88.0,
-            }  # fmt: skip
-            yield Point("probe", {**own, "batch": "128"}, fields, at_ns)
-            rolling = {f"rolling_{window}": cost for window in ("1h", "24h", "7d")}
-            costs = {"cost_per_inference": cost, "cost_reference": cost, "cost_hardware": cost}
-            yield Point("cost", paid, {**costs, **rolling}, at_ns)
+            at_ns, factor = until_ns - hour * HOUR_NS, 1.3 if hour < 12 else 1.0
+            more = {"latency_p99_ms": 1456.789, "throughput_per_s": 12345.6, "temp_max_c": 88.0}
+            yield rows.run(own, at_ns, 1234.567 * factor, batch=128, energy_j=1234.5, **more)
+            rolling = rows.rolling(each * factor)
+            yield rows.run_cost(own, at_ns, each * factor, currency=currency, **rolling)
+    sweep = {**HOST, "device": "gpu0", "probe": PROBES[0]}
     for batch in (1, 8, 64, 512):
-        fields = {
-            "latency_p50_ms": 12.3456 * batch, "latency_p90_ms": 23.4567 * batch,
-            "throughput_per_s": 123_456.7, "energy_per_inference_j": 1234.5,
-            "energy_method": "counter", "energy_rel_err": 0.05, "cost_per_inference": 1.2e-3 / batch,
-            "cheapest": batch == 64, "fingerprint": "9f31c07a9f31c07a", "peak_memory_bytes": 70 << 30,
-        }  # fmt: skip
-        tags = {
-            **HOST,
-            "device": "gpu0",
-            "probe": PROBES[0],
-            "batch": str(batch),
-            "currency": "USD",
-        }
-        yield Point("sweep", tags, fields, until_ns - 3 * HOUR_NS)
-
-
-def _service(until_ns):
+        figures = {"latency_p90_ms": 23.4567 * batch, "throughput_per_s": 123_456.7}
+        figures |= {"energy_rel_err": 0.05, "peak_memory_bytes": 70 * rows.GIB}
+        figures |= {"energy_j": 1234.5, "cost": 1.2e-3 / batch, "cheapest": batch == 64}
+        yield rows.swept(sweep, until_ns - 3 * HOUR_NS, batch, 12.3456 * batch, **figures)
     own = {**HOST, "device": "gpu0", "service": SERVICE}
-    for hour in range(HOURS):
-        at_ns = until_ns - hour * HOUR_NS
+    counts = {"requests": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6}
+    for at_ns in (until_ns - hour * HOUR_NS for hour in range(HOURS)):
         for model, total in zip(SERVED_MODELS, (4.1, 2.2), strict=True):
-            paid = {**own, "served_model": model, "basis": "serving", "plan": "on_demand"}
-            fields = {
-                "cost_total": total, "cost_idle": total / 3, "window_s": 3600.0,
-                "cost_per_inference": total / 4321, "cost_per_request": total / 4321,
-                "cost_per_million_tokens_in": 0.31, "cost_per_million_tokens_out": 1.24,
-                "idle_share": 0.33, "requests": 4321.0, "inferences": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6,
-            }  # fmt: skip
-            yield Point("cost", {**paid, "currency": "USD"}, fields, at_ns)
-            counts = {"requests": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6, "window_s": 3600.0}
-            served = {**own, "served_model": model, "engine": "vllm"}
-            yield Point("serving", served, {**counts, "complete": True}, at_ns)
+            named = {**own, "served_model": model}
+            sums = {**counts, "inferences": 4321.0, "cost_idle": total / 3}
+            sums |= {"cost_per_million_tokens_in": 0.31, "cost_per_million_tokens_out": 1.24}
+            yield rows.window_cost(named, at_ns, 3600, total, **sums)
+            fields = {**counts, "window_s": 3600.0, "complete": True}
+            yield Point("serving", {**named, "engine": "vllm"}, fields, at_ns)
         for part in ("busy", "idle"):
-            use = {**own, "part": part, "currency": "USD"}
-            yield Point("allocation", use, {"cost": 2.1}, at_ns)
+            yield rows.allocation(own, at_ns, part, 2.1)
 
 
 def _events(until_ns):
-    title = f"cost per inference of {PROBES[0]} on gpu0: +30.0 % at constant price since 14:20"
-    tags = {**HOST, "device": "gpu0", "probe": PROBES[0], "kind": "drift", "metric": "cost"}
+    title = f"cost per inference of {PROBES[0]} on gpu0: +30.0 % at constant price since 14:20 UTC"
+    own = {**HOST, "device": "gpu0", "probe": PROBES[0]}
     detail = "95 % of it is time per inference; thermal throttling 11 % of the time"
     fields = {"severity": "warning", "title": title, "detail": detail, "change_pct": 30.0}
-    yield Point("event", tags, {**fields, "since_ns": until_ns}, until_ns - 12 * HOUR_NS)
+    fields["since_ns"] = until_ns
+    yield Point(
+        "event", {**own, "kind": "drift", "metric": "cost"}, fields, until_ns - 12 * HOUR_NS
+    )
     price = {"severity": "info", "title": "price of gpu0", "before": "$3.9/h", "after": "$4.25/h"}
     price["detail"] = "plan on_demand from 2026-11-18, published by the cloud's list of prices"
     yield Point("event", {**HOST, "device": "gpu0", "kind": "price"}, price, until_ns - HOUR_NS)
-    for state, hours_ago in (("firing", 9), ("resolved", 5)):
-        tags = {**HOST, "rule": "drift", "state": state, "device": "gpu0", "probe": PROBES[0]}
-        fields = {"id": "a1", "severity": "warning", "summary": title, "cause": "cooling"}
-        yield Point("alert", tags, fields, until_ns - hours_ago * HOUR_NS)
+    yield from rows.alert({**own, "rule": "drift"}, until_ns - 9 * HOUR_NS, title)
 
 
 def _last(number, now_ns):
     probe, device, currency, each = _probe(number)
-    rolling = {}
-    for window in ("1h", "24h", "7d"):
-        name = f"rolling_{window}"
-        rolling |= {name: each, f"{name}_iqr": each / 9, f"{name}_samples": 288}
-        rolling[f"{name}_coverage"] = 0.41
     price = {"price_rate_per_h": "4.25", "currency": currency, "plan": "on_demand"}
     energy = {"energy_per_inference_j": 1234.5, "energy_method": "counter", "energy_rel_err": 0.05}
+    rolling = rows.rolling(each, each / 9, coverage=0.41)
     return {
         "time_ns": now_ns, "device": device, "probe": probe, "batch": 128, "tags": {},
         "latency_p50_ms": 1234.567, "throughput_per_s": 12345.6, "energy": energy,
         "cost": {"currency": currency, "cost_per_inference": each}, "price": price,
-        "rolling": rolling, "contended": number == 3, "fields": {},
+        "rolling": rolling | {f"rolling_{window}_samples": 288 for window in ("1h", "24h", "7d")},
+        "contended": number == 3, "fields": {},
     }  # fmt: skip
 
 
@@ -191,33 +156,27 @@ def _status(path, now_ns):
     }  # fmt: skip
     engine = {"service": SERVICE, "engine": "vllm", "devices": ["gpu0", "gpu1"]}
     refused = "http://influxdb.observability.example.com:8086: connection refused (errno 111)"
-    sink = {"state": "failing", "last_error": refused, "retry_in_s": 12.0}
     pager = {
         "kind": "webhook", "sent": 1234, "queued": 1, "dropped": 0, "failing": refused,
         "retry_in_s": 30.0,
     }  # fmt: skip
-    return {
-        "state": "running", "version": costprobe.__version__, "pid": os.getpid(), **HOST,
-        "started_ns": now_ns - 12 * 24 * HOUR_NS, "config": str(path.parent / "costprobe.toml"),
-        "config_fault": None,
-        "devices": [
-            {"name": f"gpu{number}", "kind": "gpu", "model": "NVIDIA H100 80GB HBM3"}
-            for number in range(GPUS)
-        ],
-        "sensor": {
-            "state": "running", "driver_version": "570.86.15", "child_restarts": 1, "devices": {},
-            "last_fault": None,
-        },
-        "store": {"path": str(path), "fault": None},
-        "probes": [
+    sink = {"state": "failing", "last_error": refused, "retry_in_s": 12.0}
+    return rows.status(
+        path,
+        HOST["host"],
+        now_ns - 12 * 24 * HOUR_NS,
+        [f"gpu{number}" for number in range(GPUS)],
+        restarts=1,
+        version=costprobe.__version__,
+        probes=[
             {"device": _probe(n)[1], "probe": _probe(n)[0], "last": _last(n, now_ns), **job}
             for n in range(len(PROBES))
         ],
-        "services": [{**engine, "last": last, "missing": ["prompt_tokens_total"], "fault": None}],
-        "jobs": {}, "sinks": {"influxdb-of-the-observability-team": sink},
-        "notifiers": {"pager-of-the-platform-team": pager}, "alerting": {}, "budgets": [budget],
-        "spot_prices": {}, "control": {"path": "", "fault": None}, "http": {},
-    }  # fmt: skip
+        services=[{**engine, "last": last, "missing": ["prompt_tokens_total"], "fault": None}],
+        sinks={"influxdb-of-the-observability-team": sink},
+        notifiers={"pager-of-the-platform-team": pager},
+        budgets=[budget],
+    )
 
 
 def wide_host(folder):
@@ -230,8 +189,7 @@ def wide_host(folder):
     now_ns, until_ns = time.time_ns(), end_ns()
     store = Store.open(folder / "costprobe.db", FakeClock(now_ns))
     store.register_sink("influxdb-of-the-observability-team")
-    for rows in (_devices, _probes, _service, _events):
-        store.append(rows(until_ns))
+    store.append([*_rows(until_ns), *_events(until_ns)])
     store.put_state("status", _status(store.path, now_ns))
     found = incident(
         since_ns=now_ns - 90 * S,

@@ -179,6 +179,8 @@ def test_energy_of_a_suspension_is_in_no_row_and_no_window(tmp_path):
         energy = bench.energy_of_a_window(30, start_ns)
     readings = bench.of("reading")
     assert len(readings) > 8
+    # It is no impossible reading either.
+    assert bench.of("fault") == []
     for reading in readings:
         length_s = (reading["end_ns"] - reading["start_ns"]) / NS_PER_S
         assert reading["fields"].get("energy_j", 0.0) <= POWER_W * length_s * 1.05

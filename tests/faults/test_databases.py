@@ -18,8 +18,8 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import NS_PER_S, FakeClock
-from fakes.sending import send, sink_of, worker_of
-from fakes.servers import Scripted, VictoriaMetrics, running
+from fakes.sending import sink_of, worker_of
+from fakes.servers import Scripted
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
 PERIOD_S = sized(1, 7) * 86_400
@@ -194,20 +194,3 @@ def test_every_row_arrives_exactly_once_after_outages(tmp_path, own_influxdb, fi
         rows_rejected=poisoned,
         requests_by_state=proxy.seen,
     )
-
-
-def test_repeated_rows_are_stored_once(tmp_path, own_influxdb):
-    """Rows are sent again after a lost response; VictoriaMetrics needs its deduplication option."""
-    own_influxdb.query('CREATE DATABASE "d"')
-    line = b"device,device=gpu0 power_w=300 1780000000000000000"
-    options = ("-dedup.minScrapeInterval=1ms",)
-    with running(VictoriaMetrics, tmp_path / "v", "victoria-metrics", options=options) as victoria:
-        for server in (own_influxdb, victoria):
-            sink = sink_of("v1", server.url)
-            for _ in range(3):
-                send(sink, line)
-            sink.close()
-        assert len(own_influxdb.points("d")) == 1
-        labels = (("db", "d"), ("device", "gpu0"))
-        key = ("device_power_w", labels, 1_780_000_000_000)
-        assert victoria.samples({key}) == {key: 300.0}

@@ -95,7 +95,7 @@ def test_driver_that_hangs_in_its_initialization_is_reported_and_its_devices_app
     assert len([row for row in daemon.points("event") if "DEADLINE" in row.fields["title"]]) == 1
     hang.clear()
     daemon.wait_for(lambda: is_measured(daemon, "gpu0", "gpu1"))
-    # The new parts hold the incident for up to two minutes if they are built before it is resolved.
+    # The new parts hold the incident until two minutes after the start of the sensors.
     assert firing(daemon).count("firing") == 1
     sensor = daemon.status()["sensor"]
     assert (sensor["driver_faults"], sensor["child_restarts"], sensor["callback_errors"]) == (

@@ -10,13 +10,18 @@ import zlib
 from contextlib import contextmanager
 
 import pytest
-from costprobe.adapters.sensors.child.nvidia import MIG_BY_NUMBER, NO_MIG_DEVICE
+from costprobe.adapters.sensors.child.nvidia import (
+    MIG_BY_NUMBER,
+    NO_MIG_DEVICE,
+    MigSensor,
+    NvidiaSensor,
+)
 from costprobe.adapters.sensors.child.nvml import NAMES, REACTIONS, open_driver
 from costprobe.adapters.sensors.messages import Reaction, SensorFault
 from costprobe.core.records import NS_PER_S
 from fakes.nvml import FakeNvml
 from fakes.sizes import SHARE
-from nvml_bench import Bench, is_reading, of
+from fakes.worker import WorkerBench
 
 NOON_NS = 1_780_000_000 * NS_PER_S
 NOT_SUPPORTED = 3
@@ -65,6 +70,36 @@ CODES = {
     if name != "SUCCESS"
 }
 PASSING = (Reaction.ABSENT, Reaction.TRANSIENT)
+
+
+class Bench(WorkerBench):
+    """A device's worker in simulated time, whose every metric is read."""
+
+    def __init__(self, fake, number=None):
+        open_driver()
+        parts = (0, fake.clock, lambda *_: None)
+        sensor = NvidiaSensor(*parts) if number is None else MigSensor(*parts, number)
+        super().__init__(fake, sensor, every_s=5.0, aggregate_s=10.0, quarantine_first_s=30.0)
+
+    def run(self, seconds):
+        """Advance simulated time with edges of windows; return the messages of that time."""
+        begun = len(self.messages)
+        for _ in range(0, seconds, 10):
+            self.mark_edge()
+            super().run(10)
+        return self.messages[begun:]
+
+    def reads_again(self):
+        """Whether a reading arrives within ten simulated minutes."""
+        return any(is_reading(self.run(20)) for _ in range(30))
+
+
+def of(messages, kind):
+    return [message for message in messages if message["type"] == kind]
+
+
+def is_reading(messages):
+    return bool(of(messages, "reading"))
 
 
 @contextmanager
@@ -191,29 +226,6 @@ def test_device_recovers_as_the_error_code_requires(assert_for_every_code, devic
             fake.fail(unsupported, NOT_SUPPORTED)
         fails_and_passes(fake, function, code, number)
         fails_from_the_start(fake, function, code, number)
-
-    assert_for_every_code(check)
-
-
-def test_power_falls_back_to_the_other_field_and_fails_without_both(assert_for_every_code):
-    def check(fake, code):
-        bench = Bench(fake)
-        bench.run(20)
-        for field in ("field:185", "field:186"):
-            rule = fake.fail(field, code)
-            during = bench.run(20)
-            assert all(reading["fields"]["power_w"] > 0 for reading in of(during, "reading"))
-            assert is_reading(during)
-            assert of(during, "fault") == []
-            rule.clear()
-        rules = [fake.fail(field, code) for field in ("field:185", "field:186")]
-        during = bench.run(40)
-        assert {fault["code"] for fault in of(during, "fault")} == (
-            set() if CODES[code][1] in PASSING else {CODES[code][0]}
-        )
-        for rule in rules:
-            rule.clear()
-        assert bench.reads_again() or of(bench.messages, "restart")
 
     assert_for_every_code(check)
 

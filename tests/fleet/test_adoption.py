@@ -1,20 +1,15 @@
 """Difference in differences over hosts that changed at different times."""
 
-import importlib
 import math
-from pathlib import Path
+import random
+from itertools import accumulate
+from statistics import fmean
 
 import pytest
 from costprobe.fleet.updates import HostSeries, adoption_effect, change_effect
 from costprobe.unit_costs.change import CostFactors
 
 BUCKETS = 12
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
-    return importlib.import_module
 
 
 def pattern(bucket):
@@ -62,23 +57,38 @@ def test_hosts_that_cannot_be_compared_are_excluded():
     assert adoption_effect(never, 2) is None
 
 
-def test_intervals_contain_the_effect_as_often_as_they_should(bench):
-    rollouts = bench("rollouts")
+def rollout(seed, changed=20, effect=0.03, varies=0.0, drift=0.0):
+    """40 hosts of 8 days in buckets of 6 h, with noise that lasts and, by row, a level that drifts."""
+    rng, buckets, rows = random.Random(seed), 32, 10
+    walks = [list(accumulate(rng.gauss(0, drift) for _ in range(buckets))) for _ in range(rows)]
+    starts = {host: rng.randrange(8, 24) for host in rng.sample(range(40), changed)}
+    units, effects = [], []
+    for host in range(40):
+        start, row, away, values = starts.get(host), host % rows, 0.0, []
+        own = effect + rng.gauss(0, varies)
+        for bucket in range(buckets):
+            away = 0.6 * away + rng.gauss(0, 0.008)
+            on = own if start is not None and bucket >= start else 0.0
+            value = away + on + walks[row][bucket] + pattern(bucket)
+            values.append(None if rng.random() < 0.02 else value)
+        effects += [own] if start is not None else []
+        units.append(HostSeries(f"host{host}", ("encoder", row if drift else 0), values, start))
+    return units, fmean(effects)
+
+
+def test_intervals_contain_the_effect_as_often_as_they_should():
     cases = {
-        "half": {"effect": 0.03},
-        "without effect": {"effect": 0.0, "changed": 20},
+        "half": {},
+        "without effect": {"effect": 0.0},
         "few": {"changed": 3, "effect": 0.05},
-        "drifting rows": {"drift": 0.003, "matched": True, "hosts": 60, "changed": 20},
+        "other effects": {"varies": 0.02},
+        "drifting rows": {"drift": 0.003},
     }
     covered = {}
     for name, recipe in cases.items():
-        hits = 0
-        for seed in range(25):
-            keys = {"hosts": 40, "changed": 20, "days": 8, **recipe}
-            units, truth = rollouts.rollout(rollouts.RolloutRecipe(seed=seed, **keys))
-            found = adoption_effect(units, rollouts.BUCKETS_PER_DAY)
-            hits += abs(found.mean - truth) <= found.half_width
-        covered[name] = hits
+        truths = [rollout(seed, **recipe) for seed in range(25)]
+        found = [(adoption_effect(units, 4), truth) for units, truth in truths]
+        covered[name] = sum(abs(one.mean - truth) <= one.half_width for one, truth in found)
     # Of 25 at 95 %: 21 or fewer have a probability of 3 %.
     assert min(covered.values()) >= 22, covered
 

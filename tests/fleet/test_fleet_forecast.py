@@ -77,7 +77,7 @@ def test_budgets_of_the_fleet_are_shown_as_those_of_a_host(tmp_path, monkeypatch
     monkeypatch.setitem(READERS, "prometheus", Hourly)
     path = tmp_path / "costprobe.toml"
     path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
-    assert "add a [[fleet.watch.budget]]" in called(path, "budget", "--fleet", code=1).stderr
+    assert "add a [[fleet.watch.budget]]" in called(path, "budget", "--fleet", code=2).stderr
     with path.open("a") as file:
         file.write(
             '[[fleet.watch.budget]]\nname = "gpus"\namount = 1\ncurrency = "EUR"\nperiod = "year"\n'

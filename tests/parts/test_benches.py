@@ -69,8 +69,8 @@ def test_scripted_causes_are_written_for_other_programs_and_scored(bench, tmp_pa
         command.read_answers(answers)
 
 
-def test_page_on_input_and_output_tokens_has_the_tables_that_the_bench_prints(bench):
-    """The table of all loads takes a minute: the page has it from the recorded results."""
+def test_page_on_input_and_output_tokens_has_the_table_of_the_recorded_results(bench):
+    """The table of all loads takes a minute: it was recorded."""
     module = bench("token_split")
     rows = [module.row(case) for case in module.cases(is_short=True)]
     page = (ROOT / "docs" / "token_split.md").read_text()
@@ -78,8 +78,7 @@ def test_page_on_input_and_output_tokens_has_the_tables_that_the_bench_prints(be
     everything = next(
         part for part in results.split("## ") if part.startswith("Error on 280 simulated")
     )
-    assert "\n".join(module.by_case(rows)) in page
-    assert "\n".join(module.summary(module.real_rows())) in page
+    assert "\n".join(module.summary(module.real_rows())) in results
     assert everything.partition("\n\n")[2].strip() in page
     # The recorded loads are those of today's code.
     assert [line for line in module.by_case(rows) if line not in results] == []

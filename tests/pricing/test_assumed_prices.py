@@ -122,7 +122,7 @@ def test_status_states_the_cost_an_hour_and_that_it_is_assumed(tmp_path):
 
     unpriced = status(PriceBook([], None, GPUS, prices()))
     assert hourly_costs(unpriced) == [
-        "$31.92 an hour (assumed, 19.2 to 115 USD/h; set [[price]])",
+        "$31.9 an hour (assumed, 19.2 to 115 USD/h; set [[price]])",
     ]
     assert assumed_currencies(unpriced) == {"USD"}
     own = status(PriceBook(mine.price, mine.electricity, GPUS))

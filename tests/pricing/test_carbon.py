@@ -14,6 +14,8 @@ from costprobe.pricing.electricity import (
     parse_carbon,
 )
 from costprobe.pricing.timed import TimedValue, TimedValues
+from fakes.cases import check_all
+from pydantic import ValidationError
 
 S = 10**9
 # 2026-01-01.
@@ -29,6 +31,17 @@ def carbon(**keys):
 
 def ns(*when):
     return int(datetime(*when, tzinfo=UTC).timestamp()) * S
+
+
+def test_contradicting_keys_are_rejected():
+    def is_refused(keys):
+        with pytest.raises(ValidationError):
+            carbon(**keys)
+
+    hours = [{"start": "00:00", "end": "06:00", "g_per_kwh": 1}]
+    sources = [{}, {"g_per_kwh": 300, "file": "/x"}, {"file": "/x", "url": "http://x"}]
+    wrong = [{"file": "/x", "hours": hours}, {"g_per_kwh": 1, "pue": 0.9}, {"url": "ftp://x"}]
+    check_all(is_refused, [*sources, *wrong, {"g_per_kwh": -1}, {"g_per_kwh": 5001}])
 
 
 def test_unknown_intensity_gives_no_emission():
@@ -56,58 +69,65 @@ def test_series_is_valid_from_its_first_value_until_stale():
     assert emission(1.0, found[3]).method == "stale"
 
 
-@pytest.mark.parametrize(
-    ("text", "figures"),
-    [
-        ("412.5", [(7200, "412.5")]),
-        (
-            "time,g_per_kwh\n2026-01-01T00:00:10Z,300\n2026-01-01T00:00:20Z,310\n",
-            [(10, "300"), (20, "310")],
+RESPONSES = [
+    ("412.5", [(7200, "412.5")]),
+    (
+        "time,g_per_kwh\n2026-01-01T00:00:10Z,300\n2026-01-01T00:00:20Z,310\n",
+        [(10, "300"), (20, "310")],
+    ),
+    ("2026-01-01T00:00:10Z,300", [(10, "300")]),
+    ("time;g_per_kwh;unit\n2026-01-01;302,5;gCO₂eq/kWh\n", [(0, "302.5")]),
+    # Electricity Maps: the latest, and a history.
+    (
+        '{"zone": "DE", "carbonIntensity": 302, "datetime": "2026-01-01T01:00:00.000Z"}',
+        [(3600, "302")],
+    ),
+    (
+        json.dumps({"zone": "DE", "history": [{"carbonIntensity": 3, "datetime": "2026-01-01"}]}),
+        [(0, "3")],
+    ),
+    # The Carbon Intensity API of Great Britain: future hours are forecasts.
+    (
+        json.dumps(
+            {
+                "data": [
+                    {
+                        "from": "2026-01-01T00:00Z",
+                        "intensity": {"forecast": 266, "actual": 263, "index": "moderate"},
+                    },
+                    {
+                        "from": "2026-01-01T00:30Z",
+                        "intensity": {"forecast": 270, "actual": None, "index": "moderate"},
+                    },
+                ]
+            }
         ),
-        ("2026-01-01T00:00:10Z,300", [(10, "300")]),
-        ("time;g_per_kwh;unit\n2026-01-01;302,5;gCO₂eq/kWh\n", [(0, "302.5")]),
-        # Electricity Maps: the latest, and a history.
-        (
-            '{"zone": "DE", "carbonIntensity": 302, "datetime": "2026-01-01T01:00:00.000Z"}',
-            [(3600, "302")],
-        ),
-        (
-            json.dumps(
-                {"zone": "DE", "history": [{"carbonIntensity": 3, "datetime": "2026-01-01"}]}
-            ),
-            [(0, "3")],
-        ),
-        # The Carbon Intensity API of Great Britain: future hours are forecasts.
-        (
-            json.dumps(
-                {
-                    "data": [
-                        {
-                            "from": "2026-01-01T00:00Z",
-                            "intensity": {"forecast": 266, "actual": 263, "index": "moderate"},
-                        },
-                        {
-                            "from": "2026-01-01T00:30Z",
-                            "intensity": {"forecast": 270, "actual": None, "index": "moderate"},
-                        },
-                    ]
-                }
-            ),
-            [(0, "263"), (1800, "270")],
-        ),
-    ],
-)
-def test_intensity_responses_are_parsed(text, figures):
-    found = parse_carbon(text, (T + 7200) * S)
-    assert [(one.time_ns // S - T, str(one.value)) for one in found] == figures
+        [(0, "263"), (1800, "270")],
+    ),
+]
+INVALID = [
+    "",
+    "clean",
+    "-1",
+    "5001",
+    '{"data": []}',
+    '{"data": [{"from": "now"}]}',
+    '{"error": "key"}',
+]
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "clean", "-1", "5001", '{"data": []}', '{"data": [{"from": "now"}]}', '{"error": "key"}'],
-)
-def test_invalid_intensities_are_rejected(text):
-    with pytest.raises(ValueError, match="carbon intensity"):
-        parse_carbon(text, 0)
-    with pytest.raises(ValueError, match="units is 'lb/MWh'; convert the figures to grams per kWh"):
-        parse_carbon('{"g_per_kwh": 1, "units": "lb/MWh"}', 0)
+def test_intensity_responses_are_parsed_or_rejected():
+    def is_parsed(text, figures):
+        found = parse_carbon(text, (T + 7200) * S)
+        assert [(one.time_ns // S - T, str(one.value)) for one in found] == figures
+
+    def is_rejected(text, words="carbon intensity"):
+        with pytest.raises(ValueError, match=words):
+            parse_carbon(text, 0)
+
+    check_all(is_parsed, RESPONSES)
+    check_all(is_rejected, INVALID)
+    is_rejected(
+        '{"g_per_kwh": 1, "units": "lb/MWh"}',
+        "units is 'lb/MWh'; convert the figures to grams per kWh",
+    )

@@ -106,7 +106,7 @@ def reserved(bench_clock, per_hour="2", discount="0.4"):
     }
 
 
-@pytest.mark.parametrize(("discount", "before"), [("0.4", "$1.2/h"), ("0", "$2/h")])
+@pytest.mark.parametrize(("discount", "before"), [("0.4", "$1.20/h"), ("0", "$2.00/h")])
 def test_end_of_a_reserved_term_is_one_event(discount, before):
     bench = Bench([reserved(FakeClock(), discount=discount)])
     bench.read(power_w=1.0)
@@ -117,8 +117,8 @@ def test_end_of_a_reserved_term_is_one_event(discount, before):
     bench.read(power_w=1.0)
     (event,) = bench.rows("event")
     assert (event["severity"], event["cause"]) == ("warning", "reserved term")
-    assert event["title"] == "gpu0 now costs $2 per hour: its reserved term has ended"
-    assert (event["before"], event["after"]) == (before, "$2/h")
+    assert event["title"] == "gpu0 now costs $2.00 per hour: its reserved term has ended"
+    assert (event["before"], event["after"]) == (before, "$2.00/h")
     assert "the list price applies again" in event["detail"]
 
 
@@ -130,7 +130,9 @@ def test_plan_that_excludes_electricity_reports_both_changes():
     bench.clock.move(2 * DAY_S)
     bench.read(energy_j=1.0)
     (event,) = bench.rows("event")
-    assert event["detail"].endswith("electricity, paid separately, changed from $0 to $0.3 per kWh")
+    assert event["detail"].endswith(
+        "electricity, paid separately, changed from $0.00 to $0.30 per kWh"
+    )
 
 
 def test_rows_are_marked_when_their_spot_price_is_stale():

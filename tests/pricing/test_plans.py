@@ -10,7 +10,7 @@ from costprobe.configuration import AnyPlan
 from costprobe.core.records import Device
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.plans import parse_spot
-from costprobe.pricing.timed import TimedValue, TimedValues
+from costprobe.pricing.timed import MAX_VALUES, TimedValue, TimedValues
 from fakes.cases import check_all
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,8 +52,27 @@ class TestReserved:
         book = PriceBook([reserved], None, GPUS[:1])
         assert book.terms("gpu0", ns(2027, 1, 2)).rate.plan == "on_demand"
 
+    def test_effective_price_of_a_contract_replaces_its_discount(self):
+        keys = {k: v for k, v in RESERVED.items() if k not in ("discount", "upfront")}
+        quote = plan(**keys, effective_per_hour=Decimal("1.27")).quote(ns(2026, 6, 1))
+        assert quote.per_hour == Decimal("1.27")
+
+        def is_refused(key, value):
+            changed = {k: v for k, v in {**RESERVED, key: value}.items() if v is not None}
+            with pytest.raises(ValidationError):
+                plan(**changed)
+
+        wrong = [("effective_per_hour", 1), ("discount", 1), ("discount", -1)]
+        check_all(
+            is_refused, [*wrong, *((key, None) for key in ("discount", "valid_from", "term"))]
+        )
+
 
 class TestWhatAPriceIsFor:
+    def test_price_may_be_per_device(self):
+        book = PriceBook([plan(plan="on_demand", per_hour=Decimal(3), per="device")], None, GPUS)
+        assert [book.terms(gpu.name, 0).rate.per_hour for gpu in GPUS] == [3, 3]
+
     def test_slice_and_board_may_have_their_own_prices(self):
         plans = [
             plan(plan="on_demand", per_hour=Decimal(7)),
@@ -140,6 +159,7 @@ class TestSpot:
             **dict.fromkeys(("1e999999,1", "NaN,1", "-5,1"), "is not a time"),
             **dict.fromkeys(("a,b\n1", "yesterday,1"), "is not a time such as"),
             **dict.fromkeys(("0\r0", "1\n2", "[1, 2]"), "has no time; expected time,per_hour"),
+            "\n".join(f"{T + i},1" for i in range(MAX_VALUES + 1)): "more than",
             # As office programs write them, or with another meaning.
             "3,21": "the time '3' is before 2000; write .* decimal point",
             "302,5": "the time '302' is before 2000",

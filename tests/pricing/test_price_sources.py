@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.clouds.source import SourceError, read_source
 from costprobe.pricing.plans import SpotPlan
+from fakes.cases import check_all
 from fakes.inference_server import InferenceServer
 
 
@@ -35,19 +36,22 @@ def test_file_is_read_each_time(tmp_path):
             read_source(plan(file=str(file)))
 
 
-@pytest.mark.parametrize(
-    ("program", "words"),
-    [
-        ("import sys; sys.exit('no credentials')", "failed with code 1 (no credentials)"),
-        ("import sys; sys.exit(3)", "failed with code 3 (no message on standard error)"),
-        ("print('x' * (2 << 20))", "more than"),
-        ("import os; os.kill(os.getpid(), 9)", "failed with code -9"),
-    ],
-)
-def test_failed_command_is_reported_with_its_cause(program, words):
-    with pytest.raises(SourceError) as caught:
-        read_source(command(program))
-    assert words in str(caught.value)
+def test_failed_command_is_reported_with_its_cause():
+    assert read_source(command("print(0.75)")).strip() == "0.75"
+
+    def is_reported(source, words):
+        with pytest.raises(SourceError) as caught:
+            read_source(source)
+        assert words in str(caught.value)
+
+    programs = {
+        "import sys; sys.exit('no credentials')": "failed with code 1 (no credentials)",
+        "import sys; sys.exit(3)": "failed with code 3 (no message on standard error)",
+        "print('x' * (2 << 20))": "more than",
+        "import os; os.kill(os.getpid(), 9)": "failed with code -9",
+    }
+    cases = [(command(program), words) for program, words in programs.items()]
+    check_all(is_reported, [*cases, (plan(command=["/nowhere/price"]), "cannot be started")])
 
 
 def test_hanging_command_is_killed_with_its_descendants(tmp_path):
@@ -83,16 +87,19 @@ def test_endpoint_is_read_and_its_key_is_in_no_error():
             call.whole(b"", status=302, Location="http://127.0.0.1:9/")
         elif "large" in call.path:
             call.whole(b"1" * (2 << 20))
+        elif "silent" in call.path:
+            call.pause(60)
         else:
             call.whole(b"secret-key is wrong", status=403)
 
     with InferenceServer(answer) as server:
 
         def fetch_price(path):
-            return read_source(plan(url=f"{server.url}/{path}?key=secret-key"))
+            return read_source(plan(url=f"{server.url}/{path}?key=secret-key"), timeout_s=1)
 
         assert fetch_price("good") == '{"price": 1.25}'
-        for path, words in (("bad", "HTTP 403"), ("moved", "HTTP 302"), ("large", "more than")):
+        wrong = {"bad": "HTTP 403", "moved": "HTTP 302", "large": "more than"}
+        for path, words in {**wrong, "silent": "no response within 1 s"}.items():
             with pytest.raises(SourceError) as caught:
                 fetch_price(path)
             assert words in str(caught.value)

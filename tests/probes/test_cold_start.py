@@ -10,7 +10,7 @@ from costprobe.adapters.host.files import evict
 from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, read_start
 from costprobe.adapters.probe_child.runner import ProbeRunner
 from costprobe.probing.run import measured_starts
-from costprobe_probes.cold_start import MAX_PATHS_CHARS, by_folder
+from costprobe_probes.cold_start import MAX_PATHS_CHARS, by_folder, read_bytes
 from fakes.command import called
 from fakes.documents import checked
 from fakes.probe_requests import probe_request
@@ -101,6 +101,14 @@ def test_file_lists_are_bounded(tmp_path):
     assert by_folder(paths) == {str(tmp_path): ["large", "small"]}
     many = by_folder(f"/folder/{number:0100}" for number in range(5000))
     assert 0 < len(json.dumps(many)) < 1.1 * MAX_PATHS_CHARS
+
+
+def test_bytes_read_are_the_kernels_count(tmp_path):
+    counts = tmp_path / "io"
+    for text, expected in (("rchar: 7\nread_bytes: 4096\n", 4096), ("rchar: 7\n", None)):
+        counts.write_text(text)
+        assert read_bytes(str(counts)) == expected
+    assert read_bytes(str(tmp_path / "absent")) is None
 
 
 def test_runner_starts_a_new_process_each_time():

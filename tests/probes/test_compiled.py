@@ -52,10 +52,7 @@ def test_model_that_cannot_be_compiled_is_rejected_with_the_fix():
     module = models.CompiledModule(
         torch.nn.GELU(), lambda module, **options: torch.compile(module, backend=backend, **options)
     )
-    workload = models.SourcedModel(
-        torch.nn.GELU(), lambda batch: models.Inputs((torch.ones(batch, 2),), {})
-    )
-    loaded = models.LoadedModel(workload, {}, module)
+    loaded = models.LoadedModel(workload(), {}, module)
     with pytest.raises(ProbeConfigError) as caught:
         models.forward_pass(equal_passes(), loaded, 2, {"compile": True})
     assert "torch.compile failed" in str(caught.value)
@@ -91,24 +88,40 @@ def equal_passes():
     return EqualPasses(HostMemory())
 
 
-def test_compilation_does_not_count_against_the_time_of_a_search():
-    request = {
-        "batch": "auto", "compile": True, "min_samples": 5, "sample_cap_s": 0.0, "deadline_s": 0.76,
-        "energy": False,
-    }  # fmt: skip
-    workload = models.SourcedModel(
-        torch.nn.Identity(),
-        lambda batch: models.Inputs((torch.ones(batch, 2),), {}),
-        max_batch=8,
-    )
+def outcome_of(loaded, **request):
+    """The result of a run of a model on equal passes, and the batches that it tried."""
+    base = {"batch": "auto", "min_samples": 5, "sample_cap_s": 0.0, "deadline_s": 0.76}
     notes = Notes()
-    loaded = models.LoadedModel(workload, {}, SlowToCompile(0.2))
-    run = model_run.ModelProbeRun(notes, request, equal_passes(), loaded, time.monotonic())
-    run.run()
+    request = {**base, "energy": False, **request}
+    model_run.ModelProbeRun(notes, request, equal_passes(), loaded, time.monotonic()).run()
     (result,) = notes.of("result")
-    assert result["batch"] == 8
+    return result, [point["batch"] for point in notes.of("batch_point")]
+
+
+def workload(**batches):
+    inputs = models.Inputs
+    identity = torch.nn.Identity()
+    return models.SourcedModel(
+        identity, lambda batch: inputs((torch.ones(batch, 2),), {}), **batches
+    )
+
+
+def test_compilation_does_not_count_against_the_time_of_a_search():
+    loaded = models.LoadedModel(workload(max_batch=8), {}, SlowToCompile(0.2))
+    result, tried = outcome_of(loaded, compile=True)
+    assert (result["batch"], tried) == (8, [1, 2, 4, 8])
     assert result["software"]["compile_shapes"] == "static"
-    assert [point["batch"] for point in notes.of("batch_point")] == [1, 2, 4, 8]
+
+
+def test_batches_of_a_program_are_those_that_it_was_exported_for():
+    dynamic = models.LoadedModel(workload(min_batch=2, max_batch=4), {}, None)
+    assert outcome_of(dynamic)[1][0] == 2
+    static = models.LoadedModel(workload(min_batch=4, max_batch=4), {}, None)
+    result, tried = outcome_of(static)
+    assert (result["batch"], tried) == (4, [])
+    for loaded, batch, words in ((static, 8, "4 to 4"), (dynamic, 1, "2 to 4")):
+        with pytest.raises(ProbeConfigError, match=f"exported for {words}"):
+            outcome_of(loaded, batch=batch)
 
 
 class FailingCapture:

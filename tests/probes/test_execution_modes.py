@@ -12,14 +12,6 @@ from costprobe_probes.stats import outliers
 from fakes.kept_worker import QUICK, worker_with
 from fakes.probe_requests import probe_request
 
-
-def run(kind="cnn", on_progress=lambda _: None, **more):
-    """Run one request in a new worker process."""
-    runner = ProbeRunner(worker_command(sys.executable), 100.0, threading.Event())
-    request = probe_request(kind, **{**QUICK, **more})
-    return runner.run(request, "cpu", on_edge=lambda: None, on_progress=on_progress)
-
-
 # A minimal model to compile: a larger one takes longer and tests no more.
 LAYER = "def make(): return torch.nn.GELU(), torch.ones(1, 8)\n"
 # Raises an error that names the process's priorities.
@@ -42,13 +34,6 @@ def kept(tmp_path_factory):
         yield run_kept
 
 
-def check_compiled(kept):
-    plain, compiled = (kept("module", module="layer:make", compile=way) for way in (False, True))
-    assert isinstance(compiled, ProbeResult), compiled
-    assert compiled.tags == {"compile": "true"}
-    assert compiled.fingerprint != plain.fingerprint
-
-
 def test_compiled_model_is_tagged_and_has_another_fingerprint(kept):
     check_compiled(kept)
 
@@ -57,6 +42,15 @@ def test_compiled_model_is_tagged_and_has_another_fingerprint(kept):
 def test_model_is_compiled_with_the_compiler_of_the_host(tmp_path):
     with worker_with(FACTORIES, tmp_path, is_quick=False) as run_real:
         check_compiled(run_real)
+
+
+def check_compiled(run_kept):
+    plain, compiled = (
+        run_kept("module", module="layer:make", compile=way) for way in (False, True)
+    )
+    assert isinstance(compiled, ProbeResult), compiled
+    assert compiled.tags == {"compile": "true"}
+    assert compiled.fingerprint != plain.fingerprint
 
 
 def test_worker_has_the_lowest_priority(kept):
@@ -78,7 +72,9 @@ def test_neighbour_on_every_processor_marks_a_run_as_contended():
 
     try:
         # More passes than fit: the run lasts as long as it may.
-        result = run(on_progress=start_neighbours, min_samples=100_000, sample_cap_s=0.5)
+        runner = ProbeRunner(worker_command(sys.executable), 100.0, threading.Event())
+        request = probe_request(**{**QUICK, "min_samples": 100_000, "sample_cap_s": 0.5})
+        result = runner.run(request, "cpu", on_edge=lambda: None, on_progress=start_neighbours)
     finally:
         for neighbour in neighbours:
             neighbour.kill()

@@ -6,6 +6,7 @@ import os
 import pickle
 import zipfile
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from costprobe_probes.wire import ProbeConfigError, Spec
@@ -159,6 +160,36 @@ def test_batch_range_of_an_exported_program(tmp_path):
         assert (made.min_batch, made.max_batch) == (least, most), dim
         assert len(made.forward_pass(made.inputs(least))()) == least, dim
         assert (made.weights, len(files.digest_of(made.files))) == ("file", 12), dim
+
+
+def scripted(path):
+    torch.jit.save(torch.jit.trace(torch.nn.Linear(8, 4).eval(), torch.ones(2, 8)), path)
+    return str(path)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_torchscript_program_runs_with_the_described_inputs(tmp_path):
+    path = scripted(tmp_path / "net.pt")
+    made = load(Spec("torchscript", model=path, inputs=({"shape": [8], "dtype": "fp32"},)))
+    assert made.forward_pass(made.inputs(3))().shape == (3, 4)
+    assert (made.weights, made.files) == ("file", (path,))
+    with pytest.raises(ProbeConfigError, match=r"does not record its inputs.*set inputs"):
+        load(Spec("torchscript", model=path))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_invalid_program_file_is_named(tmp_path):
+    whole = {
+        "torchscript": scripted(tmp_path / "net.pt"),
+        "pt2": saved(tmp_path / "net.pt2", masked(), (torch.ones(3, 4),)),
+    }
+    for kind, path in whole.items():
+        content = Path(path).read_bytes()
+        for wrong in (b"no program", content[: len(content) // 2], None):
+            Path(path).write_bytes(wrong) if wrong else Path(path).unlink()
+            words = f"{path}.*{'' if wrong else 'cannot be read'}"
+            with pytest.raises(ProbeConfigError, match=words):
+                load(Spec(kind, model=path, inputs=({"shape": [8]},)))
 
 
 def test_exported_program_is_moved_with_its_embedded_devices(tmp_path):

@@ -83,7 +83,7 @@ def sampled(latency_ms, cap_s=10.0):
 
 
 def test_stated_error_covers_the_true_median_of_noise_and_heavy_tails():
-    """Of 40 runs of each kind; `bench/timing_coverage.py` has thousands."""
+    """Of 40 runs of each kind."""
     rng = random.Random(6)
     kinds = {
         "2 %": lambda: rng.gauss(1, 0.02),

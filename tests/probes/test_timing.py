@@ -86,16 +86,6 @@ def test_warm_up_lasts_a_second_and_until_latency_has_no_slope():
     assert 10 <= took_s < 12
 
 
-def test_sampling_keeps_every_run():
-    device = Scripted(2.0)
-    sampled = sample(device)
-    assert device.blocks == [50] * 10
-    assert (sampled.stop_reason, sampled.rel_err, sampled.unsteady) == ("runs", 0.0, False)
-    assert sampled.latencies_ms == [2.0] * 500
-    assert sampled.start_ns <= sampled.end_ns
-    assert sampled.undelayed() is sampled
-
-
 def sample(device, delays=None):
     return timing.sample(
         device,
@@ -109,6 +99,11 @@ def sample(device, delays=None):
 
 
 def test_passes_that_others_delayed_are_left_out_of_a_contended_run():
+    device = Scripted(2.0)
+    sampled = sample(device)
+    assert device.blocks == [50] * 10
+    assert (sampled.stop_reason, sampled.latencies_ms) == ("runs", [2.0] * 500)
+    assert sampled.undelayed() is sampled
     waited_s = itertools.accumulate(itertools.repeat(0.001))
     sampled = sample(Scripted(2.0), PassDelays(lambda: next(waited_s), lambda: 0.0, 2.0))
     # Half of each pass was waiting.
@@ -243,6 +238,30 @@ def test_load_begins_at_a_random_phase_of_the_power_sensor():
     # The seed that an operator's model may set gives the same phase in no two runs.
     random.seed(0)
     assert random_phase_s() not in phases_s
+
+
+def test_pass_is_timed_without_the_flush_before_it():
+    now_ns, calls = [0], []
+
+    def take(ms, name):
+        now_ns[0] += ms * 1_000_000
+        calls.append(name)
+
+    taken = functools.partial(take, 1, "run"), 3, functools.partial(take, 5, "flush")
+    assert probe_device.host_times_ms(*taken, lambda: now_ns[0]) == [1.0] * 3
+    assert len(probe_device.CpuDevice(HostMemory()).time_block(*taken)) == 3
+    assert calls == ["flush", "run"] * 6
+
+
+def test_headroom_is_resident_plus_available_memory_less_the_reserve(tmp_path):
+    # A tenth, and at least 2 GiB.
+    assert [probe_device.reserved_bytes(gib << 30) >> 30 for gib in (8, 80)] == [2, 8]
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 41943040 kB\nMemAvailable: 16777216 kB\n")
+    (tmp_path / "proc/self/status").write_text("VmRSS: 1048576 kB\n")
+    # 1 GiB resident plus 16 GiB available, less a tenth of 40 GiB.
+    device = probe_device.CpuDevice(HostMemory(str(tmp_path)))
+    assert device.headroom_bytes() == 13 << 30
 
 
 def test_flush_writes_more_than_the_largest_cache(tmp_path):

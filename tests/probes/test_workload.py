@@ -9,6 +9,7 @@ from costprobe_probes.wire import (
     ProbeConfigError,
     Spec,
     describe,
+    fingerprint,
     kind_of,
 )
 from fakes.lazy import LazyModule
@@ -155,6 +156,11 @@ def test_weights_of_any_kind_enter_the_fingerprint():
     workloads_of = (workload_of(odd_module(level), 1) for level in (1.0, 1.0, 2.0))
     found = [models.model_facts(each, name="odd", dtype=None)["weights"] for each in workloads_of]
     assert found[0] == found[1] != found[2]
+
+
+def test_fingerprint_is_that_of_the_sorted_facts():
+    # The first 12 hex digits of sha256 of '{"a": "1", "b": "2"}'.
+    assert fingerprint({"b": "2", "a": "1"}) == "0e09eeab5bde"
 
 
 def test_flags_that_change_speed_are_part_of_the_fingerprint():

@@ -237,11 +237,11 @@ def test_terminal_shows_latency_of_a_server_without_tokens():
     lines = shown(curve(*points, bounds_ms={"latency_p90": 50.0}))
     found = [line.split() for line in lines]
     speeds = "load", "req/s", "latency", "p50", "p90", "p99", "errors"
-    costs = "load", "J/req", "million", "req", "good/s"
+    costs = "load", "mJ/req", "million", "req", "good/s"
     one = ["1", "in", "flight"]
     assert [row for row in found if row[:1] == ["load"]] == [list(speeds), list(costs)]
     assert [*one, "50", "20", "23", "-", "0", "%"] in found
-    assert [*one, "0.13", "±7", "%", "$20", "49"] in found
+    assert [*one, "130", "±7", "%", "$20", "49"] in found
     assert "2 in flight costs least within latency_p90 50 ms: $10 per million requests" in lines
     assert any("up: USD per million requests" in line for line in lines)
     assert "times in ms" in lines

@@ -11,8 +11,9 @@ from costprobe.pricing.plans import Rate
 from costprobe.probing.cost import ProbeState, account_run
 from costprobe.probing.roofline import PassLimit
 from costprobe.probing.rows import report_document, run_points
+from costprobe.ui.amounts import money, si
 from costprobe.ui.cli.views.status_lines import probe_line
-from costprobe.ui.text import joules, per_million_tokens
+from costprobe.ui.text import per_million_tokens
 from costprobe.unit_costs.compare import probe_candidates
 from fakes.runs import probe_run
 
@@ -178,10 +179,13 @@ def test_tokens_of_a_run_have_rates_energy_and_cost():
         assert not {key for key in (*probe.fields, *cost.fields) if other in key}
         rate = "100 tokens out/s" if name == "tokens_out" else "51,200 tokens in/s"
         line = probe_line(report_document(accounted.run))
-        assert f"{rate}, {per_million_j / 1e6:.4g} J per token, ${per_million:.4g} per mill" in line
+        assert (
+            f"{rate}, {si(per_million_j / 1e6, 'J')} per token, {money(per_million, 'USD')} per mill"
+            in line
+        )
         candidate = probe_candidates(columns_of([probe]), columns_of([cost]), {})[0]
         words = "out" if name == "tokens_out" else "in"
-        shown = f"${per_million:.4g} {words}; {joules(per_million_j)} {words}"
+        shown = f"{money(per_million, 'USD')} {words}; {si(per_million_j, 'J')} {words}"
         assert per_million_tokens(candidate) == shown
 
 

@@ -52,7 +52,9 @@ class Host:
         self.tell(device)
         self.tell(handshake)
         listeners = Listeners(lambda *_: None, lambda *_: None, lambda *_: None)
-        sensor = SimpleNamespace(restarts=0, has_looked=lambda: True, stream_to=lambda _: None)
+        sensor = SimpleNamespace(
+            restarts=0, since_ns=0, has_looked=lambda: True, stream_to=lambda _: None
+        )
         self.parts = HostParts(
             self.store,
             self.ledger,

@@ -261,8 +261,8 @@ def test_words_state_figures_curve_and_requests():
     text = "\n".join(position_lines(positioned(evidence(), steady(240.0)), "USD"))
     for words in (
         "at 12 % of saturation (120 of 1,000 generated tokens/s of a replica) it pays 5 times the",
-        "$8.333, not $1.667 per million generated tokens as at 8 in flight within ttft_p90 500 ms",
-        "merge 2 replicas into 1: saves $2,628 a month ($2,628 to $2,628), then 2.5 times",
+        "$8.33, not $1.67 per million generated tokens as at 8 in flight within ttft_p90 500 ms",
+        "merge 2 replicas into 1: saves $2,630 a month ($2,630 to $2,630), then 2.5 times",
         "carries 48 % of the highest load within ttft_p90 500 ms",
         "24 h old, fingerprint abc: software unchanged since",
         "last 7 days, coverage 100 %; prompts of 200 tokens (+0 % to the curve's), answers of 100 (+0 %)",
@@ -271,7 +271,7 @@ def test_words_state_figures_curve_and_requests():
         assert words in text
     one = "\n".join(position_lines(positioned(evidence(1), steady(120.0)), "USD"))
     assert (
-        "$2,102 of $2,628 a month ($2,102 to $2,102) pay for capacity that it does not use" in one
+        "$2,100 of $2,630 a month ($2,100 to $2,100) pay for capacity that it does not use" in one
     )
     stale = "\n".join(position_lines(positioned(evidence(fingerprint_now="b"), steady(9.0)), "USD"))
     assert stale.startswith("load curve: no advice: the curve is stale")

@@ -70,45 +70,32 @@ def ran(tmp_path_factory):
     return daemon
 
 
-def test_module_is_imported_once_by_one_child(ran):
+def test_module_is_imported_once_by_one_child_and_not_by_the_daemon(ran):
     (note,) = ran.notes
     assert note["parent"] == ran.pid
     assert note["pid"] != ran.pid
     assert b"probes" in ran.seen[note["pid"]].command
-
-
-def test_daemon_loads_neither_the_module_nor_torch(ran):
     assert "operators_own" not in ran.maps
     assert "torch" not in ran.maps
 
 
-def test_child_has_the_user_of_the_service_and_a_session_of_its_own(ran):
+def test_child_has_the_user_of_the_service_a_session_of_its_own_and_no_code_of_the_daemon(ran):
     (note,) = ran.notes
     assert note["uid"] == os.geteuid()
     assert note["group"] == note["session"] == note["pid"]
     assert note["group"] != ran.group
+    assert note["modules"] == []
+    listed = subprocess.run(["ps", "-eo", "pgid="], capture_output=True, text=True, check=True)
+    assert str(note["group"]) not in listed.stdout.split()
 
 
-def test_module_receives_measurement_variables_and_no_secret(ran):
+def test_module_receives_measurement_variables_no_secret_and_no_open_file(ran):
     (note,) = ran.notes
     assert note["environ"]["OMP_DYNAMIC"] == "1"
     assert "PATH" in note["environ"]
     assert not {"CREDENTIALS_DIRECTORY", "DB_PASSWORD"} & note["environ"].keys()
-
-
-def test_child_inherits_no_open_file(ran):
-    (note,) = ran.notes
     held = note["files"].values()
     assert {"0", "1", "2"} <= note["files"].keys()
     # Its pipes to the daemon and the files of its own libraries.
     assert not [name for name in held if name.startswith("socket:")]
     assert not [name for name in held if str(ran.folder / "state") in name]
-
-
-def test_child_loads_no_code_of_the_daemon(ran):
-    assert ran.notes[0]["modules"] == []
-
-
-def test_no_process_is_left_after_the_daemon(ran):
-    listed = subprocess.run(["ps", "-eo", "pgid="], capture_output=True, text=True, check=True)
-    assert str(ran.notes[0]["group"]) not in listed.stdout.split()

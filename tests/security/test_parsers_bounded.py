@@ -1,6 +1,5 @@
 """Every parser of text from outside has limits on size, depth and time."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -18,73 +17,14 @@ from costprobe.core.outside import (
 from costprobe.daemon.control_protocol import decoded
 from fakes.cases import check_all
 
-PACKAGES = [Path(package.__file__).parent for package in (costprobe, costprobe_probes)]
-# Functions that parse a format, by module; without the functions that only write one.
-PARSERS = {
-    "ast": {"literal_eval"},
-    "configparser": {"ConfigParser", "RawConfigParser"},
-    "csv": {"reader", "DictReader"},
-    "json": {"load", "loads", "JSONDecoder"},
-    "marshal": {"load", "loads"},
-    "pickle": {"load", "loads", "Unpickler"},
-    "plistlib": {"load", "loads"},
-    "prometheus_client.parser": {"text_string_to_metric_families"},
-    "tomllib": {"load", "loads"},
-    "xml.etree.ElementTree": {"parse", "fromstring", "XML", "iterparse"},
-    "yaml": {"load", "safe_load"},
-}
-METHODS = {"model_validate_json", "validate_json", "raw_decode"}
-# Only modules that mention a parser are analysed, which takes a fraction of the time.
-MENTIONS = re.compile(
-    "|".join(
-        [*METHODS, r"import \S+ as \w", "ElementTree"]
-        + [rf"from {module} import|\b{module}\.({'|'.join(PARSERS[module])})" for module in PARSERS]
-    )
-)
-LIMITS = "the limits themselves"
-# The bounded functions, and parsers with limits of their own.
-BOUNDED = {
-    "costprobe/core/outside.py": LIMITS,
-    "costprobe_probes/wire.py": "lines of at most MAX_LINE_CHARS of the process that started it",
-    "costprobe/adapters/engines/exposition.py": "one line of at most MAX_SERIES_CHARS at a time",
-    "costprobe/pricing/catalogue.py": "text of at most 1 MiB, limited to MAX_ROWS",
-    "costprobe/pricing/timed.py": "text of at most 1 MiB, limited by its reader",
-    "costprobe/ui/cli/replay.py": "the operator's own file, limited to MAX_ROWS",
-}
+METHODS = re.compile(r"\.(model_validate_json|validate_json|raw_decode)\(")
 
 
-def parser_calls(tree):
-    """Yield the parsers that a module imports or calls."""
-    named = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            named |= {alias.asname or alias.name: alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                named[alias.asname or alias.name] = full
-                if alias.name in PARSERS.get(node.module, ()):
-                    yield full
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            home = named.get(ast.unparse(node.value), "")
-            if node.attr in PARSERS.get(home, ()) or node.attr in METHODS:
-                yield f"{home}.{node.attr}"
-
-
-def test_only_bounded_modules_parse():
-    found, used = {}, set()
-    for package in PACKAGES:
-        for path in sorted(package.rglob("*.py")):
-            name = str(path.relative_to(package.parent))
-            text = path.read_text()
-            calls = set(parser_calls(ast.parse(text))) if MENTIONS.search(text) else set()
-            if calls and name in BOUNDED:
-                used.add(name)
-            elif calls:
-                found[name] = calls
-    assert found == {}, "use costprobe.core.outside"
-    assert used == set(BOUNDED), "remove modules that parse no more"
+def test_no_method_parses_json_without_limits():
+    """Functions of other parsers are banned by ruff (TID251)."""
+    for package in (costprobe, costprobe_probes):
+        for path in Path(package.__file__).parent.rglob("*.py"):
+            assert not METHODS.search(path.read_text()), path
 
 
 NESTED = [b"[" * 30_000, b"[" * 30_000 + b"]" * 30_000, b'{"a":' * 10_000 + b"1" + b"}" * 10_000]

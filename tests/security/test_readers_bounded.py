@@ -4,7 +4,7 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from costprobe.adapters.http.errors import DeliveryError, RetryLater
+from costprobe.adapters.http.errors import RetryLater
 from costprobe.adapters.load_child.connection import (
     MAX_ANSWER_BYTES,
     ServerConnection,
@@ -23,15 +23,7 @@ TIMEOUT_S = 0.7
 MOST_BYTES = MAX_ANSWER_BYTES + (16 << 20)
 
 
-def apprise(url, folder):
-    file = folder / "url"
-    file.write_text(url.replace("http:", "json:"))
-    config = AppriseConfig(name="n", kind="apprise", url=f"file:{file}", timeout="3s")
-    with contextlib.closing(build_notifier(config)) as sender, pytest.raises(DeliveryError):
-        sender.send([incident()], 1)
-
-
-def served_probes_questions(url, _):
+def served_probes_questions(url):
     connection = ServerConnection(parse_target(url, None, None), TIMEOUT_S)
     connection.query("GET", "/v1/models")
     connection.close()
@@ -41,7 +33,7 @@ def reader_of(name):
     """A client that sends one request to a URL, in any way that it ends."""
     make, error = CLIENTS[name]
 
-    def read(url, _):
+    def read(url):
         with contextlib.ExitStack() as stack, contextlib.suppress(error):
             make(url, TIMEOUT_S, stack)()
 
@@ -49,29 +41,25 @@ def reader_of(name):
 
 
 READERS = {name: reader_of(name) for name in CLIENTS if name != "scrape"}
-READERS |= {"apprise": apprise, "questions": served_probes_questions}
+READERS["questions"] = served_probes_questions
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_client_stops_within_its_limits_of_size_and_time(name, tmp_path):
+def test_client_stops_within_its_limits_of_size_and_time(name):
     reader = READERS[name]
 
     def flooded(name):
-        flood, folder = FLOODS[name](), tmp_path / name
-        folder.mkdir()
+        flood = FLOODS[name]()
         # Leaving the block waits for the server's thread, which ends with the connection.
         with Talking(flood) as server:
-            reader(server.url, folder)
+            reader(server.url)
         return flood
 
-    # Apprise runs in one child process per message, whose limits apply.
-    names = ("a body without an end", "a slow body") if reader is apprise else FLOODS
-    most_bytes = MAX_MEMORY_BYTES if reader is apprise else MOST_BYTES
-    with ThreadPoolExecutor(len(names)) as pool:
-        floods = dict(zip(names, pool.map(flooded, names), strict=True))
+    with ThreadPoolExecutor(len(FLOODS)) as pool:
+        floods = dict(zip(FLOODS, pool.map(flooded, FLOODS), strict=True))
     assert {name for name, flood in floods.items() if not flood.sent} == set()
     sent = {name: max(flood.sent) for name, flood in floods.items() if flood.is_kept}
-    assert {name: size for name, size in sent.items() if size > most_bytes} == {}
+    assert {name: size for name, size in sent.items() if size > MOST_BYTES} == {}
 
 
 def test_apprise_reaches_its_memory_limit_before_its_timeout(tmp_path):

@@ -129,15 +129,6 @@ def test_package_is_installed_upgraded_removed_and_purged(bare):
     assert bare.run("systemctl", "--failed", "--no-legend").stdout.strip() == ""
 
 
-def test_service_of_another_installation_is_not_replaced(bare):
-    unit = "/usr/local/lib/systemd/system/costprobe.service"
-    bare.write(unit, "[Service]\nExecStart=/bin/true\n")
-    failed = apt(bare, "install", package(VERSION), check=False)
-    assert failed.returncode == 100
-    assert "was installed by `costprobe install`" in failed.stdout + failed.stderr
-    assert not bare.exists("/opt/costprobe")
-
-
 def test_image_is_built_and_runs_as_its_user(debian, packages, tmp_path):
     """Run the steps of the Containerfile in a Debian whose /usr/local is an environment of Python."""
     lines = (ROOT / "docs/howto/Containerfile").read_text().replace("\\\n", " ").splitlines()

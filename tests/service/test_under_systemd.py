@@ -134,12 +134,6 @@ def test_installation_into_an_image_starts_nothing(installed):
     assert "costprobe" not in installed.read("/srv/image/etc/passwd")
 
 
-def test_service_is_ready_once_its_devices_are_known(host):
-    assert host.property("Type") == "notify"
-    assert host.property("StatusText") == "measuring 1 device with 0 probes"
-    assert status(host)["devices"][0]["name"] == "cpu"
-
-
 def test_service_runs_without_capabilities(host):
     pid = host.property("MainPID")
     fields = dict(
@@ -248,20 +242,6 @@ def test_credential_of_root_reaches_the_service_and_no_log(host):
         assert headers["Authorization"] == "Token canary-of-a-token"
         assert "canary" not in host.run("journalctl", "--no-pager").stdout
         host.systemctl("stop", "costprobe")
-
-
-def test_health_endpoint_listens_on_the_configured_port(host):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    host.configure(
-        host.read("/etc/costprobe/costprobe.toml") + f'[http]\nlisten = "127.0.0.1:{port}"\n'
-    )
-    host.systemctl("reload", "costprobe")
-    host.wait_for(lambda: status(host)["http"]["port"] == port)
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        answer = client.recv(65536)
-    assert answer.startswith((b"HTTP/1.0 200", b"HTTP/1.0 503"))
 
 
 def test_dashboard_runs_in_its_own_unit_with_a_read_only_file_system(host):

@@ -230,6 +230,16 @@ def test_unavailable_replica_makes_the_window_incomplete():
         assert window.models["m"].requests == 5
 
 
+def test_measure_that_one_replica_lacks_is_unknown():
+    both = "vllm:request_success_total 5\nvllm:generation_tokens_total 9\n"
+    texts = {"http://a/metrics": both + "vllm:prompt_tokens_total 9\n", "http://b/metrics": both}
+    reader = meter(list(texts), Time(), lambda url: texts[url].encode())
+    reader.scrape()
+    window = reader.close_window()
+    assert (window.is_complete, window.total.requests, window.total.tokens_in) == (True, 0, None)
+    assert window.missing == ("http://b/metrics: vllm:prompt_tokens_total (tokens_in)",)
+
+
 def test_series_without_a_model_belong_to_the_only_model():
     def text(errors, **models):
         rows = [f"Requests5XX {errors}\n"]

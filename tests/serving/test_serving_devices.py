@@ -211,13 +211,16 @@ def test_busy_time_is_that_of_services_by_the_truncated_names_of_their_processes
     assert owners.busy_s(["chat"], {11: 1.0}, ()) == ({"chat": None}, 1.0)
 
 
-def test_missing_device_and_divided_board_are_problems():
+def test_missing_divided_and_unpriced_devices_are_problems():
     devices = [*BOARDS, mig(0, 1), mig(1, 2)]
     bill = Bench([service("a", "gpu9", "gpu0")], devices).bill()
     assert "not a device of this host" in bill["gpu9"].allocation.problems["a"]
     assert "divided into MIG devices" in bill["gpu0"].allocation.problems["a"]
     # The cost of the board's unheld slices is still booked.
     assert cost_of(bill, device="gpu0", part="idle") == pytest.approx(4 / 7 * (HELD + DRAWN))
+    unpriced = Bench([service("a", "gpu0")], plans=[plan(device="gpu1")]).bill()
+    assert unpriced["gpu0"].allocation.problems["a"].startswith("no price plan is for gpu0")
+    assert cost_of(unpriced, device="gpu1") > 0
 
 
 def test_mig_devices_priced_by_slice_are_allocated_their_electricity():
@@ -236,12 +239,6 @@ def test_time_without_readings_is_a_problem_and_only_what_was_charged_is_allocat
     assert "was not measured all the time" in bill["gpu0"].allocation.problems["a"]
 
 
-def test_device_without_price_is_a_problem():
-    bill = Bench([service("a", "gpu0")], plans=[plan(device="gpu1")]).bill()
-    assert bill["gpu0"].allocation.problems["a"].startswith("no price plan is for gpu0")
-    assert cost_of(bill, device="gpu1") > 0
-
-
 def test_idle_electricity_is_idle_power_over_idle_time():
     bench = Bench([service("a", "gpu0")])
     for at in range(10):
@@ -251,6 +248,15 @@ def test_idle_electricity_is_idle_power_over_idle_time():
     (idle,) = [line for line in bench.bill()["gpu0"].allocation.lines if line.part == "idle"]
     assert float(idle.hardware) == pytest.approx(0.6 * HELD)
     assert float(idle.energy) == pytest.approx(60 * 60.0 * 1e-7)
+
+
+def test_energy_and_emissions_of_a_slice_are_its_share_of_the_board():
+    bench = Bench([service("a", "gpu0.mig1")], [*BOARDS, mig(0, 1), mig(1, 3)])
+    bill = bench.bill()["gpu0.mig1"]
+    # 300 W for 100 s at 360 g/kWh are 3 g.
+    assert bill.emitted.g == pytest.approx(3 * 3 / 7, rel=1e-6)
+    assert (bill.drawn.energy_j, bill.drawn.scope) == (pytest.approx(30_000 * 3 / 7), "parent")
+    assert bill.energy_shares == {"a": 1}
 
 
 def test_energy_of_probing_is_the_measured_one_whatever_the_price():

@@ -1,6 +1,6 @@
 """Windows of services on a manual clock: edges, waiting, and booking at a stop."""
 
-import json
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -340,43 +340,32 @@ def test_scraped_container_counts_across_a_change_of_its_group(bench, engine, se
 class Gateway:
     """A proxy with the counters of LiteLLM by team and requested model."""
 
-    NAMES = (
-        ("litellm_proxy_total_requests_metric", ',status_code="200"'),
-        *(
-            (f"litellm_{kind}_tokens_metric", ',model="m"')
-            for kind in ("input", "output", "input_cached")
-        ),
-    )
+    METRICS = ("total_requests", "input_tokens", "output_tokens", "input_cached_tokens")
 
     def __init__(self):
-        self.counted = {}
+        self.counted = Counter()
         self.is_away = False
         self.tokens = []
 
-    def serve(self, team, tokens_in, tokens_out, model="llama", cached=0):
-        """Count a request of a team; cached tokens are exposed with the first of them."""
-        before = self.counted.get((team, model), (0, 0, 0, 0))
-        own = (1, tokens_in, tokens_out, cached)
-        self.counted[team, model] = tuple(map(sum, zip(before, own, strict=True)))
+    def serve(self, team, tokens_in, tokens_out, model="llama"):
+        """Count a request of a team."""
+        for metric, count in zip(self.METRICS, (1, tokens_in, tokens_out, 0), strict=True):
+            self.counted[metric, team, model] += count
 
     def answer(self, call):
         """Answer a scrape."""
         self.tokens.append(call.headers.get("Authorization"))
-        lines = []
-        for number, (name, labels) in enumerate(self.NAMES):
-            lines += [f"# HELP {name}_total What it counts.", f"# TYPE {name}_total counter"]
-            lines += [
-                f'{name}_total{{api_key_alias="k",end_user="None",requested_model="{model}"'
-                f',team="{team}"{labels}}} {float(counts[number])}'
-                for (team, model), counts in self.counted.items()
-                if counts[number] or "cached" not in name
-            ]
-        call.whole("\n".join([*lines, ""]).encode(), 503 if self.is_away else 200)
+        lines = (
+            f"litellm_{'proxy_' * (metric == 'total_requests')}{metric}_metric_total"
+            f'{{requested_model="{model}",status_code="200",team="{team}"}} {float(count)}\n'
+            for (metric, team, model), count in sorted(self.counted.items())
+        )
+        call.whole("".join(lines).encode(), 503 if self.is_away else 200)
 
 
-def tenants_table(gateway, **more):
-    keys = {"gateway": "litellm", "url": gateway.url, "label": "team", **more}
-    return "\n".join(["[service.tenants]", *(f"{k} = {json.dumps(v)}" for k, v in keys.items())])
+def by_tenant(at_work, time_ns):
+    rows = at_work.rows("tenant")
+    return {row.tags["tenant"]: row.fields["cost"] for row in rows if row.time_ns == time_ns}
 
 
 def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine, server, tmp_path):
@@ -386,7 +375,10 @@ def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine
     gateway = Gateway()
     gateway.serve("search", 9_000_000, 9_000_000)  # before the first window
     with InferenceServer(gateway.answer) as proxy:
-        tenants = tenants_table(proxy, models=["llama"], names=2, token=f"file:{secret}")
+        tenants = (
+            f'[service.tenants]\ngateway = "litellm"\nurl = "{proxy.url}"\nlabel = "team"\n'
+            f'models = ["llama"]\nnames = 2\ntoken = "file:{secret}"\n'
+        )
         at_work = bench(service_table("chat", server.url, "gpu0", weight_out=4) + tenants)
         # A token out weighs as much as four tokens in: 10,000 + 4 x 2,500 = 20,000 of 0.309.
         engine.serve(requests=10, tokens_in=1000, tokens_out=250)
@@ -404,12 +396,7 @@ def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine
         at_work.close()
         failed = at_work.serving.status()[0]["last"]["tenants"]
     first, second = sorted({row.time_ns for row in at_work.rows("tenant")})
-    costs = {
-        row.tags["tenant"]: row.fields["cost"]
-        for row in at_work.rows("tenant")
-        if row.time_ns == first
-    }
-    assert costs == pytest.approx(
+    assert by_tenant(at_work, first) == pytest.approx(
         {
             "search": 0.309 * 0.4,
             "ads": 0.309 * 0.15,
@@ -418,8 +405,7 @@ def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine
             "unattributed": 0.309 * 0.35,
         }
     )
-    (whole,) = [row for row in at_work.rows("tenant") if row.time_ns == second]
-    assert (whole.tags["tenant"], whole.fields["cost"]) == ("unattributed", pytest.approx(0.309))
+    assert by_tenant(at_work, second) == {"unattributed": pytest.approx(0.309)}
     assert failed["counted_share"] is None
     assert "HTTP 503" in failed["problems"][0]
     assert set(gateway.tokens) == {"Bearer gateway-word"}
@@ -438,9 +424,6 @@ def test_tenants_of_the_service_s_own_page_keep_their_names_after_a_restart(benc
     at_work.move(300)
     at_work.close()
     newest = max(row.time_ns for row in at_work.rows("tenant"))
-    costs = {
-        row.tags["tenant"]: row.fields["cost"]
-        for row in at_work.rows("tenant")
-        if row.time_ns == newest
-    }
-    assert costs == pytest.approx({"a": 0.309 / 4, "other": 0.309 * 3 / 4, "unattributed": 0})
+    assert by_tenant(at_work, newest) == pytest.approx(
+        {"a": 0.309 / 4, "other": 0.309 * 3 / 4, "unattributed": 0}
+    )

@@ -48,11 +48,6 @@ def test_constant_cost_continues_with_a_narrow_interval(known):
     assert found.hours == known
 
 
-def test_insufficient_history_has_no_forecast():
-    assert robust_forecast(hours([1.0] * (MIN_HOURS - 1)), rest(5, 5), "UTC") is None
-    assert robust_forecast([], rest(5, 5), "UTC") is None
-
-
 def test_nights_and_weekends_repeat():
     """Four weeks in which an hour costs 3 from 8 to 20 on workdays, otherwise 1."""
     week = [3.0 if day < 5 and 8 <= hour < 20 else 1.0 for day in range(7) for hour in range(24)]
@@ -69,15 +64,6 @@ def test_single_unusual_week_does_not_repeat():
     values = week * 3 + [2.0] * 24 + [40.0] * 24 + [2.0] * 120 + week * 3
     found = robust_forecast(hours(values), rest(168, len(values)), "UTC")
     assert found.expected == pytest.approx(2 * 168, rel=0.05)
-
-
-def test_history_of_one_day_is_forecast_by_its_median():
-    rng = random.Random(3)
-    values = [rng.uniform(1, 2) for _ in range(20)]
-    found = robust_forecast(hours(values), rest(4, 20), "UTC")
-    assert found.expected == pytest.approx(4 * statistics.mean(values), rel=0.15)
-    assert found.low < found.expected < found.high
-    assert found.method == "median of all hours"
 
 
 def test_hours_follow_local_time_over_a_daylight_saving_change():

@@ -160,20 +160,3 @@ def test_several_budgets_in_several_time_zones(scene):
     # Noon in London is 17:30 in Kolkata and 8:00 in New York.
     spent = [status["spent"] for status in budgets.status()]
     assert spent == pytest.approx([18.0, 26.25, 12.0, 6.0])
-
-
-def test_budget_of_a_year_counts_every_hour_since_the_new_year(scene):
-    new_year_ns = NOON - (148 * 24 + 12) * HOUR_NS
-    scene.cost(new_year_ns, NOON, 1.0, step_s=3600)
-    budgets = scene.budgets({**BUDGET, "period": "year"}, {**BUDGET, "name": "day"})
-    budgets.refresh()
-    spent = [status["spent"] for status in budgets.status()]
-    assert spent == pytest.approx([148 * 24 + 12, 12])
-
-
-def test_damaged_state_is_discarded(scene):
-    scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
-    scene.ledger.put_state("budgets", {"team": {"budget": None, "watch": 3}})
-    budgets = scene.budgets()
-    budgets.refresh()
-    assert budgets.status()[0]["spent"] == pytest.approx(12.0)

@@ -21,13 +21,6 @@ def test_parts_sum_to_the_change(before, after):
     assert math.fsum(change.parts.values()) == pytest.approx(change.log_ratio, rel=1e-6, abs=1e-9)
 
 
-@given(factors())
-def test_equal_factors_give_no_change(same):
-    change = split_change(same, same)
-    assert change.log_ratio == 0
-    assert set(change.parts.values()) == {0.0}
-
-
 @given(factors(), factors())
 def test_reverse_change_has_the_opposite_sign(before, after):
     there, back = split_change(before, after), split_change(after, before)
@@ -35,20 +28,14 @@ def test_reverse_change_has_the_opposite_sign(before, after):
         assert back.parts[factor] == pytest.approx(-part, rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("after", "factor"),
-    [
-        (CostFactors(2.2, 1.0, 1.0, 1.0), "hardware price"),
-        (CostFactors(2.0, 1.1, 1.0, 1.0), "time per inference"),
-        (CostFactors(2.0, 1.0, 1.1, 1.0), "electricity price"),
-        (CostFactors(2.0, 1.0, 1.0, 1.1), "energy per inference"),
-    ],
-)
-def test_single_changed_factor_explains_all(after, factor):
-    change = split_change(CostFactors(2.0, 1.0, 1.0, 1.0), after)
-    name, share = change.largest
-    assert name == factor
-    assert share == pytest.approx(1.0)
+def test_single_changed_factor_explains_all():
+    before = (2.0, 1.0, 1.0, 1.0)
+    for index, factor in enumerate(
+        ("hardware price", "time per inference", "electricity price", "energy per inference")
+    ):
+        after = [1.1 * value if at == index else value for at, value in enumerate(before)]
+        change = split_change(CostFactors(*before), CostFactors(*after))
+        assert change.largest == (factor, pytest.approx(1.0))
 
 
 def test_opposing_factors_have_shares_above_one():

@@ -28,23 +28,13 @@ def test_probe_is_summarized_by_medians():
     assert one.cost_per_inference == one.latency_p50_ms == Summary(3.0, 2.0, 5)
     assert one.energy_per_inference_j.value == pytest.approx(0.3)
     assert one.latency_p99_ms == Summary(7.0, 0.0, 5)
+    assert one.cost_per_million_tokens_in is None
     assert (one.quality, one.currency, one.plans, one.carbon_per_inference_g) == (
         0.91,
         "USD",
         ("spot",),
         None,
     )
-
-
-def test_emissions_and_tokens_are_set_if_known():
-    probes, costs = runs([1.0, 2.0])
-    costs[0].fields.update(carbon_per_inference_g=0.5, cost_per_million_tokens_out=7.0)
-    (one,) = probe_candidates(columns_of(probes), columns_of(costs), {})
-    assert (one.carbon_per_inference_g, one.cost_per_million_tokens_out) == (
-        Summary(0.5, 0.0, 1),
-        Summary(7.0, 0.0, 1),
-    )
-    assert one.cost_per_million_tokens_in is None
 
 
 def test_prices_by_chunks_of_a_stream_are_marked():
@@ -145,8 +135,3 @@ def test_energy_of_a_service_is_the_ratio_of_sums_including_idle_windows():
     (one,) = service_candidates(columns_of(rows), {})
     assert one.energy_per_inference_j.value == pytest.approx(6e4 / 1000)
     assert one.energy_per_million_tokens_in_j.value == pytest.approx(6e4 / 5 / 0.5)
-
-
-def test_service_without_price_has_zero_cost():
-    (one,) = service_candidates(columns_of([window(1, 0.0, 0.0), window(2, 0.0)]), {})
-    assert (one.cost_per_inference, one.idle_share) == (Summary(0.0, 0.0, 1), None)

@@ -2,16 +2,14 @@
 
 import json
 import os
-import time
 
 import pytest
-from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import validated
-from costprobe.core.clock import JobError, SystemClock
+from costprobe.core.clock import JobError
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.unit_costs.price_files import EVERY_S, PriceFile
+from costprobe.unit_costs.price_files import PriceFile
 from costprobe.unit_costs.settings import PriceFileConfig
 from fakes.clock import FakeClock
 
@@ -98,22 +96,6 @@ def test_folder_in_which_others_may_write_is_refused(price_file, tmp_path):
         written, _ = price_file({"service": file.name}, file=file)
         with pytest.raises(JobError, match=words):
             written.write()
-
-
-def test_fault_is_shown_as_the_last_error_of_the_job(price_file, caplog):
-    written, _ = price_file({"currency": "EUR"})
-    schedule = Schedule(1, SystemClock())
-    schedule.add(written.name, EVERY_S, written.write, at_once=True)
-    schedule.start()
-    try:
-        end_s = time.monotonic() + 10
-        while schedule.records[written.name].ended_s is None and time.monotonic() < end_s:
-            time.sleep(0.01)
-    finally:
-        schedule.stop()
-    record = schedule.records[written.name].document()
-    assert "usd = 1.08" in record["last_error"]
-    assert "Traceback" not in caplog.text
 
 
 def test_configuration_errors(tmp_path):

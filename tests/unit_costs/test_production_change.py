@@ -55,13 +55,12 @@ def periods(draw):
 @given(
     periods(),
     periods(),
-    st.sampled_from([None, "token", "inference", "request"]),
     st.none() | st.floats(0.1, 10.0),
     st.floats(-1, 1),
 )
-def test_parts_sum_to_the_change(before, after, unit, control, log_load):
+def test_parts_sum_to_the_change(before, after, control, log_load):
     try:
-        change = production_change(before, after, unit=unit, control=control, log_load=log_load)
+        change = production_change(before, after, control=control, log_load=log_load)
     except ValueError:
         return
     assert math.fsum(change.parts.values()) == pytest.approx(change.log_ratio, rel=1e-9, abs=1e-9)
@@ -77,7 +76,6 @@ def rows(hours=1, **changes):
         "slower": 1.0,
         "busy_w": 500.0,
         "small": 0.5,
-        "length": 1.0,
         "cached": 0.2,
         "output": 1.0,
         "is_measured": True,
@@ -88,8 +86,8 @@ def rows(hours=1, **changes):
     for model, weight in (("small", 1.0), ("large", 4.0)):
         share = script["small"] if model == "small" else 1 - script["small"]
         requests = 4000 * script["traffic"] * share
-        tokens_in = 1000 * requests * script["length"]
-        tokens_out = 100 * requests * script["length"] * script["output"]
+        tokens_in = 1000 * requests
+        tokens_out = 100 * requests * script["output"]
         cached = tokens_in * script["cached"]
         counts[model] = (
             requests,
@@ -135,26 +133,25 @@ def rows(hours=1, **changes):
     return made
 
 
-def changed(unit=None, control=None, **script):
+def changed(control=None, **script):
     before, after = production_sums(rows()), production_sums(rows(**script))
-    return production_change(before, after, unit=unit, control=control)
+    return production_change(before, after, control=control)
 
 
 def test_single_change_is_named():
     cases = {
-        "price": ({"price": 2.4}, None, "price", "hardware price"),
-        "traffic": ({"traffic": 0.62}, None, "demand", "idle time"),
-        "devices": ({"devices": 3}, None, "demand", "idle time"),
-        "slower": ({"slower": 1.1, "traffic": 1 / 1.1}, None, "efficiency", "speed"),
-        "power": ({"busy_w": 700.0}, None, "efficiency", "busy power"),
-        "models": ({"small": 0.1, "traffic": 2.5 / 3.7}, None, "mix", "models"),
-        "cache": ({"cached": 0.0, "traffic": 0.88}, None, "mix", "cached input"),
-        "output": ({"output": 2.0, "traffic": 0.67}, None, "mix", "input and output"),
-        "length": ({"length": 1.35, "traffic": 1 / 1.35}, "request", "mix", "request length"),
+        "price": ({"price": 2.4}, "price", "hardware price"),
+        "traffic": ({"traffic": 0.62}, "demand", "idle time"),
+        "devices": ({"devices": 3}, "demand", "idle time"),
+        "slower": ({"slower": 1.1, "traffic": 1 / 1.1}, "efficiency", "speed"),
+        "power": ({"busy_w": 700.0}, "efficiency", "busy power"),
+        "models": ({"small": 0.1, "traffic": 2.5 / 3.7}, "mix", "models"),
+        "cache": ({"cached": 0.0, "traffic": 0.88}, "mix", "cached input"),
+        "output": ({"output": 2.0, "traffic": 0.67}, "mix", "input and output"),
     }
     wrong = {}
-    for name, (script, unit, driver, part) in cases.items():
-        change = changed(unit, **script)
+    for name, (script, driver, part) in cases.items():
+        change = changed(**script)
         largest = max(change.parts, key=lambda key, parts=change.parts: abs(parts[key]))
         others = [
             key for key, effect in change.parts.items() if key != largest and abs(effect) > 0.01
@@ -169,6 +166,11 @@ def test_slower_devices_at_the_same_traffic_cost_the_same():
     change = changed(slower=1.2)
     assert change.parts["speed"] == pytest.approx(-change.parts["idle time"], rel=0.1)
     assert abs(change.change_pct) < 2.0
+    # What the load explains of it is no speed.
+    before, after = production_sums(rows()), production_sums(rows(slower=1.2))
+    parts = production_change(before, after, log_load=math.log(1.05)).parts
+    assert parts["load"] == pytest.approx(math.log(1.05), rel=0.01)
+    assert parts["speed"] + parts["load"] == pytest.approx(change.parts["speed"])
 
 
 def test_sentence_names_control_traffic_and_idle_time():

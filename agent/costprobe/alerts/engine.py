@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from costprobe.alerts.rules.faults import FOUND_AT_ONCE
+from costprobe.alerts.rules.faults import FOUND_AT_ONCE, OF_SENSOR
 from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig, over_until
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
@@ -316,7 +316,8 @@ ROW_TAGS = SCHEMA["alert"].tags
 
 logger = logging.getLogger(__name__)
 
-# Time in which new parts find the faults of sinks, services and feeds, which they read in turn.
+# Time in which new parts find the faults of sinks, services and feeds, which they read in turn, and a
+# new sensor process those of the devices.
 RESUMED_NS = 120 * NS_PER_S
 
 
@@ -376,7 +377,7 @@ class AlertEngine:
         self._changes: dict[str, list[int]] = {}
         self._listed: tuple[Alert, ...] = ()
         self._last_row_ns = 0
-        self._resumed_ns = 0
+        self._resumed_ns = self._sensor_ns = 0
         # Rules whose stored state was discarded: they find what lasts in the next rows.
         self._discarded: set[str] = set()
         # UTC in ns of the evaluation, and the sum of all steps of the wall clock: without them it is
@@ -474,7 +475,9 @@ class AlertEngine:
             },
         }
 
-    def restore(self, document: Mapping[str, Any], resumed_ns: int = 0) -> None:
+    def restore(
+        self, document: Mapping[str, Any], resumed_ns: int = 0, sensor_ns: int | None = None
+    ) -> None:
         """Restore a state, also one saved under other rules: incidents without a rule are resolved.
 
         The damaged state of a rule is discarded; its incidents may continue.
@@ -483,6 +486,7 @@ class AlertEngine:
             document: The state.
             resumed_ns: UTC in ns of the start of new parts, which do not know all faults yet; 0 if all
                 are known.
+            sensor_ns: The same of the sensors, which find the faults of devices; None for no other instant.
         """
         self._incidents = _INCIDENTS.validate_python(document["incidents"])
         self._changes = {key: [*changes] for key, changes in document.get("changes", {}).items()}
@@ -497,6 +501,7 @@ class AlertEngine:
                     logger.warning("rule %s: discarded a damaged state: %s", name, error)
                     self._discarded.add(name)
         self._resumed_ns = resumed_ns - self._stepped_ns
+        self._sensor_ns = (resumed_ns if sensor_ns is None else sensor_ns) - self._stepped_ns
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants: no duration includes a wall-clock step.
@@ -606,16 +611,22 @@ class AlertEngine:
 
     def _is_held(self, incident: Incident) -> bool:
         """Whether an incident may not end yet: new parts find faults, and rules without a state all, after a while."""
-        return self._steady_ns - self._resumed_ns < RESUMED_NS and any(
+        return any(
             symptom.rule in self._configs
             and self._is_current(symptom.labels)
-            and (symptom.rule in self._discarded or self._is_found_later(symptom))
+            and self._steady_ns < self._found_by_ns(symptom)
             for symptom in incident.alert.symptoms
         )
 
-    def _is_found_later(self, symptom: Symptom) -> bool:
-        is_fault = self._configs[symptom.rule].kind == "fault"
-        return is_fault and symptom.series.split()[0] not in FOUND_AT_ONCE
+    def _found_by_ns(self, symptom: Symptom) -> int:
+        """By when, in steady time, what lasts is found again after a start; 0 for at once."""
+        if symptom.rule not in self._discarded:
+            fault = symptom.series.split()[0]
+            if self._configs[symptom.rule].kind != "fault" or fault in FOUND_AT_ONCE:
+                return 0
+            if fault in OF_SENSOR:
+                return self._sensor_ns + RESUMED_NS
+        return self._resumed_ns + RESUMED_NS
 
     def _is_flapping(self, key: str) -> bool:
         """Return whether the state changed too often in the flapping window."""

@@ -39,6 +39,9 @@ def disk_of(path: Path) -> Disk | None:
     return Disk(usage.free, usage.total)
 
 
+_DOCTOR = "run `costprobe doctor`"
+
+
 def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
     """Return the faults that a status document shows.
 
@@ -54,10 +57,10 @@ def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
     if disk and share < DISK_FREE_SHARE and disk.free_bytes < DISK_FREE_BYTES:
         text = (
             f"{disk.free_bytes / GIB:.1f} GiB ({share * 100:.0f} %) are free on the disk of"
-            f" {status['store']['path']}; free some space, or, if a sink is behind, reduce"
-            " store.outbox_retention"
+            f" {status['store']['path']}"
         )
-        faults.append(Fault("disk_low", "", text, "critical"))
+        fix = "free some space, or, if a sink is behind, reduce store.outbox_retention"
+        faults.append(Fault("disk_low", "", text, "critical", fix=fix))
     return faults
 
 
@@ -66,8 +69,8 @@ def _of_sensors(status: Status) -> Iterator[Fault]:
     devices = sensor.get("devices", {})
     for name, device in devices.items():
         if device["state"] != "good":
-            text = f"{name} does not respond and is quarantined; `costprobe doctor` reports why"
-            yield Fault("device_lost", name, text, "critical", {"device": name})
+            text = f"{name} does not respond and is quarantined"
+            yield Fault("device_lost", name, text, "critical", {"device": name}, fix=_DOCTOR)
         if device.get("suspect"):
             text = (
                 f"{name}: the energy counter and the power disagree (counter / power"
@@ -77,23 +80,21 @@ def _of_sensors(status: Status) -> Iterator[Fault]:
     for uuid, board in status.get("absent_boards", {}).items():
         # A quarantined board is lost, and cannot report its UUID.
         if devices.get(board["device"], {"state": "good"})["state"] == "good":
-            text = (
-                f"{board['text']}: check `dmesg` and the slot; if it was removed for good, run"
+            fix = (
+                "check `dmesg` and the slot; if it was removed for good, run"
                 f" `costprobe annotate --device {uuid} --left`"
             )
-            yield Fault("device_absent", uuid, text, "critical", {"device": board["device"]})
+            labels = {"device": board["device"]}
+            yield Fault("device_absent", uuid, board["text"], "critical", labels, fix=fix)
     for name, text in status.get("billed_elsewhere", {}).items():
         yield Fault("billed_elsewhere", name, text, "warning", {"device": name})
     for vendor, reason in sensor.get("driver_faults", {}).items():
-        text = (
-            f"the {vendor} driver cannot be used, its devices are not measured ({reason});"
-            " run `costprobe doctor`"
-        )
-        yield Fault("driver_failing", vendor, text, "critical")
+        text = f"the {vendor} driver cannot be used, its devices are not measured ({reason})"
+        yield Fault("driver_failing", vendor, text, "critical", fix=_DOCTOR)
     if sensor["state"] not in {"running", "stopped"}:
         last = f" ({sensor['last_fault']})" if sensor.get("last_fault") else ""
-        text = f"the sensor process is {sensor['state']}{last}; run `costprobe doctor`"
-        yield Fault("sensor_restarting", "", text)
+        text = f"the sensor process is {sensor['state']}{last}"
+        yield Fault("sensor_restarting", "", text, fix=_DOCTOR)
 
 
 def _of_measurements(status: Status) -> Iterator[Fault]:
@@ -139,10 +140,10 @@ def _of_deliveries(status: Status) -> Iterator[Fault]:
         if rejections := sink.get("rejections"):
             text = (
                 f"sink {name}: the database permanently rejected"
-                f" {counted(rejections['points'], 'point')} ({rejections['reason']}); see"
-                f" `costprobe sink rejected {name}`"
+                f" {counted(rejections['points'], 'point')} ({rejections['reason']})"
             )
-            yield Fault("rows_rejected", name, text, "warning", {"sink": name})
+            fix = f"see `costprobe sink rejected {name}`"
+            yield Fault("rows_rejected", name, text, "warning", {"sink": name}, fix=fix)
     for name, notifier in status["notifiers"].items():
         if notifier["failing"]:
             text = (
@@ -159,11 +160,9 @@ def _of_process(status: Status) -> Iterator[Fault]:
         text = f"{store['fault']}; points are queued in memory"
         yield Fault("store_failing", "", text, "critical")
     for path in store.get("replaced", ()):
-        text = (
-            f"the store was damaged and replaced by a new one; save what {path} has"
-            " (`sqlite3 FILE .recover`), then move or delete it"
-        )
-        yield Fault("store_replaced", path, text, "critical")
+        text = f"the store was damaged and replaced by a new one; {path} has the old rows"
+        fix = "save what it has (`sqlite3 FILE .recover`), then move or delete it"
+        yield Fault("store_replaced", path, text, "critical", fix=fix)
     if reason := status.get("config_fault"):
         first, *others = str(reason).splitlines()
         remainder = f" (and {len(others)} more)" if others else ""

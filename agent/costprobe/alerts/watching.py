@@ -26,7 +26,7 @@ from costprobe.alerts.rules.changes import DriftRuleConfig
 from costprobe.alerts.rules.kinds import effective_rules
 from costprobe.alerts.rules.rule import RuleConfig
 from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig, matches
-from costprobe.core.clock import Clock
+from costprobe.core.clock import Clock, utc_ns
 from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
 from costprobe.core.records import NS_PER_S, Event, Point
@@ -183,6 +183,7 @@ class Watching:
         steps: Detects steps of the wall clock.
         incidents: What a previous configuration could not store; None for nothing.
         labels: The operator's labels of series; None for none.
+        sensor_ns: CLOCK_MONOTONIC ns of the start of the sensors; None without sensors.
     """
 
     def __init__(  # noqa: PLR0913 - the parts that it combines
@@ -196,6 +197,7 @@ class Watching:
         *,
         incidents: IncidentStore | None = None,
         labels: RowLabels | None = None,
+        sensor_ns: int | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -234,7 +236,7 @@ class Watching:
         self._noisy: Sequence[dict[str, Any]] = ()
         self._detectable_ns = 0
         self._incidents = incidents or IncidentStore(store)
-        self._resume()
+        self._resume(None if sensor_ns is None else utc_ns(clock, sensor_ns))
         self._listing = self._listed(clock.time_ns())
         steps.subscribe(self._clock_was_stepped)
 
@@ -347,14 +349,14 @@ class Watching:
             or service in containers
         )
 
-    def _resume(self) -> None:
+    def _resume(self, sensor_ns: int | None) -> None:
         """Continue from the stored state; damaged state is discarded."""
         stored = self._incidents.state(ENGINE_STATE)
         since_ns = 0
         if isinstance(stored, dict):
             try:
                 now_ns = self._clock.time_ns()
-                self._engine.restore(stored, now_ns)
+                self._engine.restore(stored, now_ns, sensor_ns)
                 since_ns = int(stored.get("time_ns", 0))
                 ahead_ns = stored.get("time_ns", 0) - now_ns
                 if ahead_ns > 0:

@@ -115,12 +115,13 @@ class Fault:
     Attributes:
         name: Name of the fault, see `costprobe.alerts.rules.faults.FaultName`.
         subject: The component: "gpu0", "influxdb"; empty if there is only one.
-        text: Problem and fix, in one sentence.
+        text: The problem, in one sentence.
         severity: Severity.
         labels: Tags of the component: device, probe, sink, notifier, or a host of a fleet.
         cause: Named cause; by default the name of the fault.
-        detail: Causes and what to do, in one line; empty where `text` has them.
+        detail: Causes and what to do, in one line; empty where the problem and `fix` say all.
         value: Size of the fault, if any.
+        fix: What to do; empty if nothing is known.
     """
 
     name: str
@@ -131,6 +132,12 @@ class Fault:
     cause: str = ""
     detail: str = ""
     value: float | None = None
+    fix: str = ""
+
+    @property
+    def words(self) -> str:
+        """The problem, and what to do."""
+        return f"{self.text}; {self.fix}" if self.fix else self.text
 
 
 @dataclass(frozen=True, slots=True)

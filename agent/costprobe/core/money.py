@@ -13,6 +13,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
+# Significant digits of an amount that was measured, and of one that was modelled.
+MEASURED: Final = 3
+MODELLED: Final = 2
 # Series and JSON keys with this word in their names are costs of so many.
 PER_THOUSAND: Final = 1000
 _SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
@@ -46,17 +49,36 @@ _FINEST: Final = Decimal((0, (1,), FINEST_EXPONENT))
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
-def money(amount: float | Decimal, currency: str) -> str:
-    """Format an amount with four significant digits: "$0.00158", "12.34 CHF", "€1,235", "-$5".
+def money(amount: float | Decimal, currency: str, digits: int = MEASURED) -> str:
+    """Format an amount with significant digits: "$0.00158", "12.3 CHF", "€1,230", "-$5".
 
     Args:
         amount: Currency units.
         currency: ISO 4217 code; empty if unknown.
+        digits: MEASURED, or MODELLED for an estimate without an interval.
     """
-    digits = f"{abs(float(amount)):,.4g}"
-    if "e" in digits:
-        size = abs(float(amount))
-        digits = f"{Decimal(digits):f}" if size < 1 else f"{size:,.0f}"
+    size = float(f"{abs(amount):.{digits}g}")
+    return _with_currency(f"{size:,.0f}" if size >= 10**digits else _plain(size), amount, currency)
+
+
+def cents(amount: float | Decimal, currency: str) -> str:
+    """Format what people check against a bill, a plan or a price list: "$8,461.20", "$0.0707".
+
+    Args:
+        amount: Currency units; below a unit with three digits where these are finer than cents.
+        currency: ISO 4217 code; empty if unknown.
+    """
+    size = abs(Decimal(amount))
+    fine = _plain(float(f"{size:.{MEASURED}g}")) if size < 1 else ""
+    whole = f"{size:,.2f}"
+    return _with_currency(fine if len(fine) > len(whole) else whole, amount, currency)
+
+
+def _plain(size: float) -> str:
+    return f"{Decimal(repr(size)):f}".removesuffix(".0")
+
+
+def _with_currency(digits: str, amount: float | Decimal, currency: str) -> str:
     minus = "-" if amount < 0 else ""
     sign = _SIGNS.get(currency)
     return f"{minus}{sign}{digits}" if sign else f"{minus}{digits} {currency}".rstrip()
@@ -107,6 +129,11 @@ def scale_words(scale: int, unit: str = "") -> str:
     return f"{SCALES[scale]} {unit}s" if unit else SCALES[scale]
 
 
+def per_words(scale: int) -> str:
+    """Return what a unit price at a scale is for, where its unit is known: "each", "per 1,000"."""
+    return "each" if scale == 1 else f"per {SCALES[scale]}"
+
+
 def price_text(price: float, currency: str, scale: int | None = None) -> str:
     """Format a unit price where its unit is known: "$0.0398 per 1,000", "$0.42 each".
 
@@ -116,8 +143,7 @@ def price_text(price: float, currency: str, scale: int | None = None) -> str:
         scale: From `price_scale`; None to choose it by this price.
     """
     scale = scale or price_scale(price)
-    words = "each" if scale == 1 else f"per {scale_words(scale)}"
-    return f"{money(price * scale, currency)} {words}"
+    return f"{money(price * scale, currency)} {per_words(scale)}"
 
 
 def is_each(measurement: str, field: str) -> bool:

@@ -97,7 +97,7 @@ SCHEMA: dict[str, Measurement] = {
             " dram_energy_j carbon_g carbon_energy_j",
             ints="mem_used_bytes mem_total_bytes ecc_uncorrected processes",
             strings="energy_method energy_scope carbon_method",
-            bools="energy_suspect price_stale",
+            bools="energy_suspect price_stale price_assumed",
         ),
     ),
     "probe": Measurement(

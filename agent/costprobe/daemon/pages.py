@@ -173,7 +173,10 @@ class HttpPages:
             "status": "dead" if dead else "faulty" if faults else "ok",
             "dead": dead,
             "faults": [
-                {name: getattr(fault, name) for name in ("name", "subject", "severity", "text")}
+                {
+                    **{name: getattr(fault, name) for name in ("name", "subject", "severity")},
+                    "text": fault.words,
+                }
                 for fault in faults
             ],
         }

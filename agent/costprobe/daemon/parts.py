@@ -127,6 +127,7 @@ class Runtime:
             host.steps,
             incidents=host.incidents,
             labels=self._labels,
+            sensor_ns=watch.sensor.since_ns,
         )
         names = {"device": devices, "probe": config.probe, "service": config.service}
         self.annotations = Annotations(

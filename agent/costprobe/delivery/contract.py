@@ -1,6 +1,6 @@
 """The contracts of a sink and of a notifier, their shared configuration keys, and an alert's text.
 
-docs/contributing/sinks.md and notifiers.md describe how to add one. The text of an alert (title,
+docs/contributing/kinds.md describes how to add one. The text of an alert (title,
 lines and times) is the same for all notifiers.
 """
 

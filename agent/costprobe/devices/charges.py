@@ -23,7 +23,7 @@ from costprobe.core.records import (
     Point,
     Reading,
 )
-from costprobe.core.schema import make_point
+from costprobe.core.schema import ASSUMED, make_point
 from costprobe.core.units import HOUR_S
 from costprobe.devices.use import GAP_S, SPARE_NS, Recent
 from costprobe.pricing.book import PriceBook, Terms
@@ -392,6 +392,7 @@ def device_point(
     if charge is not None and terms is not None:
         fields["price_rate_per_h"] = terms.per_s * HOUR_S
         fields["price_stale"] = terms.rate.is_stale or None
+        fields["price_assumed"] = terms.rate.plan == ASSUMED or None
         fields["cost"] = None if charge.cost is None else float(charge.cost)
     own_tags = {
         "device": device.name,

@@ -53,7 +53,7 @@ _PARTS: Final[Mapping[ServingMetric, tuple[Part, ...]]] = MappingProxyType(
         # Users wait longer; what the devices cost is that of the other series.
         "serving_tpot": (),
         "demand": ("idle time", "load"),
-        "mix": ("models", "input and output", "cached input", "request length"),
+        "mix": ("models", "input and output", "cached input"),
     }
 )
 _SAME_AS_PROBE: Final = 0.5

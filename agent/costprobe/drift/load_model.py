@@ -301,6 +301,16 @@ class EffortSeries:
         """Return the logarithms of the last efforts less load and mix, by the UTC in s of their end."""
         return {known.sample.time_s: known.rest for known in list(self.known)[-count:]}
 
+    def rests(self, since_s: float, until_s: float) -> list[float]:
+        """Return what load and mix do not explain of the blocks that ended in a time, by the present model."""
+        model = self.model
+        samples = [known.sample for known in self.known if since_s < known.sample.time_s <= until_s]
+        return [s.effort - model.expected(s.features) for s in samples] if model else []
+
+    def departure(self, count: int) -> float:
+        """Return how far the mean of the last blocks is from the level."""
+        return fmean(known.level for known in list(self.known)[-count:]) - self.level
+
     def _begin(self) -> None:
         """Fit the first model to the blocks of the training."""
         windows = [window for _, of_block in self._training for window in of_block]
@@ -416,7 +426,7 @@ class EffortSeries:
         most = min(self.since_found, len(recent))
         length = max(range(LENGTHS[0], most + 1), key=lambda n: fmean(levels[-n:]) ** 2 * n)
         size = _middle(levels[-length:])
-        self._adopt(length, size)
+        self.adopt(length, size)
         return [(self._start_s(length), size)]
 
     def _slack(self, variance: float) -> float:
@@ -433,7 +443,7 @@ class EffortSeries:
     def _start_s(self, length: int) -> float:
         return self.known[-length].sample.time_s
 
-    def _adopt(self, length: int, shift: float) -> None:
+    def adopt(self, length: int, shift: float) -> None:
         """Add a shift to the offset of the last blocks; one that reverts another was a departure."""
         self._move(length, 0, shift)
         if abs(self.shift + shift) < REVERTED_SHARE * abs(self.shift):

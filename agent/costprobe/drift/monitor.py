@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from statistics import fmean, median, pvariance
+from statistics import fmean, median
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter
@@ -29,6 +29,7 @@ from costprobe.drift.findings import (
     Metric,
     ServingMetric,
 )
+from costprobe.drift.lasting import STILL_HOURS, LastingShift
 from costprobe.drift.message import (
     ChangeFacts,
     FurtherShift,
@@ -44,13 +45,9 @@ from costprobe.drift.normal import DAY_S, HOURS, WeekMemory
 from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
 from costprobe.drift.runs import control_of, events_of_service
 from costprobe.drift.settings import DetectionConfig
-from costprobe.unit_costs.change import ProductionChange, production_change, spend_change
+from costprobe.unit_costs.change import ProductionChange, Unit, production_change, spend_change
 
-# A drift that has grown within a day by more than the error of the means of so many hours, and by this share
-# of the least effect, has not settled. It is judged so long after its last report.
-STILL_S, STILL_HOURS = 20 * HOUR_S, 6
-STILL_ERRORS, STILL_LEAST = 3.0, 0.125
-# Values that its level is worth.
+# Values that the level of a drift that grows is worth.
 STILL_VALUES = 24
 # What is found of a step within so many values of its start is a better estimate of the same step.
 SAME_STEP = 12
@@ -67,6 +64,8 @@ ENERGY_ALONE = 1.5
 # The load model of the energy learns a new device time for days: so long, a change below this share of that of
 # the time is its effect. In the first day it is reported with it.
 AFTER_EFFECT_NS, AFTER_EFFECT = 4 * SETTLED_NS, 0.6
+# Series of a service whose shift may grow slowly: that of the energy grows while its model learns the time.
+GROWING: tuple[ServingMetric, ...] = ("serving_time", "serving_tpot")
 # Smallest shift of demand or mix, in log units.
 LEAST_DEPARTURE = 0.1
 # Divisions among models by which a model has a device time of its own.
@@ -82,29 +81,15 @@ ServiceKey = tuple[str, str]
 
 
 @dataclass(slots=True)
-class MonitoredSeries:
-    """The state of one monitored series.
+class MonitoredSeries(LastingShift):
+    """The state of one monitored series of a probe: its detector, and the drift that lasts.
 
     Attributes:
         detector: Its detector.
-        base: Logarithm of the level before the current drift, from which it is measured; None before the
-            first drift, and after a reversal.
-        reported_ns: UTC in ns of the last report of the drift; of its detection before the first.
-        reported_shift: Distance from `base` as reported, in log units; 0 while it is too small.
-        since_ns: Start of the current level, which is that of the last shift, UTC in ns; 0 before
-            the first.
-        began_ns: Start of the current drift, which may have grown since, UTC in ns.
-        before_ns: Start of the level before it, UTC in ns.
         pending: An anomaly that is a step if the next value confirms it.
     """
 
     detector: Detector
-    base: float | None = None
-    reported_ns: int = 0
-    reported_shift: float = 0.0
-    since_ns: int = 0
-    began_ns: int = 0
-    before_ns: int = 0
     pending: Annotated[tuple[Finding, Event] | None, Field(exclude=True)] = None
 
     @property
@@ -114,33 +99,32 @@ class MonitoredSeries:
 
 
 @dataclass(slots=True)
-class _Shift:
-    """The shift of one monitored series since its last settled level, and as reported, in log units.
+class ServiceShift(LastingShift):
+    """The shift of one monitored series of a service; those too small to be reported add up.
 
-    Shifts too small to be reported add up: a change that is found in two steps is one, which began with
-    the first at `since_s`. The reported shift began at `began_s`.
+    Attributes:
+        level: Sum of all shifts that were found, in log units.
+        unreported_ns: Start of the part that is not reported, UTC in ns.
     """
 
-    log_shift: float = 0.0
-    reported: float = 0.0
-    moved_ns: int = 0
-    since_s: float = 0.0
-    began_s: float = 0.0
+    level: float = 0.0
+    unreported_ns: int = 0
 
-    def add(self, finding: ProductionFinding) -> float:
-        """Add what was found; return the reported shift that had settled before, else 0."""
-        time_ns, settled = round(finding.time_s * NS_PER_S), 0.0
-        if time_ns - self.moved_ns > SETTLED_NS:
-            settled, self.log_shift, self.reported = self.reported, 0.0, 0.0
-        self.moved_ns = time_ns
-        unreported = self.log_shift - self.reported
+    def found(self, finding: ProductionFinding, least: float) -> int | None:
+        """Add what was found; see `add`."""
+        since_ns, time_ns = (round(at * NS_PER_S) for at in (finding.since_s, finding.time_s))
+        before, self.level = self.level, self.level + finding.change
+        former_ns = self.add((before, self.level), since_ns, time_ns, least / 2)
+        if self.base is None:
+            return former_ns
+        unreported = before - self.base - self.reported_shift
         if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
             # Not a part of this change, which would hide it: the level from which it began.
-            self.log_shift = self.reported
-        if self.log_shift == self.reported:
-            self.since_s = finding.since_s
-        self.log_shift += finding.change
-        return settled
+            self.base, unreported = self.base + unreported, 0.0
+        if not unreported:
+            self.unreported_ns = since_ns
+            self.began_ns = self.began_ns if self.reported_shift else since_ns
+        return former_ns
 
 
 @dataclass(slots=True)
@@ -148,7 +132,7 @@ class MonitoredService:
     """The state of a service, or of a model of it: its detector, and the shifts that last."""
 
     detector: ProductionDetector
-    shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
+    shifts: dict[ServingMetric, ServiceShift] = field(default_factory=dict)
 
     @property
     def last_ns(self) -> int:
@@ -162,8 +146,8 @@ State = MonitoredSeries | ContendedRuns | MonitoredService
 # Fields of the states that are instants of UTC, or lists of them; 0 for none.
 INSTANTS = {
     *("last_s", "started_s", "since_s", "began_s", "settled_s", "reported_s", "followed_s"),
-    *("held_since_s", "since_ns", "began_ns", "before_ns", "reported_ns", "moved_ns", "ended_ns"),
-    "times_ns",
+    *("held_since_s", "since_ns", "began_ns", "before_ns", "reported_ns", "ended_ns"),
+    *("unreported_ns", "times_ns"),
 }
 
 
@@ -370,7 +354,7 @@ class DriftMonitor:
         of_runs = self._shared if is_contended else self._series
         series = of_runs.get(key)
         if series is None:
-            series = of_runs[key] = MonitoredSeries(Detector.new(self._detector))
+            series = of_runs[key] = MonitoredSeries(detector=Detector.new(self._detector))
         events = []
         if series.pending is not None:
             finding, event = series.pending
@@ -383,33 +367,21 @@ class DriftMonitor:
                 shift = finding
             elif not is_contended:
                 series.pending = finding, anomaly_event(finding, point, key)
-        if shift is not None and (back := self._begun(shift, series, point, key)):
+        if shift is not None and (back := self._back(shift, series, point, key)):
             return [*events, back]
         if series.base is not None:
             events += self._drift_events(shift, series, series.base, point, key)
         return events
 
-    def _begun(
+    def _back(
         self, shift: Finding, series: MonitoredSeries, point: Point, key: Key
     ) -> Event | None:
-        """Add a shift: to the drift, or as the first of a new one after the last has settled.
-
-        Returns:
-            The event of a return to the level before the settled drift.
-        """
-        level_ns, series.since_ns = series.since_ns, round(shift.since_s * NS_PER_S)
-        is_settled = point.time_ns - series.reported_ns > SETTLED_NS
-        if series.base is not None and not is_settled:
+        """Add a shift; return the event of a return to the level before a drift that has settled."""
+        levels = math.log(shift.before), math.log(shift.after)
+        since_ns, least = round(shift.since_s * NS_PER_S), self._detector.least_effect
+        former_ns = series.add(levels, since_ns, point.time_ns, least)
+        if former_ns is None:
             return None
-        left = math.inf if series.base is None else math.log(shift.after) - series.base
-        is_back = series.reported_shift != 0 and abs(left) < self._detector.least_effect
-        former_ns = series.began_ns
-        series.base, series.reported_shift = math.log(shift.before), 0.0
-        series.before_ns, series.began_ns = level_ns, series.since_ns
-        series.reported_ns = point.time_ns
-        if not is_back:
-            return None
-        series.base = None
         change = self._change(shift, series, point, key)
         return drift_event(shift, point, key, replace(change, back_to_ns=former_ns))
 
@@ -418,30 +390,26 @@ class DriftMonitor:
     ) -> list[Event]:
         """Return the event of a drift that is new, has changed, or has reverted; none for a small one."""
         reported, smallest = series.reported_shift, self._detector.least_effect
-        still = None if shift else self._growing(series, base)
+        still = None if shift else self._growing(series)
         if still is not None:
             series.detector.series.rebase(still, STILL_VALUES)
-        level = series.detector.level
-        log_shift = level - base
-        reverted = max(smallest / 2, min(smallest, abs(reported) / 2))
-        if reported and log_shift * reported < reverted * abs(reported):
-            # What is left of it belongs to the new level; the opposite is a drift of its own.
-            is_opposite = log_shift * reported < -smallest * abs(reported)
-            series.base = base if is_opposite else None
-            series.reported_shift = 0.0
-            series.since_ns = series.since_ns if shift else point.time_ns
-            series.began_ns, series.reported_ns = series.since_ns, point.time_ns
-            return [reversal_event(tags_of(key), key[-1], point.time_ns, series.since_ns)]
-        grown = abs(log_shift - reported)
-        is_larger = grown >= (smallest if shift else max(smallest, abs(reported) / 3))
+        level, time_ns = series.detector.level, point.time_ns
+        grown = abs(level - base - reported)
+        least = smallest if shift else max(smallest, abs(reported) / 3)
+        since_ns = series.since_ns if shift else time_ns
+        verdict = series.evaluate(level, since_ns, time_ns, smallest, least)
+        if verdict == "reverted":
+            return [reversal_event(tags_of(key), key[-1], time_ns, since_ns)]
+        is_larger = verdict == "new"
         same_ns = round(SAME_STEP * series.detector.series.interval_s * NS_PER_S)
-        if not (reported or shift) and point.time_ns - series.reported_ns > same_ns:
+        if not (reported or shift) and time_ns - series.reported_ns > same_ns:
             # A shift that the detector held back is adopted as well: what is new of a small one is less.
             is_larger = is_larger and grown < 2 * smallest
         if (not is_larger and still is None) or (
             not reported and _is_moving(series.detector, base)
         ):
             return []
+        log_shift = level - base
         whole = Finding(
             "drift",
             point.time_ns / NS_PER_S,
@@ -464,26 +432,21 @@ class DriftMonitor:
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
         return [drift_event(whole, point, key, change)]
 
-    def _growing(self, series: MonitoredSeries, base: float) -> float | None:
-        """Return the present level of a drift that grows too slowly for a shift; None for another.
-
-        It is judged before a day without a report, after which a level counts as normal, by the same hours of
-        the day before.
-        """
-        model = series.detector.series
-        silent_s = model.last_s - series.reported_ns / NS_PER_S
-        level_s = model.last_s - series.since_ns / NS_PER_S
-        if not (series.reported_shift and STILL_S < silent_s <= DAY_S):
+    def _growing(self, series: MonitoredSeries) -> float | None:
+        """Return the present level of a drift that grows too slowly for a shift; None for another."""
+        of_level_s = (series.last_ns - series.since_ns) / NS_PER_S
+        if (
+            series.base is None
+            or not series.is_evaluated_again(series.last_ns)
+            or of_level_s < DAY_S + STILL_HOURS * HOUR_S
+        ):
             return None
-        now, before = (_hours(model.week, STILL_HOURS, lag) for lag in (0, 24))
-        if level_s < DAY_S + STILL_HOURS * HOUR_S or len(now) + len(before) < 2 * STILL_HOURS:
-            return None
-        level, sign = fmean(now), math.copysign(1.0, series.reported_shift)
-        # From their own scatter: a ramp looks like correlated noise to the model of the series.
-        error = math.sqrt((pvariance(now) + pvariance(before)) / (STILL_HOURS - 1))
-        least = max(STILL_LEAST * self._detector.least_effect, STILL_ERRORS * error)
-        is_larger = (level - base - series.reported_shift) * sign > 0
-        return level if is_larger and (level - fmean(before)) * sign > least else None
+        week = series.detector.series.week
+        now, before = (_hours(week, STILL_HOURS, lag) for lag in (0, 24))
+        level = fmean(now) if now else series.base
+        is_larger = (level - series.base) / series.reported_shift > 1
+        has_grown = series.has_grown(now, before, self._detector.least_effect)
+        return level if is_larger and has_grown else None
 
     def _change(
         self, whole: Finding, series: MonitoredSeries, point: Point, key: Key
@@ -523,53 +486,80 @@ class DriftMonitor:
         if monitored is None:
             detector = ProductionDetector(settings.serving_shift, settings.serving_window_s)
             monitored = self._services[key] = MonitoredService(detector)
-        return [
+        ended_ns = monitored.last_ns
+        events = [
             event
             for finding in monitored.detector.update(rows)
             for event in self._service_events(key, monitored, finding)
         ]
+        for metric, shift in monitored.shifts.items() if monitored.last_ns > ended_ns else ():
+            if metric in GROWING and shift.is_evaluated_again(monitored.last_ns):
+                events += self._grown(key, monitored, metric, shift)
+        return events
+
+    def _grown(
+        self,
+        key: ServiceKey,
+        monitored: MonitoredService,
+        metric: ServingMetric,
+        shift: ServiceShift,
+    ) -> list[Event]:
+        """Return the event of a shift that grows too slowly to be found; none for another."""
+        effort, until_s = monitored.detector.efforts[metric], monitored.last_ns / NS_PER_S
+        reported_s, lasts_s = shift.reported_ns / NS_PER_S, STILL_HOURS * HOUR_S
+        now, before = (
+            effort.rests(end_s - lasts_s, end_s) for end_s in (until_s, reported_s + lasts_s)
+        )
+        if not shift.has_grown(now, before, self._settings.serving_effect):
+            return []
+        change = effort.departure(len(now))
+        if (shift.level + change - (shift.base or 0.0)) / shift.reported_shift <= 1:
+            return []
+        effort.adopt(len(now), change)
+        unit: Unit = "token" if monitored.detector.blocks[-1].has_tokens else "inference"
+        finding = ProductionFinding(metric, until_s, reported_s, change, unit=unit)
+        return self._service_events(key, monitored, finding, is_growth=True)
 
     def _service_events(
         self,
         key: ServiceKey,
         monitored: MonitoredService,
         finding: ProductionFinding,
+        *,
+        is_growth: bool = False,
     ) -> list[Event]:
         """Return the events of a shift or of its reversal; none for one that changes a known shift little."""
-        shift = monitored.shifts.setdefault(finding.metric, _Shift())
+        shift = monitored.shifts.setdefault(finding.metric, ServiceShift())
         if finding.metric == "serving_energy" and _is_after_effect(finding, monitored.shifts):
             return []
-        settled = shift.add(finding)
-        before, former_ns = shift.reported, round(shift.began_s * NS_PER_S)
         is_efficiency = finding.metric in monitored.detector.efforts
         least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
+        time_ns = round(finding.time_s * NS_PER_S)
+        back_to_ns = shift.found(finding, least)
+        if back_to_ns is not None:
+            event = self._report(key, monitored, finding, further=None, back_to_ns=back_to_ns)
+            return [event] if event else []
         events = []
-        if before and shift.log_shift * before < least / 2 * abs(before):
-            now_ns, since_ns = round(finding.time_s * NS_PER_S), round(finding.since_s * NS_PER_S)
-            back = reversal_event(_tags(key), finding.metric, now_ns, since_ns, finding.unit)
-            events.append(back)
-            if shift.log_shift * before > -least * abs(before):
-                shift.log_shift = shift.reported = 0.0
-                return events
+        for _ in range(2):
+            before = shift.reported_shift
+            further = 0.0 if is_growth else max(least, abs(before) / 3)
+            verdict = shift.evaluate(shift.level, shift.since_ns, time_ns, least, further)
+            if verdict != "reverted":
+                break
             # The opposite is a change of its own.
-            before, shift.since_s = 0.0, finding.since_s
-        if abs(shift.log_shift - before) < max(least, abs(before) / 3):
+            tags, since_ns = _tags(key), shift.since_ns
+            events.append(reversal_event(tags, finding.metric, time_ns, since_ns, finding.unit))
+        if verdict != "new" or shift.base is None:
             return events
-        if not before:
-            shift.began_s = shift.since_s
-        is_back = settled * finding.change < 0 and abs(settled + finding.change) < least / 2
+        log_shift = shift.level - shift.base
         event = self._report(
             key,
             monitored,
-            replace(finding, since_s=shift.began_s, change=shift.log_shift),
-            further=FurtherShift(shift.log_shift - before, round(shift.since_s * NS_PER_S))
-            if before
-            else None,
-            back_to_ns=former_ns if is_back else None,
+            replace(finding, since_s=shift.began_ns / NS_PER_S, change=log_shift),
+            further=FurtherShift(log_shift - before, shift.unreported_ns) if before else None,
+            back_to_ns=None,
         )
-        shift.reported = shift.log_shift
-        if is_back:
-            shift.log_shift = shift.reported = 0.0
+        shift.reported_shift, shift.reported_ns = log_shift, time_ns
         # Two events of a series need two times.
         return [*events, replace(event, time_ns=event.time_ns + len(events))] if event else events
 
@@ -735,11 +725,13 @@ def spend_since(detector: ProductionDetector, since_s: float, until_s: float) ->
     return min(changes, key=abs)
 
 
-def _is_after_effect(finding: ProductionFinding, shifts: Mapping[ServingMetric, _Shift]) -> bool:
+def _is_after_effect(
+    finding: ProductionFinding, shifts: Mapping[ServingMetric, ServiceShift]
+) -> bool:
     """Return whether a change of the energy is what one of the device time left, after its first day."""
-    time, energy = (shifts.get(name, _Shift()) for name in ("serving_time", "serving_energy"))
+    time, energy = (shifts.get(name, ServiceShift()) for name in ("serving_time", "serving_energy"))
     time_ns = round(finding.time_s * NS_PER_S)
-    is_its_own = energy.reported and time_ns - energy.moved_ns <= SETTLED_NS
-    is_small = abs(finding.change) < AFTER_EFFECT * abs(time.reported)
-    is_recent = SETTLED_NS < time_ns - time.moved_ns < AFTER_EFFECT_NS
+    is_its_own = energy.reported_shift and time_ns - energy.reported_ns <= SETTLED_NS
+    is_small = abs(finding.change) < AFTER_EFFECT * abs(time.reported_shift)
+    is_recent = SETTLED_NS < time_ns - time.reported_ns < AFTER_EFFECT_NS
     return is_recent and is_small and not is_its_own

@@ -272,6 +272,12 @@ def device_sums(answers: FleetAnswers, tags: Group) -> DeviceSums:
     return DeviceSums(cost, *_parted(utilized), *others)
 
 
+def assumed_currencies(answers: FleetAnswers) -> frozenset[str]:
+    """Return the currencies in which a device's price is assumed; raises as `FleetAnswers.groups`."""
+    question = Question("device", "price_assumed", "share", "max", by=("currency",))
+    return frozenset(currency for (currency,) in answers.groups(question))
+
+
 def _device_tags(by: str) -> Group:
     """Return the tags of rows of devices for a key of the command line."""
     return {"device": ("host", "device"), "gpu_model": ("model",)}.get(by, (by,))

@@ -17,7 +17,7 @@ from costprobe.adapters.databases.question import Question
 from costprobe.core.money import price_scale
 from costprobe.core.periods import DAY_NS, WEEK_NS
 from costprobe.core.records import SOFTWARE_TAGS, natural
-from costprobe.core.schema import SERVING_RATIOS
+from costprobe.core.schema import ASSUMED, SERVING_RATIOS
 from costprobe.fleet.answers import FleetAnswers, hours_of, started, wait_for
 from costprobe.fleet.spend import spend_parts
 from costprobe.spend.query import Group, served_sums
@@ -93,6 +93,7 @@ class UnitChange:
         change_7d_pct: The same against a week before.
         spread: Largest minus smallest cost of a host, as a share of the median; None for one host.
         cost_per_h: What the model costs an hour on all hosts; None for a probe.
+        is_assumed: Whether it has costs at an assumed price.
     """
 
     now: FleetUnitCost
@@ -103,6 +104,7 @@ class UnitChange:
     change_7d_pct: float | None
     spread: float | None
     cost_per_h: float | None
+    is_assumed: bool
 
 
 def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
@@ -319,7 +321,7 @@ def unit_changes(answers: FleetAnswers) -> list[UnitChange]:
     hosts: dict[_Key, list[FleetUnitCost]] = defaultdict(list)
     for one in fleet_unit_costs(answers, "host"):
         hosts[_key(one)].append(one)
-    paid = _paid_per_h(answers)
+    paid, assumed = _paid_per_h(answers), _assumed(answers)
     found = []
     for key, one in _by_key(answers).items():
         measure = next((m for m in _MEASURES if getattr(one, m[1]) is not None), None)
@@ -339,6 +341,7 @@ def unit_changes(answers: FleetAnswers) -> list[UnitChange]:
                 change_7d_pct=_change_pct(week, cost * units),
                 spread=_spread(hosts[key], field),
                 cost_per_h=paid.get((one.model, one.currency)) if one.basis == "serving" else None,
+                is_assumed=key in assumed,
             )
         )
     return sorted(found, key=lambda one: (-(one.cost_per_h or 0.0), one.now.basis, one.now.model))
@@ -358,6 +361,22 @@ def _paid_per_h(answers: FleetAnswers) -> Mapping[tuple[str, str], float]:
         (part.group[0], one.currency): one.cost / hours_of(answers.period)
         for part in spend_parts(answers, "model")
         for one in part.costs
+    }
+
+
+def _assumed(answers: FleetAnswers) -> set[_Key]:
+    """Return the models that have a cost at an assumed price."""
+    tags = ("basis", "currency", "probe", "service", "served_model")
+    found = answers.each(
+        *(
+            Question("cost", field, "count", "count", by=tags, where={"plan": ASSUMED})
+            for _, field, _ in _MEASURES
+        )
+    )
+    return {
+        (basis, served_model or service or probe, currency)
+        for groups in found
+        for basis, currency, probe, service, served_model in groups
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from costprobe.core.money import money
+from costprobe.core.money import cents
 from costprobe.core.periods import utc_day
 from costprobe.core.records import TOGETHER, Device, Event
 from costprobe.core.units import KWH_J
@@ -283,7 +283,7 @@ def price_events(
     has_lapsed = new.is_lapsed and not old.is_lapsed
     electricity = _tariff_change(before, after)
     if old.price != new.price or has_lapsed:
-        old_price, new_price = (money(rate.per_hour, rate.currency) for rate in (old, new))
+        old_price, new_price = (cents(rate.per_hour, rate.currency) for rate in (old, new))
         unit, cause = "h", "reserved term" if has_lapsed else "price plan"
         title = f"{device} now costs {new_price} per hour"
         if has_lapsed:
@@ -322,4 +322,4 @@ def _tariff_change(before: Terms, after: Terms) -> str:
 
 
 def _per_kwh(terms: Terms) -> str:
-    return money(terms.electricity_per_j * KWH_J, terms.rate.currency)
+    return cents(terms.electricity_per_j * KWH_J, terms.rate.currency)

@@ -436,9 +436,9 @@ class _JobState:
     fault: dict[str, Any] | None = None
 
 
-def _stored_job(document: Mapping[str, Any]) -> _JobState | None:
+def _stored_job(document: Mapping[str, Any]) -> _JobState:
     state = TypeAdapter(_JobState).validate_python(document)
-    return state if state.version == __version__ else None
+    return state if state.version == __version__ else _JobState()
 
 
 def _due_s(planned_s: float, every_s: float, period_s: float) -> float:

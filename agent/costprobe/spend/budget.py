@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
 
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
 from costprobe.core.periods import TimeSpan, local_time, period_at
 from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity, natural
 from costprobe.core.schema import SCHEMA, make_point
@@ -322,7 +322,7 @@ def budget_point(status: BudgetStatus, watch: BudgetWatch, tags: Mapping[str, st
 def _exceeded_words(status: BudgetStatus) -> str:
     """Return the spend as a sentence."""
     budget = status.budget
-    spent, planned = (money(amount, budget.currency) for amount in (status.spent, status.amount))
+    spent, planned = (cents(amount, budget.currency) for amount in (status.spent, status.amount))
     covered = (
         "" if status.coverage >= 1 - 0.01 else f"; rows cover {percent(status.coverage)} of it"
     )
@@ -347,7 +347,10 @@ def _event(condition: Condition, status: BudgetStatus, words: str) -> Event:
     subject = {"budget": budget.name}
     if budget.service is not None:
         subject["service"] = budget.service
-    after = status.spent if condition == "budget_exceeded" else status.expected
+    if condition == "budget_exceeded":
+        after = cents(status.spent, budget.currency)
+    else:
+        after = money(status.expected or 0.0, budget.currency)
     return Event(
         kind="budget",
         severity=severity,
@@ -356,8 +359,8 @@ def _event(condition: Condition, status: BudgetStatus, words: str) -> Event:
         detail=words,
         device=budget.device or "",
         subject=subject,
-        before=money(status.amount, budget.currency),
-        after=money(after or 0.0, budget.currency),
+        before=cents(status.amount, budget.currency),
+        after=after,
         metric=condition,
         since_ns=status.period.start_ns // NS_PER_S * NS_PER_S,
     )

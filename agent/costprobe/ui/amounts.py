@@ -1,29 +1,19 @@
-"""Amounts as people read them: money with three digits, modelled money with two, and units with SI prefixes."""
+"""Quantities as people read them: three digits, units with SI prefixes, and changes in percent."""
 
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Final
 
-from costprobe.core import money as exact_money
+from costprobe.core.money import MEASURED, MODELLED, money
+from costprobe.core.units import significant
 
-MEASURED: Final = 3
-MODELLED: Final = 2
+__all__ = ["MEASURED", "MODELLED", "UNKNOWN", "change", "money", "rounded", "si", "si_column"]
 _PREFIXES: Final = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
 _HUNDRED: Final = 100
+_UNCERTAIN: Final = 0.1
 UNKNOWN: Final = "\N{EN DASH}"
-
-
-def money(amount: float | Decimal, currency: str, digits: int = MEASURED) -> str:
-    """Format an amount with significant digits, also of a large one: "$0.00158", "$14,000".
-
-    Args:
-        amount: Currency units.
-        currency: ISO 4217 code; empty if unknown.
-        digits: MEASURED, or MODELLED for an estimate without an interval.
-    """
-    return exact_money.money(rounded(float(amount), digits), currency)
 
 
 def rounded(value: float, digits: int = MEASURED) -> float:
@@ -31,14 +21,31 @@ def rounded(value: float, digits: int = MEASURED) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def si(value: float | None, unit: str) -> str:
-    """Format a quantity with three digits and a prefix: "402 nJ", "5.27 kW"; a dash if unknown."""
+def si(value: float | None, unit: str, rel_err: float | None = None) -> str:
+    """Format a quantity with a prefix: "402 nJ", "5.27 kW"; a dash if unknown.
+
+    Args:
+        value: The quantity.
+        unit: Its unit.
+        rel_err: Its uncertainty; from 10 % on it has two digits instead of three.
+    """
     if value is None:
         return UNKNOWN
-    size = rounded(abs(value))
+    if rel_err is not None and rel_err >= _UNCERTAIN:
+        value = rounded(value, MODELLED)
+    prefixed, (number,) = si_column([value], unit)
+    return f"{number} {prefixed}"
+
+
+def si_column(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
+    """Return the unit of a column, with the prefix of its largest value, and its cells: "mJ", ["402", "0.31", "-"]."""
+    size = rounded(max((abs(value) for value in values if value is not None), default=0.0))
     power = math.floor(math.log10(size) / 3) if size else 0
     power = min(max(power, min(_PREFIXES)), max(_PREFIXES))
-    return f"{value / 1000**power:,.{MEASURED}g} {_PREFIXES[power]}{unit}"
+    cells = [
+        "-" if value is None else significant(value / 1000**power, MEASURED) for value in values
+    ]
+    return f"{_PREFIXES[power]}{unit}", cells
 
 
 def change(pct: float | None) -> str:

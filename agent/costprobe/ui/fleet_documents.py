@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
 from costprobe.core.units import KWH_J, percent
 
 if TYPE_CHECKING:  # their imports take longer than most commands that begin with `head_of`
@@ -151,7 +151,7 @@ def spend_cells(
         is_first = number == 0
         yield (
             name,
-            money(one.cost, one.currency),
+            cents(one.cost, one.currency),
             percent(one.cost / total, 1) if total > 0 else "-",
             "-" if one.idle_share is None else percent(one.idle_share),
             _amount(part.energy_j, KWH_J) if is_first else "",

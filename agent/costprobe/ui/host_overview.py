@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from costprobe.adapters.store.read import StoreReader
@@ -13,7 +12,7 @@ from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.configuration import Config
 from costprobe.core.columns import number
 from costprobe.core.periods import WEEK_NS
-from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.core.records import Point, natural
 from costprobe.core.schema import ASSUMED
 from costprobe.core.units import counted
 from costprobe.drift.actions import action_of
@@ -21,6 +20,7 @@ from costprobe.drift.findings import CONTENTION
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import Spending, present_power_w, spending
 from costprobe.ui import amounts
+from costprobe.ui.text import utc
 from costprobe.unit_costs.now import UnitGroup, unit_groups
 
 
@@ -175,9 +175,20 @@ _CAUSES: Final[Mapping[str, str]] = {
 _COMMANDS: Final = re.compile(r" \([^)]*`[^)]*\)")
 
 
+def cause_words(cause: str) -> str:
+    """Return a cause as a clause: "it overheats"."""
+    return _CAUSES.get(cause, cause)
+
+
+def todo_sentence(cause: str) -> str:
+    """Return what to do about a cause as a sentence, without the commands that show more."""
+    todo = _COMMANDS.sub("", action_of(cause or "unknown")).replace("`", "")
+    return f"{todo[:1].upper()}{todo[1:]}."
+
+
 def sentence(change: MainChange) -> str:
     """Return a change as a sentence: what, how much, since when, why, and what to do; times are UTC."""
-    since = datetime.fromtimestamp(change.since_ns / NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    since = utc(change.since_ns)
     tags, pct = change.tags, change.change_pct
     if change.kind != "drift" or pct is None:
         title = change.title.rstrip(".")
@@ -192,9 +203,8 @@ def sentence(change: MainChange) -> str:
     is_worse = (pct > 0) != (tags.get("metric") == "throughput")
     words = f"{subject} {verb} {amounts.change(pct)} {more if pct > 0 else less} since {since}"
     cause = change.cause.replace("_", " ")
-    why = _CAUSES.get(cause, cause)
-    todo = _COMMANDS.sub("", action_of(cause or "unknown")).replace("`", "") if is_worse else ""
-    lines = [f"{words}: {why}.", f"{todo[:1].upper()}{todo[1:]}." if todo else "", _worth(change)]
+    todo = todo_sentence(cause) if is_worse else ""
+    lines = [f"{words}: {cause_words(cause)}.", todo, _worth(change)]
     if others := change.others - change.alike:
         lines.append(f"{counted(others, 'other')} changed, too.")
     return " ".join(filter(None, lines))
@@ -307,7 +317,7 @@ def host_faults(status: Mapping[str, Any], reader: StoreReader) -> list[dict[str
     except (AttributeError, KeyError, TypeError, ValueError):
         text = "the daemon has another version than this program; restart both"
         return [fault_document("another_version", text)]
-    faults = [fault_document(f.name, f.text, f.subject, f.severity) for f in present]
+    faults = [fault_document(f.name, f.words, f.subject, f.severity) for f in present]
     errors = ((name, job.get("last_error")) for name, job in status.get("jobs", {}).items())
     return faults + [
         fault_document("job_failing", f"{name}: {error}", name) for name, error in errors if error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
 from costprobe.core.units import percent, significant
 from costprobe.pricing.catalogue import HostedPrice
 from costprobe.savings.hosted_apis import HostedCost, HostingChoice
@@ -119,9 +119,9 @@ def _row(choice: HostingChoice, api: HostedCost) -> tuple[str, ...]:
         break_even = "none, above 100 %" if share > 1 else f"{percent(share)}"
     return (
         price.model,
-        money(price.per_million_tokens_in, price.currency),
-        "-" if cached is None else money(cached, price.currency),
-        money(price.per_million_tokens_out, price.currency),
+        cents(price.per_million_tokens_in, price.currency),
+        "-" if cached is None else cents(cached, price.currency),
+        cents(price.per_million_tokens_out, price.currency),
         money(api.cost_per_month, choice.currency),
         money(api.saving_per_month, choice.currency),
         break_even,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from costprobe.core.money import money
+from costprobe.core.money import cents
 from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan
 from costprobe.core.units import percent
@@ -48,7 +48,7 @@ def table(allocation: KeyAllocation) -> list[tuple[str, ...]]:
     """Return name and figures of each line that has a cost, in the order of `heads`, then the total."""
     currency, total = allocation.currency, allocation.total
     rows = [_row(part, total, currency) for part in allocation.parts if is_shown(part)]
-    last = ("total", _percent(total, total), money(total, currency), *[""] * 3)
+    last = ("total", _percent(total, total), cents(total, currency), *[""] * 3)
     return [row[: 1 + len(heads(allocation))] for row in (*rows, last)]
 
 
@@ -63,14 +63,14 @@ def name_of(part: KeyCost) -> str:
 
 
 def _row(part: KeyCost, total: float, currency: str) -> tuple[str, ...]:
-    idle = "-" if part.idle is None else money(part.idle, currency)
+    idle = "-" if part.idle is None else cents(part.idle, currency)
     return (
         name_of(part),
         _percent(part.cost, total),
-        money(part.cost, currency),
+        cents(part.cost, currency),
         idle,
         "-" if part.cached_share is None else percent(part.cached_share),
-        "-" if part.cache_saved is None else money(part.cache_saved, currency),
+        "-" if part.cache_saved is None else cents(part.cache_saved, currency),
     )
 
 

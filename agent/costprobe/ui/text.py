@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from costprobe.core.money import money
 from costprobe.core.outside import one_line
-from costprobe.core.records import natural
+from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.units import percent, significant
+from costprobe.ui.amounts import si
 
 if TYPE_CHECKING:  # the imports take longer than commands that need neither
     from jinja2 import Template
@@ -47,6 +48,55 @@ def html_template(file: Path) -> Template:
     ).get_template(file.name)
 
 
+# "12:04 to 12:08 UTC" names the zone once.
+_SPAN: Final = re.compile(
+    r"(?<=\d\d:\d\d)((?::\d\d)? to (?:\d{4}-\d\d-\d\d )?\d\d:\d\d(?::\d\d)? UTC)"
+)
+_CLOCK: Final = re.compile(r"(?<!\d )(?<![\d:])(\d\d:\d\d)(?::\d\d)? UTC")
+# An event is written some seconds after what it reports.
+_LATE_NS: Final = 60 * NS_PER_S
+_DAY_NS: Final = 86_400 * NS_PER_S
+_DATED: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d)(?::\d\d)? UTC")
+
+
+def utc(time_ns: int) -> str:
+    """Return a time as texts have it."""
+    return datetime.fromtimestamp(time_ns / NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def dated(text: str, written_ns: int) -> str:
+    """Return a text from outside on one line, its times to the minute and with their date.
+
+    Args:
+        text: The text.
+        written_ns: UTC ns at which it was written; times in it are not later.
+    """
+
+    def with_date(found: re.Match[str]) -> str:
+        day = datetime.fromtimestamp(written_ns / NS_PER_S, UTC)
+        at = day.replace(hour=int(found[1][:2]) % 24, minute=int(found[1][3:]) % 60, second=0)
+        at_ns = int(at.timestamp()) * NS_PER_S
+        return utc(at_ns - _DAY_NS if at_ns > written_ns + _LATE_NS else at_ns)
+
+    whole = _SPAN.sub(lambda found: " UTC" + found[1].lstrip(":0123456789"), one_line(text))
+    return _DATED.sub(r"\1 UTC", _CLOCK.sub(with_date, whole))
+
+
+def in_local_zone(text: str, written_ns: int) -> str:
+    """Return a text from outside on one line, its times in the zone of this host.
+
+    Args:
+        text: The text, with times in UTC, also without a date.
+        written_ns: UTC ns at which it was written.
+    """
+
+    def here(found: re.Match[str]) -> str:
+        at = datetime.strptime(found[1], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
+        return f"{at.astimezone():%Y-%m-%d %H:%M %Z}"
+
+    return _DATED.sub(here, dated(text, written_ns))
+
+
 def local(time_ns: int) -> str:
     """Format UTC ns as local time of this host, with the name of its zone."""
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
@@ -62,11 +112,6 @@ def ago(duration_s: float) -> str:
         if duration_s < limit_s:
             return f"{duration_s / unit_s:.0f} {unit}"
     return f"{duration_s / 86_400:.1f} d"
-
-
-def joules(value: float) -> str:
-    """Joules with four significant digits: "0.3251 J", "45,000 J"."""
-    return f"{significant(value)} J"
 
 
 # What costs of a basis contain.
@@ -141,11 +186,21 @@ def figure(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else significant(value, digits)
 
 
-def energy_cell(energy_j: float | None, rel_err: float | None) -> str:
-    """Return joules without their unit, with their uncertainty; a dash if unknown."""
-    if energy_j is None:
-        return "-"
-    return f"{joules(energy_j).removesuffix(' J')} ±{percent(rel_err or 0)}"
+def with_error(cell: str, rel_err: float | None) -> str:
+    """Return the cell of a known value with its uncertainty: "0.325 ±5 %"."""
+    return cell if cell == "-" else f"{cell} ±{percent(rel_err or 0)}"
+
+
+# Rows that cover less than this of a period leave out a cost that people would miss.
+_COVERED: Final = 0.99
+
+
+def unmeasured_words(coverage: float | None, currency: str) -> str:
+    """Return what no figure of a spend and its forecast contains; empty if rows cover nearly all of the time."""
+    if coverage is None or coverage >= _COVERED:
+        return ""
+    missing = percent(1 - coverage)
+    return f"not in spend, forecast and interval: {missing} of the time so far, without rows in {currency}"
 
 
 def forecast_cells(spend: PeriodSpend, currency: str) -> tuple[str, str]:
@@ -203,7 +258,7 @@ def _per_million(candidate: Candidate) -> list[str]:
                 for price in kind_prices(candidate.token_price)
             ],
             [
-                f"{joules(summary.value)} {words}"
+                f"{si(summary.value, 'J')} {words}"
                 for words, summary in (
                     ("in", candidate.energy_per_million_tokens_in_j),
                     ("out", candidate.energy_per_million_tokens_out_j),

@@ -47,7 +47,7 @@ COUNTED_SHARE = 1 - 1e-6
 Kind = Literal["in", "out", "item"]
 # Relative device time of one of each kind, by model and kind.
 Weights = Mapping[tuple[str, Kind], float]
-Unit = Literal["token", "inference", "request"]
+Unit = Literal["token", "inference"]
 Driver = Literal["price", "demand", "mix", "efficiency"]
 Part = Literal[
     "hardware price",
@@ -61,7 +61,6 @@ Part = Literal[
     "models",
     "input and output",
     "cached input",
-    "request length",
     "weight",
 ]
 # What each part is due to.
@@ -78,7 +77,6 @@ DRIVERS: Final[Mapping[Part, Driver]] = MappingProxyType(
         "models": "mix",
         "input and output": "mix",
         "cached input": "mix",
-        "request length": "mix",
     }
 )
 # A driver of the change is larger than this, in log units.
@@ -465,7 +463,7 @@ class ProductionChange:
     """The decomposition of a change of cost per unit between two periods.
 
     Attributes:
-        unit: What the cost is divided by: one token, inference or request.
+        unit: What the cost is divided by: one token or inference.
         before: Currency per unit in the earlier period.
         after: Currency per unit in the later one.
         parts: Each factor's part of `log_ratio`; they add up to it.
@@ -523,16 +521,14 @@ def production_change(
     before: ProductionSums,
     after: ProductionSums,
     *,
-    unit: Unit | None = None,
     control: float | None = None,
     log_load: float = 0.0,
 ) -> ProductionChange:
-    """Decompose the change of cost per unit between two periods of a service.
+    """Decompose the change of cost per token, or per inference where none are counted, between two periods.
 
     Args:
         before: The earlier period.
         after: The later period, in the same currency.
-        unit: What the cost is divided by; None for tokens, or inferences where none are counted.
         control: Time per inference of the probe on the same devices, later over earlier. Where the
             busy time is unknown, it is the change of speed, and the rest is idle time.
         log_load: Change of the busy time per token that the change of load explains, in log units.
@@ -545,8 +541,10 @@ def production_change(
     if set(before.models) != set(after.models) and "" in {*before.models, *after.models}:
         before, after = as_one(before), as_one(after)
     is_by_token = before.total.tokens > 0 and after.total.tokens > 0
-    unit = unit or ("token" if is_by_token else "inference")
-    counts = [_count(sums.total, unit) for sums in (before, after)]
+    unit: Unit = "token" if is_by_token else "inference"
+    counts = [
+        sums.total.tokens if is_by_token else sums.total.inferences for sums in (before, after)
+    ]
     if min(counts) <= 0:
         raise ValueError("nothing was counted in one of the periods")
     if min(before.device_s, after.device_s) <= 0:
@@ -565,12 +563,10 @@ def production_change(
     sides = [
         [
             {**bearing, **mix}
-            for mix in _mixes(sums, count, weights, is_by_token=is_by_token)
+            for mix in _mixes(sums, weights, is_by_token=is_by_token)
             for bearing in _bearings(sums, done, speed, load, known)
         ]
-        for sums, done, count, speed, load in zip(
-            (before, after), work, counts, speeds, loads, strict=True
-        )
+        for sums, done, speed, load in zip((before, after), work, speeds, loads, strict=True)
     ]
     parts = log_mean_parts(*sides)
     parts.pop("weight", None)
@@ -661,12 +657,11 @@ def _bearings(
 
 
 def _mixes(
-    sums: ProductionSums, count: float, weights: Weights, *, is_by_token: bool
+    sums: ProductionSums, weights: Weights, *, is_by_token: bool
 ) -> Iterator[dict[Part, float]]:
     """Yield the products that add up to the work of one unit: a term for each model and kind."""
     total = sums.total
     base = total.tokens if is_by_token else total.inferences
-    length = base / count
     for (model, kind), weight in weights.items():
         own = sums.models.get(model, ModelSums())
         size = own.tokens if is_by_token else own.inferences
@@ -676,11 +671,7 @@ def _mixes(
             factors["cached input"] = own.computed / own.tokens_in if own.tokens_in else 0.0
         elif kind == "out":
             factors["input and output"] = own.tokens_out / size if size else 0.0
-        yield {**factors, "request length": length, "weight": weight}
-
-
-def _count(model: ModelSums, unit: Unit) -> float:
-    return {"token": model.tokens, "inference": model.inferences, "request": model.requests}[unit]
+        yield {**factors, "weight": weight}
 
 
 class ServingChange(NamedTuple):

@@ -4,8 +4,8 @@ from costprobe.adapters.engines.exposition import MAX_BYTES, ScrapeError
 from costprobe.adapters.engines.scrape import MetricsFetcher
 from costprobe.serving.meter import tenants_endpoint
 from costprobe.serving.settings import ServiceConfig
-from fakes.inference_server import TLS, InferenceServer
-from fakes.servers import Scripted
+from fakes.inference_server import InferenceServer
+from fakes.servers import TLS, Scripted
 
 SECRET = "very-secret-token"  # noqa: S105 - no error may contain it
 

@@ -3,8 +3,7 @@
 import signal
 import subprocess
 import sys
-import time
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
 
 from costprobe.adapters.host.processes import SignalFlag, SignalWakeUp
 
@@ -34,25 +33,14 @@ def test_signal_handler_sets_the_flag_while_its_thread_waits():
 
 def test_flag_stays_set_until_cleared_and_wakes_all_waiters():
     flag = SignalFlag()
-    assert not flag.is_set()
-    assert not flag.wait(0.001)
-    found = []
-    waiting = [Thread(target=lambda: found.append(flag.wait(60))) for _ in range(3)]
-    for thread in waiting:
-        thread.start()
-    time.sleep(0.05)
-    flag.set()
-    flag.set()
-    for thread in waiting:
-        thread.join()
-    assert found == [True] * 3
-    assert flag.is_set()
-    assert flag.wait(0)
+    assert (flag.is_set(), flag.wait(0.001)) == (False, False)
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(flag.wait, 60) for _ in range(3)]
+        flag.set()
+        assert [each.result() for each in waiting] == [True] * 3
+    assert (flag.is_set(), flag.wait(0)) == (True, True)
     flag.clear()
-    assert not flag.is_set()
-    assert not flag.wait(0.001)
-    flag.set()
-    assert flag.wait()
+    assert (flag.is_set(), flag.wait(0.001)) == (False, False)
 
 
 def test_signal_before_a_wait_ends_the_wait():

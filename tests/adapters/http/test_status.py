@@ -51,11 +51,7 @@ def test_each_status_has_one_required_action():
     assert {s for s, e in found.items() if getattr(e, "unauthorized", False)} == {401, 403}
     assert {s for s, e in found.items() if getattr(e, "too_large", False)} == {413}
     assert "redirects are not followed" in found[307].reason
-
-
-def test_retry_after_is_passed_on():
-    assert outcome(503, retry_after="17").after_s == 17
-    assert outcome(503).after_s is None
+    assert (outcome(503, retry_after="17").after_s, found[503].after_s) == (17, None)
 
 
 def test_rejection_is_doubtful_unless_it_is_a_json_object():

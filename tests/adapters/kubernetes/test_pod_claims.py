@@ -7,8 +7,9 @@ from costprobe.adapters.engines.scrape import ModelNames, engine_of_page
 from costprobe.adapters.kubernetes.api_server import DeviceIds, KubernetesConfig, Pod
 from costprobe.adapters.kubernetes.pod_resources import Container, HeldDevice, NodeDevices
 from costprobe.core.records import Device
-from costprobe.serving.pods import pod_claims
+from costprobe.serving.pods import Pods, pod_claims
 from fakes.clock import FakeClock
+from fakes.kubelet import Kubelet, pod
 from fakes.serving_engine import ServingEngine
 
 DEVICES = [
@@ -151,3 +152,28 @@ def test_engine_is_found_by_its_metrics(served):
     assert found == {name: name for name in found}
     assert engine_of_page(b"# TYPE go_goroutines gauge\ngo_goroutines 3\n") is None
     assert engine_of_page(b"\xff\x00") is None
+
+
+def test_claims_hold_for_a_window_without_the_kubelet_and_then_end(tmp_path):
+    socket = tmp_path / "kubelet.sock"
+    clock, changes, events = FakeClock(), [], []
+    pods = Pods(
+        KubernetesConfig(socket=socket),
+        "node-1",
+        [Device("gpu0", "gpu", "GPU-0", "H100")],
+        [],
+        clock,
+        on_change=lambda claimants: changes.append([each.name for each in claimants]),
+        on_event=events.append,
+    )
+    with Kubelet(socket) as kubelet:
+        kubelet.pods = [pod("prod", "chat-0", vllm=["GPU-0"])]
+        pods.refresh()
+    clock.move(299)
+    pods.refresh()
+    assert changes == [["prod:chat:vllm"]]
+    clock.move(2)
+    pods.refresh()
+    assert changes == [["prod:chat:vllm"], []]
+    assert "unavailable" in pods.status()["fault"]
+    assert [event.severity for event in events] == ["warning"]

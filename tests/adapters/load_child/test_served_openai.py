@@ -6,7 +6,6 @@ import pytest
 from costprobe.adapters.load_child.main import measure
 from costprobe_probes.wire import ProbeConfigError
 from fakes.inference_server import (
-    TLS,
     USAGE,
     InferenceServer,
     Notes,
@@ -16,6 +15,7 @@ from fakes.inference_server import (
     piece,
     request,
 )
+from fakes.servers import TLS
 
 TOKEN = "sk-0123456789abcdef"  # noqa: S105 - of a fake
 

@@ -1,100 +1,98 @@
-import json
+"""A supervisor of the sensor child with the real child, and a fake driver in simulated time."""
+
 import os
-import subprocess
 import sys
-import threading
-from dataclasses import asdict
-from pathlib import Path
+import time
 
 import pytest
+from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
+from costprobe.core.clock import SystemClock
 from fakes.nvml import FakeNvml
 from fakes.sensing import sensor_settings
 
-REPOSITORY = Path(__file__).parents[3]
-QUICK = {"every_s": 0.05, "aggregate_s": 0.25, "deadline_s": 1.0, "cpu": False}
+NO_DRIVER = {"LD_LIBRARY_PATH": "/nonexistent"}
+QUICK = {
+    "every_s": 0.05,
+    "aggregate_s": 0.25,
+    "deadline_s": 10.0,
+    "startup_s": 5.0,
+    "cpu": False,
+    "quarantine_first_s": 0.5,
+}
 
 
-class ChildSession:
-    """A real sensor child, its lines collected as they come."""
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - gone between two calls is fine
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
-    def __init__(self, env, settings):
-        self.messages = []
-        self._arrived = threading.Condition()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "costprobe.adapters.sensors.child.main"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), **env},
+
+class JumpingClock(SystemClock):
+    """The host's clocks after a time in which this process was stopped."""
+
+    stopped_ns = 0
+
+    def monotonic_ns(self):
+        return time.monotonic_ns() + self.stopped_ns
+
+
+class Watched:
+    """A supervisor, with the readings and events that it delivered."""
+
+    def __init__(self, command, settings, wait_until, margin_s):
+        self.clock = JumpingClock()
+        self.readings = []
+        self.events = []
+        self.wait_until = wait_until
+        self.supervisor = SensorSupervisor(
+            command,
+            sensor_settings(**{**QUICK, **settings}),
+            self.events.append,
+            self.clock,
+            restart_first_s=0.05,
+            margin_s=margin_s,
         )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        quarantined_s = settings.pop("quarantined_s", {})
-        wanted = asdict(sensor_settings(**settings))
-        self.send({"settings": wanted, "quarantined_s": quarantined_s})
+        self.supervisor.deliver_to(self._record)
+        self.supervisor.start()
 
-    def _read(self):
-        for line in self.process.stdout:
-            with self._arrived:
-                self.messages.append(json.loads(line))
-                self._arrived.notify_all()
+    def _record(self, readings):
+        self.readings += [reading for reading, _ in readings]
 
-    def send(self, message):
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
+    @property
+    def status(self):
+        return self.supervisor.status()
 
-    def wait_for(self, kind, timeout_s=60.0, since=0, **values):
-        """The first message of a type, with these values, after `since` messages."""
+    def wait_for_event(self, text):
+        self.wait_until(lambda: any(text in event.title for event in self.events))
+        return next(event for event in self.events if text in event.title)
 
-        def found():
-            return next(
-                (
-                    message
-                    for message in self.messages[since:]
-                    if message["type"] == kind
-                    and all(message.get(key) == value for key, value in values.items())
-                ),
-                None,
-            )
-
-        with self._arrived:
-            if not self._arrived.wait_for(found, timeout_s):
-                raise TimeoutError(f"no {kind} {values} among {self.messages}")
-            return found()
-
-    def known(self):
-        """The devices, and what is known of the drivers, once the child has written its handshake."""
-        handshake = self.wait_for("handshake")
-        return handshake | {"devices": [message["device"] for message in self.taken("device")]}
-
-    def taken(self, kind):
-        """The messages of a type so far."""
-        with self._arrived:
-            return [message for message in self.messages if message["type"] == kind]
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(60)
-        self._reader.join()
-        self.stderr = self.process.stderr.read().decode()
-        self.process.stdout.close()
-        self.process.stderr.close()
+    def wait_for_reading(self, device):
+        seen = len(self.readings)
+        self.wait_until(lambda: any(r.device == device for r in self.readings[seen:]))
 
 
 @pytest.fixture
-def start_child():
-    """Starts sensor children; each must end when its input closes, and write nothing to stderr."""
-    sessions = []
+def watch(wait_until, request):
+    """Starts supervisors over the real child, or over a script; nothing may outlive the test."""
 
-    def start(env=None, **settings):
-        session = ChildSession(env or {"LD_LIBRARY_PATH": "/nonexistent"}, {**QUICK, **settings})
-        sessions.append(session)
-        return session
+    def start(fake=None, script=None, margin_s=12.0, env=NO_DRIVER, **settings):
+        env = env if fake is None else fake.env()
+        command = CHILD_COMMAND if script is None else (sys.executable, "-c", script)
+        root = os.fspath(request.config.rootpath)
+        variables = [f"{name}={value}" for name, value in {**env, "PYTHONPATH": root}.items()]
+        watched = Watched(["env", *variables, *command], settings, wait_until, margin_s)
+        watches.append(watched)
+        return watched
 
+    watches = []
     yield start
-    for session in sessions:
-        session.close()
-    assert [session.stderr for session in sessions] == [""] * len(sessions)
+    for watched in watches:
+        pid = watched.status["pid"]
+        watched.supervisor.stop()
+        assert watched.status["state"] == "stopped"
+        assert pid is None or not is_running(pid)
 
 
 @pytest.fixture

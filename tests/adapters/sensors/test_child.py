@@ -1,138 +1,22 @@
-"""The life cycle of the sensor child, with the real pynvml and the fake library."""
+"""The sensor child by itself: its commands, its packages, and whether it reads the processors."""
 
+import json
 import subprocess
 import sys
-import time
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
-import pytest
+from adapters.sensors.conftest import NO_DRIVER
 from costprobe.adapters.sensors.child.cpu import CpuSensor, cpu_sensors
+from costprobe.adapters.sensors.child.device_thread import DriverVisit
+from costprobe.adapters.sensors.child.main import HangWatch
 from costprobe.adapters.sensors.child.sensor import SensorContext
+from costprobe.adapters.sensors.supervisor import CHILD_COMMAND
 from costprobe.core.clock import SystemClock
+from costprobe.core.records import NS_PER_S
+from fakes.clock import FakeClock
 from fakes.sensing import sensor_settings
-
-NO_PERMISSION = 4
-DRIVER_NOT_LOADED = 9
-
-
-def fields_of(child, since=1, device="gpu0"):
-    """The fields of a whole interval that began after the script was set."""
-    child.wait_for("reading", device=device, since=since)
-    return child.wait_for("reading", device=device, since=len(child.messages))["fields"]
-
-
-def test_handshake_has_devices_and_driver_versions(start_child, fake_nvml):
-    fake = fake_nvml(gpus=2)
-    handshake = start_child(fake.env()).known()
-    versions = {"driver_version": "580.65.06", "nvml_version": "13.580.65.06"}
-    assert (handshake["versions"], handshake["faults"]) == (versions, {})
-    assert sorted(device["name"] for device in handshake["devices"]) == ["gpu0", "gpu1"]
-    device = min(handshake["devices"], key=lambda device: device["name"])
-    assert device == {
-        "name": "gpu0",
-        "kind": "gpu",
-        "uuid": "GPU-00000000-fake-4000-8000-000000000000",
-        "model": "NVIDIA Fake 80GB",
-        "memory_bytes": 80 << 30,
-        "parent": "",
-        "slices": 0,
-        "slices_of": 0,
-        "gpu_instance": None,
-        "is_persistent": True,
-        "is_exclusive": False,
-    }
-
-
-def test_reading_has_every_metric(start_child, fake_nvml):
-    fake = fake_nvml()
-    gpu = fake.gpus[0]
-    gpu.set(util_pct=87, mem_util_pct=41, mem_used_bytes=7 << 30, temp_c=71, ecc_uncorrected=3)
-    gpu.set(sm_clock_mhz=1755, mem_clock_mhz=2500, power_limit_mw=500_000)
-    gpu.set_power(300.0, at_ns=time.monotonic_ns() - 2 * 10**9)
-    gpu.set_processes([1234, 99], mps_pids=[99, 5])
-    gpu.throttle(power_share=0.5, thermal_share=0.25)
-    child = start_child(fake.env())
-    fields = dict(fields_of(child))
-    assert fields.pop("energy_j") > 0
-    # A reading of the counter that the host delayed is replaced by polls.
-    assert fields.pop("energy_method") in {"counter", "poll"}
-    throttled = fields.pop("throttle_power_s"), fields.pop("throttle_thermal_s")
-    assert fields == {
-        "power_w": pytest.approx(300, rel=0.001),
-        "power_max_w": 300.0,
-        "util_pct": 87.0,
-        "mem_util_pct": 41.0,
-        "mem_used_bytes": 7 << 30,
-        "mem_total_bytes": 80 << 30,
-        "temp_c": 71.0,
-        "sm_clock_mhz": 1755.0,
-        "mem_clock_mhz": 2500.0,
-        "power_limit_w": 500.0,
-        "ecc_uncorrected": 3,
-        "processes": 3,
-    }
-    assert throttled[0] == pytest.approx(2 * throttled[1], rel=0.01)
-    # However long the rows became: the counter lags by up to 0.1 s at both ends.
-    readings = [message for message in child.messages if message["type"] == "reading"]
-    counted_j = sum(reading["fields"].get("energy_j", 0.0) for reading in readings)
-    spanned_s = (readings[-1]["end_ns"] - readings[0]["start_ns"]) / 1e9
-    assert counted_j == pytest.approx(300 * spanned_s, abs=2 * 30)
-
-
-def test_library_mismatch_at_start_is_reported_before_the_child_ends(start_child, fake_nvml):
-    fake = fake_nvml()
-    fake.fail("nvmlInitWithFlags", 18)
-    child = start_child(fake.env(), quarantine_first_s=0.1)
-    assert "reboot" in child.wait_for("fault", code="LIB_RM_VERSION_MISMATCH")["detail"]
-    assert child.wait_for("exit")["reason"] == "library_mismatch"
-
-
-def test_hung_call_ends_the_child_after_the_other_devices_wrote_their_readings(
-    start_child, fake_nvml
-):
-    fake = fake_nvml(gpus=3)
-    child = start_child(fake.env(), aggregate_s=1e6)
-    child.wait_for("handshake")
-    child.wait_for("heartbeat", since=len(child.messages))
-    hang = fake.hang("nvmlDeviceGetClockInfo", gpu=2)
-    exit_message = child.wait_for("exit")
-    assert exit_message == {"type": "exit", "reason": "hung", "devices": ["gpu2"]}
-    fault = child.wait_for("fault")
-    assert (fault["device"], fault["call"], fault["code"], fault["reaction"]) == (
-        "gpu2",
-        "nvmlDeviceGetClockInfo",
-        "DEADLINE",
-        "restart",
-    )
-    partial = {message["device"] for message in child.messages if message["type"] == "reading"}
-    assert partial == {"gpu0", "gpu1"}
-    child.process.wait(60)
-    hang.clear()
-
-
-def test_other_devices_are_sampled_while_one_hangs(start_child, fake_nvml, wait_until):
-    fake = fake_nvml(gpus=2)
-    child = start_child(fake.env(), deadline_s=30.0)
-    child.wait_for("handshake")
-    hang = fake.hang("nvmlDeviceGetUtilizationRates", gpu=0)
-    time.sleep(0.3)
-    before = fake.calls("nvmlDeviceGetUtilizationRates", gpu=1)
-    seen = len(child.messages)
-    child.wait_for("reading", device="gpu1", since=seen)
-    # On a busy machine samples are skipped, and a row may hold but one.
-    wait_until(lambda: fake.calls("nvmlDeviceGetUtilizationRates", gpu=1) > before + 3)
-    hang.clear()
-    child.wait_for("reading", device="gpu0", since=len(child.messages))
-
-
-def test_processors_replace_gpus_where_there_is_no_driver(start_child):
-    child = start_child(cpu="auto")
-    handshake = child.known()
-    assert handshake["versions"] == {}
-    assert [device["kind"] for device in handshake["devices"]] == ["cpu"]
-    fields = fields_of(child, device="cpu")
-    assert fields["energy_method"] in ("rapl", "modelled")
-    assert fields.keys() >= {"energy_j", "power_w", "util_pct", "mem_used_bytes"}
 
 
 def test_processors_are_read_beside_gpus_only_if_configured():
@@ -150,21 +34,25 @@ def test_processors_are_read_beside_gpus_only_if_configured():
     assert wrong == []
 
 
-def test_host_without_proc_is_a_fault(start_child, tmp_path):
-    child = start_child(cpu=True, gpus=False, sysfs_root=str(tmp_path))
-    fault = child.wait_for("fault", device="cpu")
-    assert (fault["call"], fault["reaction"]) == ("/proc/stat", "quarantine")
-    assert child.known()["devices"] == []
-
-
-def test_malformed_commands_are_ignored(start_child):
-    child = start_child(cpu=True, gpus=False)
-    child.wait_for("handshake")
-    child.process.stdin.write(b"nonsense\n" + b"x" * 100_000 + b'\n{"cmd":"energy"}\n')
-    child.send({"cmd": "dance"})
-    child.send({"cmd": "mark", "device": "gpu9"})
-    child.send({"cmd": "stop"})
-    assert child.wait_for("exit")["reason"] == "stop"
+def test_malformed_commands_are_ignored():
+    settings = asdict(sensor_settings(cpu=True, gpus=False))
+    lines = [
+        json.dumps({"settings": settings, "quarantined_s": {}}),
+        "nonsense",
+        "x" * 100_000,
+        '{"cmd":"energy"}',
+        '{"cmd":"dance"}',
+        '{"cmd":"mark","device":"gpu9"}',
+        '{"cmd":"stop"}\n',
+    ]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        CHILD_COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=NO_DRIVER
+    ) as child:
+        child.stdin.write("\n".join(lines))
+        child.stdin.flush()
+        last = json.loads(child.stdout.read().splitlines()[-1])
+        assert (last["type"], last["reason"], child.stderr.read()) == ("exit", "stop", "")
 
 
 def test_child_loads_no_large_package(request):
@@ -177,3 +65,43 @@ def test_child_loads_no_large_package(request):
     root = request.config.rootpath
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+EVERY_S = 1.25
+DEADLINE_S = 5
+
+
+def looks(clock, watch, worker, seconds):
+    """What the looks of this time find."""
+    found = []
+    for _ in range(int(seconds / EVERY_S)):
+        clock.move(EVERY_S)
+        found.append(watch.hung([worker]))
+    return [hung for several in found for hung in several]
+
+
+def in_a_call(clock, deadline_s=DEADLINE_S):
+    now_ns = clock.monotonic_ns()
+    sensor = SimpleNamespace(name="gpu0", call="nvmlDeviceGetName")
+    return SimpleNamespace(visit=DriverVisit(now_ns, deadline_s * NS_PER_S), sensor=sensor)
+
+
+def test_call_beyond_its_deadline_hangs():
+    clock = FakeClock()
+    watch, worker = HangWatch(clock, EVERY_S), in_a_call(clock)
+    assert looks(clock, watch, worker, DEADLINE_S) == []
+    (device, fault), *_ = looks(clock, watch, worker, 5)
+    assert (device, fault.code, fault.call) == ("gpu0", "DEADLINE", "nvmlDeviceGetName")
+
+
+def test_stop_of_the_process_is_no_hang_of_its_calls():
+    clock = FakeClock()
+    watch, worker = HangWatch(clock, EVERY_S), in_a_call(clock)
+    assert looks(clock, watch, worker, 2.5) == []
+    clock.move(3600)
+    assert looks(clock, watch, worker, 2.5) == []
+    # The same call hangs, if it does not return within its time from then on.
+    assert looks(clock, watch, worker, 5) != []
+    later = in_a_call(clock)
+    assert looks(clock, watch, later, DEADLINE_S) == []
+    assert looks(clock, watch, later, 5) != []

@@ -10,7 +10,6 @@ import pytest
 from costprobe.adapters.sensors.child.cpu import (
     CpuSensor,
     CpuTicks,
-    ModelledCounter,
     RaplCounter,
     Zone,
     find_temperature_files,
@@ -20,11 +19,11 @@ from costprobe.adapters.sensors.child.cpu import (
     parse_stat,
     read_temperatures_c,
     unwrap_uj,
-    utilization,
 )
 from costprobe.adapters.sensors.messages import SensorFault
 from costprobe_probes.processor import processor_name
 from fakes.clock import FakeClock
+from fakes.worker import WorkerBench
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,20 +116,6 @@ def test_cpu_model_is_read_on_each_architecture():
         arm_cpuinfo((0x41, 0xD99)): "Arm 0x41/0xd99",
     }
     assert {text: processor_name(text) for text in expected} == expected
-
-
-def test_modelled_energy_is_linear_in_utilization():
-    counter = ModelledCounter(idle_w=2.0, max_w=10.0)
-    assert counter.add(0, CpuTicks(0, 0)) == 0
-    assert counter.add(10 * 10**9, CpuTicks(0, 2000)) == pytest.approx(20)
-    assert counter.add(20 * 10**9, CpuTicks(500, 4000)) == pytest.approx(20 + 10 * (2 + 8 / 4))
-    assert counter.add(20 * 10**9 + 1, CpuTicks(500, 4000)) is None
-
-
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_utilization_is_between_zero_and_one(a, b, c, d):
-    share = utilization(CpuTicks(a, b), CpuTicks(c, d))
-    assert share is None if d <= b or c < a else 0 <= share <= 1
 
 
 def test_temperature_is_of_hwmon_or_of_a_thermal_zone(tmp_path):
@@ -278,6 +263,21 @@ def test_rapl_beyond_what_packages_can_draw_is_no_power(host):
     assert host.sample().power_w == pytest.approx(40)
     codes = {(fault.call, fault.code) for fault in host.sensor.bounds.take_faults()}
     assert codes == {("energy_j", "IMPOSSIBLE"), ("power_w", "IMPOSSIBLE")}
+
+
+def test_energy_that_rapl_counts_while_the_host_is_suspended_is_no_power(host):
+    bench = WorkerBench(host, host.sensor)
+    for is_suspended in (False, True):
+        if is_suspended:
+            host.clock.suspend(3600)
+            host.advance(watts=40 * 3600)
+        for _ in range(25):
+            bench.worker.work()
+            host.advance()
+    rows = [message["fields"] for message in bench.of("reading")]
+    assert {round(row["power_w"]) for row in rows if "power_w" in row} == {40}
+    assert max(row.get("energy_j", 0.0) for row in rows) < 41 * 10
+    assert (bench.of("fault"), host.faults) == ([], [])
 
 
 def test_utilization_that_cannot_be_is_unknown_and_no_count_is_reported(host):

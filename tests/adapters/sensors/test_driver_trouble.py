@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
 from costprobe.adapters.sensors.child.nvml import expected_gpu
 from costprobe_probes.cuda_driver import FIXES
 from fakes.nvml import SONAME, FakeNvml, require_gcc
@@ -41,8 +40,7 @@ def test_gpu_is_expected_by_its_pci_device_the_container_runtime_and_the_store(t
         assert word in found if word else found == "", (pci, environ, found)
 
 
-@pytest.mark.processes
-def test_driver_that_cannot_be_used_is_named_with_the_hint_of_its_code(start_child, tmp_path):
+def test_driver_that_cannot_be_used_is_named_with_the_hint_of_its_code(watch, tmp_path):
     root = str(pci_device(tmp_path / "root"))
     (tmp_path / "empty").mkdir()
     fake, empty = FakeNvml(tmp_path), FakeNvml(tmp_path / "empty", gpus=0)
@@ -53,35 +51,21 @@ def test_driver_that_cannot_be_used_is_named_with_the_hint_of_its_code(start_chi
         (folder / SONAME).write_bytes(data)
         return {"LD_LIBRARY_PATH": str(folder)}
 
-    def reported(env, code):
-        rule = None if code is None else fake.fail("nvmlInitWithFlags", code)
-        child = start_child(env, sysfs_root=root, cpu="auto")
-        handshake = child.known()
-        fault = handshake["faults"]["nvidia"]
-        assert handshake["devices"] == []
-        if rule is not None:
-            rule.clear()
-        return fault
-
-    cases = [
+    for env, code, words in (
         (library(b""), None, ("LIBRARY_NOT_FOUND", "file too short")),
         (library(OF_32_BITS), None, ("LIBRARY_NOT_FOUND", "wrong ELF class")),
         (fake.env(), DRIVER_NOT_LOADED, ("DRIVER_NOT_LOADED", "modprobe nvidia")),
         (fake.env(), UNKNOWN, ("UNKNOWN", "/dev/nvidiactl", "restart a container")),
         (empty.env(), None, ("NO_DEVICE", "/dev/nvidia*")),
-    ]
-    for env, code, words in cases:
-        fault = reported(env, code)
+    ):
+        fake.clear()
+        if code is not None:
+            fake.fail("nvmlInitWithFlags", code)
+        watched = watch(env=env, sysfs_root=root, cpu="auto")
+        # The processors are no replacement for a GPU.
+        assert watched.supervisor.wait_for_devices(60) == ()
+        fault = watched.status["driver_faults"]["nvidia"]
         assert [word for word in (*words, "0000:01:00.0") if word not in fault] == [], fault
-
-
-def test_host_without_a_gpu_measures_the_processors(start_child, tmp_path):
-    (tmp_path / "sys").mkdir()
-    (tmp_path / "proc").symlink_to("/proc")
-    child = start_child(sysfs_root=str(tmp_path), cpu="auto")
-    handshake = child.known()
-    assert handshake["faults"] == {}
-    assert [device["name"] for device in handshake["devices"]] == ["cpu"]
 
 
 def test_cuda_states_its_own_code(tmp_path):

@@ -158,34 +158,3 @@ def test_periodic_passes_on_a_part_time_board_have_a_larger_uncertainty(tmp_path
             count += 1
     assert within >= 0.95 * count
     assert naive < 0.5 * count
-
-
-def test_counter_is_read_at_window_edges_only(tmp_path):
-    board = Board(tmp_path, "counter in steps", 1.0)
-    with board.fake.in_this_process():
-        board.open()
-        board.until(board.clock.monotonic_ns() + 30 * S)
-        before = board.fake.calls("nvmlDeviceGetTotalEnergyConsumption")
-        started_ns = board.clock.monotonic_ns()
-        board.energy(random.Random(5), 10)
-        passed_s = (board.clock.monotonic_ns() - started_ns) / S
-    reads = board.fake.calls("nvmlDeviceGetTotalEnergyConsumption") - before
-    # Two edges, and an aggregate every ten seconds.
-    assert 2 <= reads <= 2 + passed_s / 10 + 1
-
-
-def test_counter_read_at_20_hz_loses_energy(tmp_path):
-    # The reason for the limit of the read rate: the same board and load, read at 20 Hz.
-    board = Board(tmp_path, "counter that lies when read fast", 1.0)
-    with board.fake.in_this_process():
-        open_driver()
-        sensor = NvidiaSensor(0, board.clock, lambda *_: None)
-        sensor.discover()
-        start_ns = board.clock.monotonic_ns()
-        board.gpu.set_power(400.0)
-        first = sensor.read_energy()
-        for _ in range(100):
-            board.clock.move(0.05)
-            last = sensor.read_energy()
-    truth_j = board.gpu.energy_j(start_ns, board.clock.monotonic_ns())
-    assert (last.energy_j - first.energy_j) / truth_j < 0.8

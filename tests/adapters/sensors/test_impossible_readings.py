@@ -111,15 +111,29 @@ def test_impossible_values_of_a_gpu_are_absent(simulated):
     sensor, *_ = nvidia_sensors(context_of(simulated))
     sensor.discover()
     gpu = simulated.gpus[0]
-    gpu.set(util_pct=130, mem_util_pct=101, temp_c=999, sm_clock_mhz=90_000, mem_clock_mhz=200_000)
-    gpu.set(mem_used_bytes=81 << 30, mem_reserved_bytes=0, power_limit_mw=9_000_000)
-    sample = sensor.bounds.sample(sensor.sample())
     names = ("util_pct", "mem_util_pct", "temp_c", "sm_clock_mhz", "mem_clock_mhz")
-    assert {getattr(sample, name) for name in (*names, "mem_used_bytes", "power_limit_w")} == {None}
-    assert (sample.mem_total_bytes, sample.power_w) == (80 << 30, 60.0)
-    assert {fault.code for fault in sensor.bounds.take_faults()} == {"IMPOSSIBLE"}
-    sensor.bounds.sample(sensor.sample())
-    assert sensor.bounds.take_faults() == []
+    none = 2**32 - 1
+    # The driver's signs for "no value", then values that no board has, which are reported once.
+    for values, others, codes in (
+        (
+            (none, none, -1, none, none),
+            {"mem_used_bytes": 2**64 - 1, "power_limit_mw": none, "ecc_uncorrected": 2**64 - 1},
+            set(),
+        ),
+        (
+            (130, 101, 999, 90_000, 200_000),
+            {"mem_used_bytes": 81 << 30, "mem_reserved_bytes": 0, "power_limit_mw": 9_000_000},
+            {"IMPOSSIBLE"},
+        ),
+        ((130, 101, 999, 90_000, 200_000), {}, set()),
+    ):
+        gpu.set(**dict(zip(names, values, strict=True)), **others)
+        sample = sensor.bounds.sample(sensor.sample())
+        unknown = (*names, "mem_used_bytes", "power_limit_w")
+        assert {getattr(sample, name) for name in unknown} == {None}
+        assert (sample.ecc_uncorrected, sample.power_w) == (None, 60.0)
+        assert {fault.code for fault in sensor.bounds.take_faults()} == codes
+    assert sample.mem_total_bytes == 80 << 30
 
 
 def test_metric_is_read_by_the_first_way_that_works():

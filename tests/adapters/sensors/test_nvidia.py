@@ -1,12 +1,29 @@
 """The sensors of NVIDIA GPUs: the real pynvml in this process, the fake library, simulated time."""
 
+import pynvml
 import pytest
+from costprobe.adapters.sensors.child.device_thread import MAX_PROCESSES, busy_by_pid_s
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
-from costprobe.adapters.sensors.messages import Reaction, SensorFault
+from costprobe.adapters.sensors.child.nvml import (
+    HINTS,
+    NO_DRIVER,
+    REACTIONS,
+    RECORD_BYTES,
+    fault_of,
+    nvml_call,
+)
+from costprobe.adapters.sensors.messages import (
+    Reaction,
+    SensorFault,
+    Shares,
+    decode,
+    encode,
+    parse_reading,
+)
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.plans import OnDemandPlan
 from costprobe.savings.placements import slices_of
-from fakes.worker import WorkerBench, context_of
+from fakes.worker import WorkerBench, context_of, worker_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -28,27 +45,6 @@ def sensors_of(fake):
     """The sensors of all GPUs, and the faults that they reported."""
     faults = []
     return nvidia_sensors(context_of(fake, faults)), faults
-
-
-def test_energy_and_throttled_time_follow_the_script(simulated):
-    sensor, faults = opened(simulated)
-    gpu = simulated.gpus[0]
-    before, counter = sensor.sample(), sensor.read_energy()
-    start_ns = before.t_ns
-    gpu.throttle(thermal_share=0.11)
-    gpu.set_power(310.0)
-    simulated.clock.move(3600)
-    gpu.throttle()
-    gpu.set_power(60.0)
-    simulated.clock.move(3600)
-    after = sensor.sample()
-    assert after.power_w == 60.0
-    assert after.throttle_thermal_s - before.throttle_thermal_s == pytest.approx(396)
-    assert after.throttle_power_s == before.throttle_power_s
-    used_j = sensor.read_energy().energy_j - counter.energy_j
-    assert used_j == pytest.approx(370 * 3600)
-    assert used_j == pytest.approx(gpu.energy_j(start_ns, after.t_ns))
-    assert faults == []
 
 
 QUICK_FUNCTIONS = (
@@ -73,27 +69,11 @@ def test_quick_sample_equals_a_full_one_in_its_metrics_with_three_calls(simulate
     assert faults == []
 
 
-def test_one_failing_call_leaves_the_other_metrics_and_recovers(simulated):
-    sensor, _ = opened(simulated)
-    simulated.gpus[0].set(util_pct=73, sm_clock_mhz=1410)
-    full = sensor.sample()
-    wrong = {}
-    for function, known in {
-        "nvmlDeviceGetFieldValues": (None, 73.0, 1410.0),
-        "nvmlDeviceGetUtilizationRates": (60.0, None, 1410.0),
-        "nvmlDeviceGetClockInfo": (60.0, 73.0, None),
-        "field:185": (60.0, 73.0, 1410.0),  # the instantaneous power replaces the average
-    }.items():
-        failure = simulated.fail(function, 999)
-        quick = sensor.sample(quick=True)
-        failure.clear()
-        if (quick.power_w, quick.util_pct, quick.sm_clock_mhz) != known or sensor.sample() != full:
-            wrong[function] = quick
-    assert wrong == {}
-
-
-# The metrics that are in full samples only, and what a full sample has if its function fails.
-SLOW_FUNCTIONS = {
+# What a full sample has if a function fails; those of the first are in quick samples, too.
+FUNCTIONS = {
+    "nvmlDeviceGetFieldValues": {"power_w": None, "power_instant_w": None},
+    "nvmlDeviceGetUtilizationRates": {"util_pct": None, "mem_util_pct": None},
+    "field:185": {"power_w": 310.0},  # the instantaneous power replaces the average
     "nvmlDeviceGetMemoryInfo_v2": {"mem_used_bytes": None, "mem_total_bytes": None},
     "nvmlDeviceGetTemperatureV": {"temp_c": None},
     "nvmlDeviceGetEnforcedPowerLimit": {"power_limit_w": None},
@@ -121,7 +101,7 @@ def test_full_sample_has_every_metric_and_loses_only_those_that_fail(simulated):
     assert full.pids == (12, *range(20, 50))
     assert full.throttle_power_s > full.throttle_thermal_s > 0
     wrong = {}
-    for function, lacking in SLOW_FUNCTIONS.items():
+    for function, lacking in FUNCTIONS.items():
         failure = simulated.fail(function, 999)
         found = sensor.sample()
         failure.clear()
@@ -223,13 +203,6 @@ def test_transient_error_is_reported_after_three_samples_until_it_passes(simulat
         assert sensor.sample().util_pct == 0.0
 
 
-def test_host_without_a_driver_has_no_sensors(simulated):
-    for code in (9, 12):
-        absent = simulated.fail("nvmlInitWithFlags", code)
-        assert sensors_of(simulated) == ([], [])
-        absent.clear()
-
-
 @pytest.fixture
 def board(simulated):
     """A board that is partitioned into MIG devices of 3 and 2 slices."""
@@ -314,16 +287,6 @@ def test_slices_are_unknown_while_the_driver_does_not_list_them(simulated, board
     assert len(board.slices()) == 2
 
 
-def test_board_has_utilization_again_when_mig_mode_is_off(simulated, board):
-    simulated.gpus[0].set(util_pct=64)
-    simulated.gpus[0].set_processes([7])
-    assert (board.sample().util_pct, board.util_by_pid_pct(0)) == (None, None)
-    assert len(board.slices()) == 2
-    simulated.gpus[0].unsplit()
-    assert board.slices() == []
-    assert (board.sample().util_pct, board.util_by_pid_pct(0)) == (64.0, {7: 50.0})
-
-
 def test_energy_of_a_mig_device_is_its_boards_and_not_in_its_row(simulated, board):
     worker = WorkerBench(simulated, board.slices()[0], selftest_s=0.0)
     worker.run(3)
@@ -359,3 +322,162 @@ def test_text_of_a_driver_may_be_any_bytes(simulated):
     ]
     assert [each.sample().mem_total_bytes >> 30 for each in sensors] == [80, 80, 30, 20]
     assert [each.discover() for each in sensors] == devices
+
+
+@pytest.mark.parametrize("record_bytes", RECORD_BYTES)
+def test_processes_are_read_whatever_the_size_of_the_drivers_records(simulated, record_bytes):
+    simulated.set_process_record(record_bytes)
+    sensor = opened(simulated)[0]
+    for count in (0, 1, 2, 7, 31):
+        simulated.gpus[0].set_processes(range(100, 100 + count), mps_pids=[5])
+        assert sensor.sample().pids == (5, *range(100, 100 + count))
+
+
+def test_rows_of_utilization_that_the_driver_never_filled_are_discarded(simulated):
+    gpu = simulated.gpus[0]
+    gpu.keep_busy({10: 90, 11: 7})
+    gpu.set(unfilled_count=96)
+    assert opened(simulated)[0].util_by_pid_pct(0) == {10: 90.0, 11: 7.0}
+    gpu.keep_busy({10: 90})
+    assert opened(simulated)[0].util_by_pid_pct(0) == {10: 90.0}
+
+
+def test_ended_process_and_graphics_process_are_identified(simulated):
+    gpu, sensor = simulated.gpus[0], opened(simulated)[0]
+    gpu.set_processes([10, 11])
+    sensor.sample()
+    gpu.set_processes([10], busy_pids=[10, 11, 12])
+    gpu.set_graphics([12])
+    simulated.clock.move(5)
+    assert sensor.util_by_pid_pct(0) == {10: 50.0, 11: 50.0, 12: 50.0}
+    simulated.clock.move(601)
+    sensor.sample()
+    assert sensor.util_by_pid_pct(0) == {10: 50.0, 12: 50.0}
+
+
+def test_shares_of_time_are_summed_to_seconds():
+    shares = [Shares(10 * S, 11 * S, [(7, 50.0)]), Shares(11 * S, 13 * S, [(7, 25.0), (8, 100.0)])]
+    assert busy_by_pid_s(shares) == pytest.approx({7: 1.0, 8: 2.0})
+    assert busy_by_pid_s([]) == {}
+    # One sample without shares, or too many processes, make the interval unknown.
+    assert busy_by_pid_s([*shares, Shares(13 * S, 14 * S, None)]) is None
+    many = [(pid, 1.0) for pid in range(MAX_PROCESSES + 1)]
+    assert busy_by_pid_s([Shares(0, S, many)]) is None
+
+
+@pytest.mark.parametrize("is_configured", [True, False])
+def test_rows_have_the_time_of_processes_only_if_configured(simulated, is_configured):
+    simulated.gpus[0].keep_busy({7: 30, 8: 10})
+    bench = worker_of(simulated, aggregate_s=5.0, selftest_s=0.0, processes=is_configured)
+    bench.run(13)
+    readings = [parse_reading(decode(encode(message))) for message in bench.of("reading")]
+    assert len(readings) >= 2
+    calls = simulated.calls("nvmlDeviceGetProcessUtilization")
+    assert (calls > 0) is is_configured
+    for reading in readings:
+        length_s = (reading.end_ns - reading.start_ns) / S
+        expected = {7: pytest.approx(0.3 * length_s), 8: pytest.approx(0.1 * length_s)}
+        assert reading.busy_by_pid_s == (expected if is_configured else None)
+
+
+GPU_W, MORE_W = 300.0, 150.0
+MODULE = {"module_extra_w": MORE_W, "counter_extra_w": MORE_W}
+# What the driver offers, and the scope that power and energy must have.
+BOARDS = {
+    "no module": ({}, "device"),
+    "no module, and a driver that ignores the scope": ({"ignores_scope": 1}, "device"),
+    "GH200: the counter is the module's": (MODULE, "module"),
+    "module without power of the GPU": ({**MODULE, "has_no_gpu_power": 1}, "module"),
+    "a counter of each scope": ({**MODULE, "counts_by_scope": 1}, "device"),
+    "module whose counter is the GPU's": ({"module_extra_w": MORE_W}, "device"),
+}
+
+
+@pytest.fixture
+def fake(simulated):
+    simulated.gpus[0].set_power(GPU_W)
+    simulated.clock.move(20)
+    return simulated
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_power_and_energy_of_a_board_have_one_scope(fake, board):
+    values, scope = BOARDS[board]
+    fake.gpus[0].set(**values)
+    bench = worker_of(fake)
+    bench.run(40)
+    # Whatever was assumed first, no result of the self-test calls the board suspect.
+    assert [message["suspect"] for message in bench.of("selftest")] == [False]
+    watts = GPU_W + (MORE_W if scope == "module" else 0)
+    last = bench.of("reading")[-1]
+    assert last["fields"]["power_w"] == pytest.approx(watts)
+    spanned_s = (last["end_ns"] - last["start_ns"]) / 1e9
+    assert last["fields"]["energy_j"] == pytest.approx(watts * spanned_s, rel=0.02)
+    assert last["fields"].get("energy_scope", "device") == scope
+    energy = bench.energy_of_a_window(6)
+    assert (energy["method"], energy["scope"]) == ("counter", scope)
+    assert energy["energy_j"] == pytest.approx(watts * 6, rel=0.02)
+
+
+def test_energy_of_every_instant_is_counted_once_while_the_scope_is_corrected(fake):
+    fake.gpus[0].set(module_extra_w=MORE_W)
+    bench = worker_of(fake)
+    bench.run(60)
+    readings = bench.of("reading")
+    # One sample interval passes between the two scopes.
+    spanned_s = (readings[-1]["end_ns"] - readings[0]["start_ns"]) / 1e9
+    counted_j = sum(reading["fields"]["energy_j"] for reading in readings)
+    assert counted_j == pytest.approx(GPU_W * spanned_s, abs=1.1 * GPU_W)
+
+
+def test_power_without_a_counter_is_that_of_the_module(fake):
+    fake.gpus[0].set(**MODULE)
+    fake.fail("nvmlDeviceGetTotalEnergyConsumption", 3)
+    fake.gpus[0].buffer_samples()
+    bench = worker_of(fake)
+    bench.run(30)
+    energy = bench.energy_of_a_window(6)
+    assert (energy["method"], energy["scope"]) == ("samples", "module")
+    assert energy["energy_j"] == pytest.approx((GPU_W + MORE_W) * 6, rel=0.02)
+
+
+ERRORS = {
+    name.removeprefix("NVML_ERROR_"): value
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_")
+}
+
+
+def test_codes_have_their_names_and_reactions():
+    expected = {
+        "UNINITIALIZED": Reaction.RESTART,
+        "NOT_SUPPORTED": Reaction.ABSENT,
+        "FUNCTION_NOT_FOUND": Reaction.ABSENT,
+        "NO_PERMISSION": Reaction.ABSENT,
+        "TIMEOUT": Reaction.TRANSIENT,
+        "UNKNOWN": Reaction.TRANSIENT,
+        "GPU_IS_LOST": Reaction.QUARANTINE,
+        "RESET_REQUIRED": Reaction.QUARANTINE,
+        "LIB_RM_VERSION_MISMATCH": Reaction.RESTART,
+        "DRIVER_NOT_LOADED": Reaction.RESTART,
+    }
+    faults = {name: fault_of("nvmlX", ERRORS[name]) for name in expected}
+    assert {fault.code: fault.reaction for fault in faults.values()} == expected
+    unknown = fault_of("nvmlX", 4242)
+    assert (unknown.code, unknown.reaction) == ("CODE_4242", Reaction.TRANSIENT)
+    assert set(HINTS) | NO_DRIVER | set(REACTIONS) <= set(ERRORS)
+    lost = fault_of("nvmlDeviceGetPowerUsage", 15, "GPU is lost.")
+    assert str(lost).startswith("nvmlDeviceGetPowerUsage: GPU_IS_LOST: GPU is lost; it has fallen")
+
+
+def test_errors_of_pynvml_are_translated():
+    # No driver's library is initialized in this process.
+    cases = {
+        ("nvmlDeviceGetCount",): ("UNINITIALIZED", Reaction.RESTART),
+        ("nvmlDeviceGetSomethingOfTheFuture",): ("FUNCTION_NOT_FOUND", Reaction.ABSENT),
+        ("nvmlDeviceGetHandleByIndex", "no number"): ("FAILED", Reaction.TRANSIENT),
+    }
+    for call, expected in cases.items():
+        with pytest.raises(SensorFault) as caught:
+            nvml_call(*call)
+        assert (caught.value.code, caught.value.reaction) == expected, call

@@ -7,8 +7,6 @@ from costprobe.adapters.sensors.energy import IdlePower, mean_rel_err
 from costprobe.adapters.sensors.messages import Absent, EnergyReading, WatchedReadings
 from costprobe.core.records import Energy
 from costprobe.devices.use import SteadyWindow, from_counter, from_powers, window_energy
-from hypothesis import given
-from hypothesis import strategies as st
 
 S = 10**9
 
@@ -82,49 +80,6 @@ def test_unusable_readings_give_the_reason():
     assert len(reasons) == 10
     wrong = [(found, reason) for found, reason in reasons.items() if reason not in found.reason]
     assert wrong == []
-
-
-@given(
-    power_w=st.floats(1, 2000),
-    step_ms=st.sampled_from([1, 10, 20, 50, 100]),
-    region_s=st.floats(5, 60),
-    early_s=st.floats(0, 0.25),
-    late_s=st.floats(0, 1),
-    phase_s=st.floats(0, 1),
-)
-def test_energy_of_a_stepping_counter_is_within_its_uncertainty(
-    power_w, step_ms, region_s, early_s, late_s, phase_s
-):
-    start_s = 100 + phase_s
-    end_s = start_s + region_s
-
-    def counter(t_s):
-        return math.floor(t_s * 1000 / step_ms) * step_ms / 1000 * power_w
-
-    pairs = [(edge, counter(edge)) for edge in (start_s - early_s, end_s + late_s)]
-    energy = from_counter(readings(*pairs), region(start_s, end_s))
-    # The board's own error is no part of this script.
-    assert abs(energy.energy_j / power_w / region_s - 1) <= energy.rel_err - 0.05 + 1e-6
-
-
-@given(
-    watts=st.lists(st.floats(1, 1000), min_size=60, max_size=60),
-    start_s=st.floats(102, 103),
-    length_s=st.floats(5, 50),
-)
-def test_polled_energy_lies_between_the_extremes_of_power(watts, start_s, length_s):
-    polled = [((100 + i) * S, w) for i, w in enumerate(watts)]
-    energy = from_powers(polled, region(start_s, start_s + length_s), "poll")
-    slack = 1e-6 * length_s * 1000
-    assert min(watts) * length_s - slack <= energy.energy_j <= max(watts) * length_s + slack
-    assert energy.rel_err > 0.05
-
-
-@given(st.floats(1, 1000), st.integers(1, 20), st.floats(5, 30))
-def test_steady_power_is_integrated_exactly(power_w, polls_per_s, length_s):
-    polled = [(i * S // polls_per_s, power_w) for i in range(100 * polls_per_s)]
-    energy = from_powers(polled, region(10, 10 + length_s), "poll")
-    assert energy.energy_j == pytest.approx(power_w * length_s)
 
 
 def test_most_accurate_method_that_has_readings_counts():

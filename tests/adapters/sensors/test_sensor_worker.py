@@ -1,9 +1,6 @@
 from itertools import pairwise
 
 import pytest
-from costprobe.adapters.sensors.child.device_thread import (
-    next_on_grid,
-)
 from costprobe.adapters.sensors.child.sensor import Sensor
 from costprobe.adapters.sensors.messages import (
     Absent,
@@ -16,8 +13,6 @@ from costprobe.adapters.sensors.messages import (
 from costprobe.core.records import Device
 from fakes.clock import FakeClock
 from fakes.worker import WorkerBench
-from hypothesis import given
-from hypothesis import strategies as st
 
 S = 10**9
 
@@ -89,13 +84,6 @@ class Bench(WorkerBench):
         return self.windows.energy("gpu0", start_ns, end_ns, start_ns - lead_ns, end_ns + lead_ns)
 
 
-@given(st.integers(0, 10**15), st.integers(1, 10**11), st.integers(0, 10**12))
-def test_sample_grid_does_not_drift(start_ns, every_ns, late_ns):
-    due_ns = next_on_grid(start_ns, every_ns, start_ns + late_ns)
-    assert (due_ns - start_ns) % every_ns == 0
-    assert start_ns + late_ns < due_ns <= start_ns + late_ns + every_ns
-
-
 def test_device_has_a_row_every_interval_with_few_readings_of_what_changes_slowly():
     bench = Bench()
     bench.run(30)
@@ -145,20 +133,6 @@ def test_late_sample_is_skipped_and_later_ones_keep_the_grid():
     assert bench.worker.next_wake_ns() == start_ns + 8 * S
 
 
-def test_marks_are_the_edges_of_an_energy_window():
-    bench = Bench()
-    bench.run(3.25)
-    start_ns = bench.clock.monotonic_ns()
-    bench.mark_edge()
-    bench.run(6)
-    end_ns = bench.clock.monotonic_ns()
-    bench.mark_edge()
-    bench.run(1)
-    energy = bench.energy(start_ns, end_ns, lead_ns=S // 2)
-    assert (energy.energy_j, energy.method) == (pytest.approx(600), "counter")
-    assert energy.rel_err == pytest.approx(0.1 / 6 + 0.05)
-
-
 def test_marks_in_quick_succession_do_not_read_the_counter_faster_than_once_a_second():
     bench = Bench()
     bench.run(2.5)
@@ -191,18 +165,6 @@ def test_power_without_a_counter_is_polled_while_the_device_is_watched():
     bench.mark_edge()
     bench.run(300)
     assert 1195 <= len(bench.sensor.power_read_ns) - polls <= 1205
-
-
-def test_samples_are_sent_while_the_device_is_watched_with_the_last_before():
-    bench = Bench()
-    bench.run(25.5)
-    assert bench.of("samples") == []
-    bench.watch_for(3)
-    bench.run(10)
-    sent_s = [[s[0] / S - 5000 for s in m["samples"]] for m in bench.of("samples")]
-    assert sent_s[0] == [*range(17, 26), 25.5]
-    assert sent_s[1:] == [[26], [27], [28]]
-    assert [m["is_first"] for m in bench.of("samples")] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("has_counter", [True, False])
@@ -287,15 +249,6 @@ def test_quarantined_gpu_is_not_accessed_at_first():
     assert bench.sensor.opens == 1
 
 
-def test_library_mismatch_requests_a_new_process():
-    bench = Bench()
-    bench.run(5)
-    bench.sensor.fault = SensorFault("nvmlX", "LIB_RM_VERSION_MISMATCH", Reaction.RESTART)
-    bench.run(10)
-    assert len(bench.of("restart")) == 1
-    assert bench.sensor.opens == 1
-
-
 def test_unexpected_error_quarantines_the_device_with_its_text():
     bench = Bench()
     bench.run(5)
@@ -304,13 +257,3 @@ def test_unexpected_error_quarantines_the_device_with_its_text():
     (fault,) = bench.of("fault")
     assert (fault["code"], fault["reaction"]) == ("FAILED", "quarantine")
     assert "Input/output error" in fault["detail"]
-
-
-def test_flush_emits_the_current_interval():
-    bench = Bench()
-    bench.run(3)
-    bench.worker.command({"cmd": "flush"})
-    (reading,) = bench.of("reading")
-    assert (reading["end_ns"] - reading["start_ns"]) / S == 3
-    assert reading["fields"]["energy_j"] == 300
-    assert bench.messages[-1] == {"type": "flushed", "device": "gpu0"}

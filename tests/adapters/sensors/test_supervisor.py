@@ -2,121 +2,20 @@
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-import time
 
-import pytest
+from adapters.sensors.conftest import is_running
 from costprobe.adapters.sensors.messages import UNKNOWN, Absent
-from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
+from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.core.clock import SystemClock
+from costprobe.core.records import Device
 from costprobe.devices.use import DeviceWindows
 from fakes.sensing import sensor_settings
 
 S = 10**9
 DRIVER_NOT_LOADED = 9
+SAMPLED = "nvmlDeviceGetUtilizationRates"
 # A short deadline, for drivers that hang: on a busy machine other calls exceed it, too.
 HANGING = {"deadline_s": 0.5}
-QUICK = {
-    "every_s": 0.05,
-    "aggregate_s": 0.25,
-    "deadline_s": 10.0,
-    "startup_s": 5.0,
-    "cpu": False,
-    "quarantine_first_s": 0.5,
-}
-
-
-def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - gone between two calls is fine
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-class JumpingClock(SystemClock):
-    """The host's clocks after a time in which this process was stopped."""
-
-    stopped_ns = 0
-
-    def monotonic_ns(self):
-        return time.monotonic_ns() + self.stopped_ns
-
-
-class Watched:
-    """A supervisor, with the readings and events that it delivered."""
-
-    def __init__(self, command, settings, wait_until, margin_s):
-        self.clock = JumpingClock()
-        self.readings = []
-        self.events = []
-        self.wait_until = wait_until
-        self.supervisor = SensorSupervisor(
-            command,
-            sensor_settings(**{**QUICK, **settings}),
-            self.events.append,
-            self.clock,
-            restart_first_s=0.05,
-            margin_s=margin_s,
-        )
-        self.supervisor.deliver_to(self._record)
-        self.supervisor.start()
-
-    def _record(self, readings):
-        self.readings += [reading for reading, _ in readings]
-
-    @property
-    def status(self):
-        return self.supervisor.status()
-
-    def wait_for_event(self, text):
-        self.wait_until(lambda: any(text in event.title for event in self.events))
-        return next(event for event in self.events if text in event.title)
-
-    def wait_for_reading(self, device):
-        seen = len(self.readings)
-        self.wait_until(lambda: any(r.device == device for r in self.readings[seen:]))
-
-
-@pytest.fixture
-def watch(wait_until, request):
-    """Starts supervisors over the real child, or over a script; nothing may outlive the test."""
-
-    def start(fake=None, script=None, margin_s=12.0, **settings):
-        env = {} if fake is None else fake.env()
-        command = CHILD_COMMAND if script is None else (sys.executable, "-c", script)
-        root = os.fspath(request.config.rootpath)
-        variables = [f"{name}={value}" for name, value in {**env, "PYTHONPATH": root}.items()]
-        watched = Watched(["env", *variables, *command], settings, wait_until, margin_s)
-        watches.append(watched)
-        return watched
-
-    watches = []
-    yield start
-    for watched in watches:
-        pid = watched.status["pid"]
-        watched.supervisor.stop()
-        assert watched.status["state"] == "stopped"
-        assert pid is None or not is_running(pid)
-
-
-def test_devices_and_readings_arrive(watch, fake_nvml):
-    fake = fake_nvml(gpus=3)
-    watched = watch(fake)
-    devices = watched.supervisor.wait_for_devices(60)
-    assert [device.name for device in devices] == ["gpu0", "gpu1", "gpu2"]
-    assert watched.supervisor.is_available("gpu2")
-    assert not watched.supervisor.is_available("gpu3")
-    for device in ("gpu0", "gpu1", "gpu2"):
-        watched.wait_for_reading(device)
-    assert watched.readings[0].fields["power_w"] == 60.0
-    status = watched.status
-    assert (status["state"], status["driver_version"]) == ("running", "580.65.06")
-    assert status["devices"]["gpu1"]["state"] == "good"
-    assert status["child_restarts"] == watched.supervisor.restarts == 0
-    assert watched.events == []
 
 
 def test_stop_delivers_the_current_interval(watch, fake_nvml):
@@ -125,21 +24,28 @@ def test_stop_delivers_the_current_interval(watch, fake_nvml):
     watched.supervisor.wait_for_devices(60)
     watched.wait_until(lambda: len(watched.status["devices"]) == 2)
     # Two samples of each, between which there is an interval.
-    sampled = "nvmlDeviceGetUtilizationRates"
-    watched.wait_until(lambda: min(fake.calls(sampled, gpu=number) for number in (0, 1)) > 2)
-    pid = watched.status["pid"]
+    watched.wait_until(lambda: min(fake.calls(SAMPLED, gpu=number) for number in (0, 1)) > 2)
+    status, device = watched.status, watched.supervisor.devices()[0]
+    assert (status["state"], status["driver_version"]) == ("running", "580.65.06")
+    assert (status["devices"]["gpu1"]["state"], status["child_restarts"]) == ("good", 0)
+    uuid = "GPU-00000000-fake-4000-8000-000000000000"
+    expected = Device("gpu0", "gpu", uuid, "NVIDIA Fake 80GB", 80 << 30, is_persistent=True)
+    assert device == expected
     watched.supervisor.stop()
     assert {reading.device for reading in watched.readings} == {"gpu0", "gpu1"}
-    assert not is_running(pid)
+    assert watched.readings[0].fields["power_w"] == 60.0
+    assert not is_running(status["pid"])
+    assert not watched.supervisor.is_available("gpu0")
     assert watched.events == []
     watched.supervisor.stop()
 
 
 def test_hung_gpu_is_quarantined_and_the_child_restarted(watch, fake_nvml):
     fake = fake_nvml(gpus=3)
-    watched = watch(fake, quarantine_first_s=2.0, **HANGING)
+    watched = watch(fake, quarantine_first_s=2.0, aggregate_s=1e6, **HANGING)
     watched.supervisor.wait_for_devices(60)
     first_pid = watched.status["pid"]
+    watched.wait_until(lambda: min(fake.calls(SAMPLED, gpu=number) for number in range(3)) > 2)
     fake.hang("nvmlDeviceGetFieldValues", gpu=1)
     event = watched.wait_for_event("gpu1: DEADLINE")
     assert (event.kind, event.severity, event.device) == ("fault", "warning", "gpu1")
@@ -147,13 +53,12 @@ def test_hung_gpu_is_quarantined_and_the_child_restarted(watch, fake_nvml):
     watched.wait_for_event("is running again")
     assert not watched.supervisor.is_available("gpu1")
     assert watched.status["devices"]["gpu1"]["state"] == "quarantined"
-    for device in ("gpu0", "gpu2"):
-        watched.wait_for_reading(device)
+    # The intervals of the others, which were not complete.
+    assert {reading.device for reading in watched.readings} == {"gpu0", "gpu2"}
     assert watched.status["pid"] != first_pid
     assert not is_running(first_pid)
     fake.clear()
     assert watched.wait_for_event("gpu1: NVIDIA Fake 80GB responds again").severity == "info"
-    watched.wait_for_reading("gpu1")
     assert watched.supervisor.is_available("gpu1")
 
 
@@ -214,6 +119,56 @@ def test_gpu_whose_discovery_hangs_does_not_delay_the_others(watch, fake_nvml):
     hang.clear()
     watched.wait_for_reading("gpu1")
     assert watched.supervisor.restarts == 0
+
+
+def test_other_devices_are_sampled_while_one_hangs(watch, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    watched = watch(fake, deadline_s=30.0)
+    watched.supervisor.wait_for_devices(60)
+    hang = fake.hang(SAMPLED, gpu=0)
+    before = fake.calls(SAMPLED, gpu=1)
+    watched.wait_for_reading("gpu1")
+    watched.wait_until(lambda: fake.calls(SAMPLED, gpu=1) > before + 3)
+    hang.clear()
+    watched.wait_for_reading("gpu0")
+
+
+def test_processors_are_read_where_there_is_no_driver_and_reported_where_there_is_no_proc(
+    watch, tmp_path
+):
+    watched = watch(cpu="auto")
+    watched.wait_for_reading("cpu")
+    fields = watched.readings[-1].fields
+    assert fields["energy_method"] in ("rapl", "modelled")
+    assert fields.keys() >= {"energy_j", "power_w", "util_pct", "mem_used_bytes"}
+    assert watched.status["driver_faults"] == {}
+    watched = watch(cpu=True, gpus=False, sysfs_root=str(tmp_path))
+    event = watched.wait_for_event("from /proc/stat")
+    assert (event.device, event.severity) == ("cpu", "critical")
+    assert watched.supervisor.wait_for_devices(60) == ()
+
+
+def test_mig_devices_are_followed_without_a_fault(watch, fake_nvml):
+    fake = fake_nvml()
+    gpu = fake.gpus[0]
+    gpu.set(util_pct=64)
+    gpu.split(3, 1, 2)
+    watched = watch(fake)
+    for layout in ((3, 1, 2), (2, 5)):
+        gpu.split(*layout)
+        slices = [(f"gpu0.mig{number}", count) for number, count in enumerate(layout)]
+        watched.wait_until(
+            lambda expected=slices: (
+                [(part.name, part.slices) for part in watched.supervisor.devices()[1:]] == expected
+            )
+        )
+        watched.wait_for_reading(slices[-1][0])
+    gpu.unsplit()
+    watched.wait_until(lambda: len(watched.supervisor.devices()) == 1)
+    for _ in range(2):
+        watched.wait_for_reading("gpu0")
+    assert watched.readings[-1].fields["util_pct"] == 64.0
+    assert {event.cause for event in watched.events} == {"removed"}
 
 
 def test_driver_that_hangs_for_long_is_loaded_again_by_a_new_child(watch, fake_nvml):
@@ -328,16 +283,6 @@ def test_windows_without_a_child_are_unknown_at_once():
     supervisor.stop()
 
 
-def test_window_of_a_stopped_child_is_unknown_after_a_time(watch, fake_nvml):
-    watched = watch(fake_nvml())
-    windows = DeviceWindows(watched.supervisor, SystemClock())
-    watched.supervisor.wait_for_devices(60)
-    os.kill(watched.status["pid"], signal.SIGSTOP)
-    absent = windows.energy("gpu0", 0, 6 * S, 0, 6 * S, timeout_s=0.1)
-    assert absent == Absent("power was polled 0 times in the window")
-    os.kill(watched.status["pid"], signal.SIGCONT)  # so that it stops when told
-
-
 MALFORMED = """
 import select, sys
 out = sys.stdout.buffer
@@ -384,54 +329,11 @@ def test_child_that_fails_again_and_again_is_reported_at_powers_of_two(watch, wa
     supervisor.stop()
 
 
-def test_failing_consumer_does_not_stop_sampling_nor_the_next_consumer(
-    fake_nvml, wait_until, request
-):
-    fake = fake_nvml()
-    seen = []
-
+def test_failing_consumer_does_not_stop_sampling_nor_the_next_consumer(watch, fake_nvml):
     def consume(_):
         raise OSError("the disk is full")
 
-    variables = {**fake.env(), "PYTHONPATH": os.fspath(request.config.rootpath)}
-    command = ["env", *(f"{name}={value}" for name, value in variables.items()), *CHILD_COMMAND]
-    settings = sensor_settings(**QUICK)
-    supervisor = SensorSupervisor(command, settings, lambda _: None, SystemClock())
-    supervisor.deliver_to(consume, seen.extend)
-    supervisor.start()
-    wait_until(lambda: len(seen) >= 3)
-    assert supervisor.status()["callback_errors"] >= 2
-    supervisor.stop()
-
-
-DAEMON = """
-import sys, time
-from costprobe.core.clock import SystemClock
-from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
-from costprobe.adapters.sensors.messages import SensorSettings
-
-settings = SensorSettings(
-    every_s=1.0, aggregate_s=10.0, deadline_s=5.0, gpus=True, cpu="auto", cpu_idle_w=None,
-    cpu_max_w=None, processes=False,
-)
-supervisor = SensorSupervisor(CHILD_COMMAND, settings, lambda _: None, SystemClock())
-supervisor.start()
-devices = supervisor.wait_for_devices(20)
-maps = open("/proc/self/maps").read()
-loaded = [name for name in ("pynvml", "pydantic", "torch") if name in sys.modules]
-print(supervisor.status()["pid"], len(devices), loaded, "libnvidia-ml" in maps, flush=True)
-time.sleep(60)
-"""
-
-
-def test_daemon_loads_no_driver_and_its_child_dies_with_it(fake_nvml, wait_until, request):
-    fake = fake_nvml(gpus=2)
-    env = {**os.environ, **fake.env(), "PYTHONPATH": os.fspath(request.config.rootpath)}
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(DAEMON)], env=env, stdout=subprocess.PIPE, text=True
-    ) as daemon:
-        pid, *seen = daemon.stdout.readline().split(maxsplit=1)
-        assert seen == ["2 [] False\n"]
-        assert is_running(int(pid))
-        daemon.kill()
-    wait_until(lambda: not is_running(int(pid)))
+    watched, seen = watch(fake_nvml()), []
+    watched.supervisor.deliver_to(consume, seen.extend)
+    watched.wait_until(lambda: len(seen) >= 3)
+    assert watched.status["callback_errors"] >= 2

@@ -1,6 +1,5 @@
 """`costprobe savings` with the catalogue: commitments of the instance, and a server of one's own."""
 
-import json
 import time
 from functools import partial
 
@@ -110,9 +109,3 @@ def test_unusable_server_is_an_error_with_its_fix(host):
         ("-5=3y", "purchase_price"),
     ):
         assert problem in run("--owned", words, code=2)
-
-
-def test_detection_can_be_off(host):
-    config = '[host]\ndetect = "off"\n[[price]]\nplan = "on_demand"\nper_hour = 0.706832\n'
-    run = host("NVIDIA L4", {"product_name": "Google Compute Engine"}, GCP, config)
-    assert json.loads(run("--json"))[0]["supplies"] == []

@@ -13,13 +13,13 @@ from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.savings.hosted_apis import hosting_choices
 from costprobe.savings.settings import ApiConfig
 from costprobe.ui import hosted_apis
+from fakes.cases import check_all
+from fakes.rows import window_cost
 
 HOUR_NS = 3600 * 10**9
 TAGS = {"device": "gpu0", "service": "chat", "basis": "serving", "plan": "owned", "currency": "USD"}
 # An hour of docs/comparison.md: 5.00, of which 1.00 for electricity, at 25 % utilization.
 HOUR = {
-    "window_s": 3600.0,
-    "cost_total": 5.0,
     "cost_total_hardware": 4.0,
     "cost_total_energy": 1.0,
     "cost_idle": 3.75,
@@ -33,13 +33,8 @@ HOUR = {
     "cost_tokens_fresh": 1.25,
     "cost_tokens_cached": 0.0,
     "cost_cache_saved": 0.3125,
-    "cost_per_million_tokens_in": 2.5,
-    "cost_per_million_tokens_fresh": 3.125,
-    "cost_per_million_tokens_cached": 0.0,
-    "cost_per_million_tokens_out": 15.0,
-    "cost_per_inference": 0.005,
 }
-PRICES = "($3.125 fresh in, $0 cached in (no weight measured), $15 out per million tokens)"
+PRICES = "($3.12 fresh in, $0 cached in (no weight measured), $15 out per million tokens)"
 LARGE = {
     "model": "acme/large",
     "per_million_tokens_in": 5,
@@ -68,9 +63,9 @@ currency = "EUR"
 """
 
 
-def hour(at=1, tags=(), **changed):
-    fields = {name: value for name, value in {**HOUR, **changed}.items() if value is not None}
-    return Point("cost", {**TAGS, **dict(tags)}, fields, at * HOUR_NS)
+def hour(at=1, tags=(), cost_total=5.0, **changed):
+    sums = {name: value for name, value in {**HOUR, **changed}.items() if value is not None}
+    return window_cost({**TAGS, **dict(tags)}, at * HOUR_NS, 3600, cost_total, **sums)
 
 
 def chosen(*rows, **api):
@@ -78,57 +73,49 @@ def chosen(*rows, **api):
     return hosting_choices(columns_of(rows), [configured], {})
 
 
-def test_an_hour_by_hand():
+IDLE = hour(2, tokens_in=0, cached_tokens=0, tokens_out=0, cost_idle=5.0, inferences=0)
+UNKNOWN = hour(3, tokens_in=None, cached_tokens=None, tokens_out=None)
+CHEAP = {"per_million_tokens_in": 1, "per_million_tokens_cached": 0.1}
+# Rows, changes of the hosted model, its cost an hour, and the utilization at which owning breaks even.
+BY_HAND = (
+    # (400,000 x 5.00 + 100,000 x 0.50 + 250,000 x 25.00) / 1,000,000 = 8.30; 4.00 an hour against 33.20, less
+    # 4.00 for electricity, at full utilization.
+    ((hour(),), {}, 8.30, 4 / 29.2),
+    # Half the tokens an hour at half the utilization: electricity of the idle hour follows the tokens.
+    ((hour(), IDLE, UNKNOWN), {}, 4.15, 4 / ((4.15 - 1.00) / 0.125)),
+    # 0.4 x 1 + 0.1 x 0.1 + 0.25 x 4 = 1.41 an hour: 4.00 / (5.64 - 4.00) = 244 %.
+    ((hour(),), {**CHEAP, "per_million_tokens_out": 4}, 1.41, 4 / 1.64),
+    # Below the electricity alone there is no break-even; nor is one known without the idle share.
+    ((hour(),), {**CHEAP, "per_million_tokens_out": 1}, 0.66, None),
+    ((hour(cost_idle=None),), {}, 8.30, None),
+    ((hour(cost_idle=5.0),), {}, 8.30, None),
+    # Without a price of cached tokens they cost as much as others: 2.5 + 6.25.
+    ((hour(),), {"per_million_tokens_cached": None}, 8.75, 4 / 31),
+)
+
+
+def test_hosted_model_by_hand():
+    def check(rows, api, per_h, break_even):
+        (choice,) = chosen(*rows, **api)
+        (hosted,) = choice.apis
+        assert hosted.cost_per_month == pytest.approx(per_h * 730)
+        assert hosted.saving_per_month == pytest.approx((per_h - 5.00) * 730)
+        assert hosted.break_even_share == (break_even and pytest.approx(break_even))
+
+    check_all(check, BY_HAND)
+    (choice,) = chosen(hour(), IDLE, UNKNOWN)
+    assert (choice.idle_share, choice.measured_h) == (0.875, 2.0)
     (choice,) = chosen(hour())
-    (hosted,) = choice.apis
-    # (400,000 x 5.00 + 100,000 x 0.50 + 250,000 x 25.00) / 1,000,000 = 8.30
-    assert hosted.cost_per_month == pytest.approx(8.30 * 730)
-    assert hosted.saving_per_month == pytest.approx((8.30 - 5.00) * 730)
-    # 4.00 an hour against 33.20, less 4.00 for electricity, at full utilization.
-    assert hosted.break_even_share == pytest.approx(4 / 29.2)
-    assert (choice.idle_share, choice.measured_h) == (0.75, 1.0)
     assert choice.cost_per_month == pytest.approx(3650)
     assert choice.tokens_in_per_month == pytest.approx(365e6)
     assert choice.per_million == {"in": 2.5, "fresh": 3.125, "cached": 0.0, "out": 15.0}
-    assert choice.cache_saved_per_month == pytest.approx(0.3125 * 730)
-    assert f"{PRICES}, from 1 h; 20 % of tokens in cached, saved $228.1 a month" in (
+    assert f"{PRICES}, from 1 h; 20 % of tokens in cached, saved $228 a month" in (
         hosted_apis.caption(choice)
     )
-
-
-def test_idle_hours_count_and_hours_without_counters_do_not():
-    idle = hour(2, tokens_in=0, cached_tokens=0, tokens_out=0, cost_idle=5.0, inferences=0)
-    unknown = hour(3, tokens_in=None, cached_tokens=None, tokens_out=None)
-    (choice,) = chosen(hour(), idle, unknown)
-    (hosted,) = choice.apis
-    # Half the tokens an hour at half the utilization: the break-even is that of the busy hour, but
-    # electricity of the idle hour follows the tokens.
-    assert (choice.idle_share, choice.measured_h) == (0.875, 2.0)
-    assert hosted.cost_per_month == pytest.approx(4.15 * 730)
-    assert hosted.saving_per_month == pytest.approx((4.15 - 5.00) * 730)
-    assert hosted.break_even_share == pytest.approx(4 / ((4.15 - 1.00) / 0.125))
-
-
-def test_cheap_unknown_and_foreign_hosted_models():
-    def first(row, **api):
-        (choice,) = chosen(row, **api)
-        return choice.apis[0] if choice.apis else choice.other_currencies
-
-    cheap = {"per_million_tokens_in": 1, "per_million_tokens_cached": 0.1}
-    # 0.4 x 1 + 0.1 x 0.1 + 0.25 x 4 = 1.41 an hour: 4.00 / (5.64 - 4.00) = 244 %.
-    found = first(hour(), **cheap, per_million_tokens_out=4)
-    assert found.saving_per_month == pytest.approx((1.41 - 5.00) * 730)
-    assert found.break_even_share == pytest.approx(4 / 1.64)
-    # Below the electricity alone there is no break-even.
-    assert first(hour(), **cheap, per_million_tokens_out=1).break_even_share is None
-    assert first(hour(cost_idle=None)).break_even_share is None
-    assert first(hour(cost_idle=5.0)).break_even_share is None
-    # Without a price of cached tokens they cost as much as others: 2.5 + 6.25.
-    whole = first(hour(), per_million_tokens_cached=None)
-    assert whole.cost_per_month == pytest.approx(8.75 * 730)
     (unpriced,) = chosen(hour(), per_million_tokens_cached=None)
     assert "acme/large: no price of cached tokens is known" in next(hosted_apis.remarks(unpriced))
-    assert first(hour(), currency="EUR") == ["acme/large"]
+    (foreign,) = chosen(hour(), currency="EUR")
+    assert foreign.other_currencies == ["acme/large"]
 
 
 def test_each_model_of_a_service_and_only_named_services():
@@ -197,7 +184,9 @@ def test_compare_report_and_list_show_the_same_figures(costprobe):
     assert f"chat: $3,650 a month at 25 % utilization {PRICES}" in text
     tokens = PRICES.strip("()").removesuffix(" per million tokens")
     assert f"chat: per million tokens {tokens}; 20 % of tokens in cached, saved $" in text
-    assert re.search(r"acme/large +\$5 +\$0\.5 +\$25 +\$6,059 +\$2,409 +14 % +configured", text)
+    assert re.search(
+        r"acme/large +\$5.00 +\$0.50 +\$25.00 +\$6,060 +\$2,410 +14 % +configured", text
+    )
     assert "not in USD, so not compared: acme/euro" in text
     assert "yours to evaluate" in text
     report = costprobe.json("report", "--since", "2d")
@@ -205,7 +194,7 @@ def test_compare_report_and_list_show_the_same_figures(costprobe):
     for kind in ("md", "html"):
         shown = costprobe("report", "--since", "2d", "--format", kind)
         assert "Self-host or API" in shown
-        assert "$2,409" in shown
+        assert "$2,410" in shown
         assert "yours to evaluate" in shown
     names = costprobe("price", "list", "--apis")
     assert "openai/gpt-5-mini" in names

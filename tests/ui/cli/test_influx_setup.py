@@ -13,7 +13,7 @@ from costprobe.core.schema import make_point
 from costprobe.delivery.kinds import check_sink
 from costprobe.ui.influx_setup.steps import ROLLED
 from costprobe.ui.influx_setup.v2 import deadman_task, rollup_task
-from fakes import day
+from fakes import known
 from fakes.command import called
 from fakes.influx_v2 import ORG_ID, TOKEN, FakeInfluxV2
 from fakes.sending import config_of, send, sink_of
@@ -85,11 +85,11 @@ def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
     ]
     versions = {"host": "h", "device": "gpu0", "probe": "cnn", "driver": "560.28"}
     software = make_point("software", versions, {"probe_runs": 1}, END_NS - NS_PER_S)
-    points = [*day.points(END_NS), *tenants, software]
+    points = [*known.points(), *tenants, software]
     for first in range(0, len(points), 5000):
         send(writer, "\n".join(render(p) for p in points[first : first + 5000]).encode())
     writer.close()
-    span = f"WHERE time >= {END_NS - day.DAY_S * NS_PER_S} AND time < {END_NS}"
+    span = f"WHERE time >= {END_NS - 86_400 * NS_PER_S} AND time < {END_NS}"
     (queries,) = [s for s in own_influxdb.query("SHOW CONTINUOUS QUERIES") if s["name"] == "d"]
     assert len(queries["values"]) == len(ROLLED)
     for _, text in queries["values"]:
@@ -108,21 +108,21 @@ def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
     hourly = own_influxdb.points("d_hourly")
     assert {name for name, _, _ in hourly} == {rolled.measurement for rolled in ROLLED}
     one_hour_ns = END_NS - 3600 * NS_PER_S
-    powers = [
-        p.fields["power_w"]
+    shares = [
+        p.fields["util_pct"]
         for p in points
         if p.measurement == "device"
-        and (p.tags["host"], p.tags["device"]) == (day.HOSTS[0], "gpu0")
+        and (p.tags["host"], p.tags["device"]) == ("a", "gpu0")
         and one_hour_ns <= p.time_ns < END_NS
     ]
     (mean,) = [
-        fields["power_w"]
+        fields["util_pct"]
         for (name, tags, time_ns), fields in hourly.items()
         if name == "device"
         and time_ns == one_hour_ns
-        and {("host", day.HOSTS[0]), ("device", "gpu0")} <= set(tags)
+        and {("host", "a"), ("device", "gpu0")} <= set(tags)
     ]
-    assert mean == pytest.approx(sum(powers) / len(powers))
+    assert mean == pytest.approx(sum(shares) / len(shares))
 
 
 def test_existing_retention_is_kept_and_an_old_query_replaced(costprobe, own_influxdb):
@@ -139,15 +139,11 @@ def test_existing_retention_is_kept_and_an_old_query_replaced(costprobe, own_inf
     assert policy[1] == "168h0m0s"
     (queries,) = [s for s in own_influxdb.query("SHOW CONTINUOUS QUERIES") if s["name"] == "d"]
     assert "d_hourly.autogen.agent" in dict(queries["values"])["costprobe_agent_hourly"]
-
-
-def test_missing_retention_policy_is_created(costprobe, own_influxdb):
-    own_influxdb.query('CREATE DATABASE "d"')
     sink = v1(own_influxdb, "d", 'retention_policy = "a month"')
     stdout = costprobe(sink, "setup", "--apply", "--keep", "31d")
     assert "created: retention policy a month, kept for 31d" in stdout
     found = {row[0]: row[1] for row in rows(own_influxdb, 'SHOW RETENTION POLICIES ON "d"')}
-    assert found == {"autogen": "0s", "a month": "744h0m0s"}
+    assert found == {"autogen": "168h0m0s", "a month": "744h0m0s"}
     assert "nothing is missing" in costprobe(sink, "setup", "--keep", "31d")
 
 
@@ -188,31 +184,23 @@ def test_created_user_may_only_write(costprobe, guarded, tmp_path):
     assert "nothing is missing" in costprobe(sink, "setup", *admin)
 
 
-def test_existing_password_file_is_used(costprobe, guarded, tmp_path):
+def test_existing_password_file_is_used_and_wrong_credentials_are_an_error(
+    costprobe, guarded, tmp_path
+):
     server, admin = guarded
-    secret = tmp_path / "influxdb.password"
+    secret, wrong = tmp_path / "influxdb.password", tmp_path / "wrong"
     secret.write_text("it's mine\n")
+    wrong.write_text("not-the-password")
     sink = v1(server, "d", 'user = "costprobe"', f'password = "file:{secret}"')
+    for words in ((), ("--apply", "--admin-user", "boss", "--admin-password-file", str(wrong))):
+        printed = costprobe(sink, "setup", *words, code=1)
+        assert "401" in printed
+        assert "not-the-password" not in printed
+    assert "belong together" in costprobe(sink, "setup", "--admin-user", "b", code=2)
     costprobe(sink, "setup", "--apply", *admin)
     assert secret.read_text() == "it's mine\n"
     settings = config_of("v1", server.url, user="costprobe", secret_file=secret)
     assert check_sink(settings, SystemClock()).ok
-
-
-def test_missing_credentials_are_an_error_without_secrets(costprobe, guarded, tmp_path):
-    server, _ = guarded
-    wrong = tmp_path / "wrong"
-    wrong.write_text("not-the-password")
-    printed = costprobe(v1(server, "d"), "setup", code=1)
-    assert "401" in printed
-    printed = costprobe(
-        v1(server, "d"),
-        *("setup", "--apply", "--admin-user", "boss", "--admin-password-file", str(wrong)),
-        code=1,
-    )
-    assert "401" in printed
-    assert "not-the-password" not in printed
-    assert "belong together" in costprobe(v1(server, "d"), "setup", "--admin-user", "b", code=2)
 
 
 @pytest.fixture
@@ -255,30 +243,22 @@ def test_v2_setup_creates_everything_once(costprobe, organization, tmp_path):
     assert len(server.changes) == changes
 
 
-def test_task_of_an_older_version_is_replaced(costprobe, organization, tmp_path):
+def test_v2_setup_replaces_an_older_task_and_keeps_another_retention(
+    costprobe, organization, tmp_path
+):
     server, admin = organization
+    unwritable = v2(server, f'token = "file:{tmp_path}/nowhere/token"')
+    stdout = costprobe(unwritable, "setup", "--apply", *admin, code=1)
+    assert "nowhere/token: cannot be written" in stdout
+    assert server.all("authorizations") == []
     costprobe(v2(server), "setup", "--apply", *admin)
     task = next(one for one in server.all("tasks") if one["name"] == "costprobe hourly")
     task["flux"] = 'option task = {name: "costprobe hourly", every: 1h}'
-    stdout = costprobe(v2(server), "setup", "--apply", *admin)
+    stdout = costprobe(v2(server), "setup", "--apply", "--keep", "7d", *admin)
     assert "created: task costprobe hourly, replaced" in stdout
     assert task["flux"] == rollup_task("costprobe", "costprobe_hourly")
     assert "note: no token for the sink" in stdout
-
-
-def test_different_retention_is_reported_and_kept(costprobe, organization):
-    server, admin = organization
-    costprobe(v2(server), "setup", "--apply", *admin)
-    stdout = costprobe(v2(server), "setup", "--apply", "--keep", "7d", *admin)
     assert "exists: bucket costprobe, kept for 30d (not kept for 1w; change it there)" in stdout
-
-
-def test_token_that_cannot_be_stored_is_not_created(costprobe, organization, tmp_path):
-    server, admin = organization
-    sink = v2(server, f'token = "file:{tmp_path}/nowhere/token"')
-    stdout = costprobe(sink, "setup", "--apply", *admin, code=1)
-    assert "nowhere/token: cannot be written" in stdout
-    assert server.all("authorizations") == []
 
 
 def test_wrong_token_organization_or_server_is_an_error_without_the_token(
@@ -296,10 +276,6 @@ def test_wrong_token_organization_or_server_is_an_error_without_the_token(
     assert "--admin-token-file" in costprobe(v2(server), "setup", code=2)
     away = [line.replace(server.url, "http://127.0.0.1:9") for line in v2(server)]
     assert "127.0.0.1:9" in costprobe(away, "setup", *admin, code=1)
-
-
-def test_invalid_duration_and_missing_sink_are_errors(costprobe, organization):
-    server, admin = organization
     assert "--keep" in costprobe(v2(server), "setup", "--keep", "soon", *admin, code=2)
     several = [*v2(server), "[[sink]]", 'name = "b"', *v2(server)]
     assert "several sinks: influxdb, b" in costprobe(several, "setup", *admin, code=2)

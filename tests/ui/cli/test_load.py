@@ -49,18 +49,6 @@ def test_load_needs_consent_and_says_what_it_takes(costprobe):
     assert "add --yes, or run it within a [[maintenance]] window" in refused
 
 
-def test_options_that_do_not_fit_are_refused(costprobe):
-    cases = {
-        ("ranker", "--load"): "only a server has a load curve; use --sweep",
-        ("chat", "--sweep"): "a server chooses its own batches; use --load",
-        ("chat", "--yes"): "--yes needs --load",
-        ("chat", "--stored"): "--stored needs --sweep or --load",
-        ("chat", "--load", "--naive"): "--load and --naive are different measurements: keep one",
-    }
-    found = {case: costprobe("probe", *case, code=2) for case in cases}
-    assert {case: text for case, text in found.items() if cases[case] not in text} == {}
-
-
 @pytest.mark.processes
 def test_file_of_prompts_that_cannot_be_read_is_bad_input(costprobe):
     path = costprobe.folder / "none.jsonl"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.command import called
 
-GUIDE = Path(__file__).parents[3] / "docs" / "howto" / "my_model.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "howto" / "served_models.md"
 MODEL = GUIDE.read_text().split("```python\n")[1].split("```")[0]
 
 

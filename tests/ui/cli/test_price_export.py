@@ -6,7 +6,9 @@ import subprocess
 import pytest
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
+from costprobe.unit_costs.price_files import PRICE_FILES
 from engines.environment import environment
+from fakes.cli import same
 from fakes.command import called
 
 # 2026-05-29 00:00 UTC.
@@ -73,67 +75,21 @@ model = "llama"
 """
 
 
-def test_litellm_file_has_costs_per_token_with_their_origin(export):
-    done = export(windows(), "--for", "litellm", config=SERVICE)
-    (name, price), *more = json.loads(done.stdout).items()
-    assert (name, more) == ("openai/llama", [])
-    assert price.pop("metadata") == {
-        "source": "costprobe",
-        "service": "chat",
-        "since": "2026-05-28T00:00:00.000Z",
-        "until": "2026-05-29T00:00:00.000Z",
-        "coverage": 0.5,
-        "currency": "USD",
-        "usd_per_unit": 1.0,
-    }
-    # 60.00 in all, two fifths of it for six million tokens in, three fifths for three million out.
-    assert price == {
-        "litellm_provider": "openai",
-        "mode": "chat",
-        "input_cost_per_token": 4e-6,
-        "output_cost_per_token": 12e-6,
-        "cache_read_input_token_cost": 4e-6,
-        "cache_creation_input_token_cost": 4e-6,
-    }
-    assert "llama: $4 in, $12 out per million tokens" in done.stderr
-    assert "coverage 50 %" in done.stderr
-
-
-def test_openlit_and_langfuse_files_reckon_the_same_cost(export):
-    openlit = json.loads(export(windows(), "--for", "openlit").stdout)
-    price = openlit["chat"]["chat"]
-    # As OpenLIT's get_chat_model_cost.
-    cost = (1000 / 1000) * price["promptPrice"] + (500 / 1000) * price["completionPrice"]
-    assert cost == pytest.approx(COST)
-    assert openlit["metadata"]["chat"]["coverage"] == 0.5
-    (line,) = export((), "--for", "langfuse").stdout.splitlines()
-    body = json.loads(line)
-    (tier,) = body.pop("pricingTiers")
-    prices = tier.pop("prices")
-    assert 1000 * prices["input"] + 500 * prices["output"] == pytest.approx(COST)
-    assert tier == {"name": "Standard", "isDefault": True, "priority": 0, "conditions": []}
-    assert body == {
-        "modelName": "chat",
-        "matchPattern": "(?i)^chat$",
-        "startDate": "2026-05-29T00:00:00.000Z",
-        "unit": "TOKENS",
-    }
-
-
-def test_cached_tokens_have_a_price_of_their_own_in_each_format(export):
-    litellm = export(windows(cached=CACHED), "--for", "litellm")
-    price = json.loads(litellm.stdout)["openai/chat"]
-    openlit = json.loads(export((), "--for", "openlit").stdout)["chat"]["chat"]
-    langfuse = json.loads(export((), "--for", "langfuse").stdout)["pricingTiers"][0]["prices"]
-    assert {name: value * 1e6 for name, value in langfuse.items()} == pytest.approx(
-        {
-            "input": 9.25,
-            # As in the usage of OpenAI, of OpenTelemetry and of LiteLLM.
-            **dict.fromkeys(
-                ("input_cached_tokens", "input_cache_read", "cache_read_input_tokens"), 0.5
-            ),
-            "output": 12.0,
-        }
+def test_files_for_each_program_have_the_prices_of_tokens_and_their_origin(export):
+    """Without cached tokens, with them, and with cached ones whose weight no calibration has measured."""
+    unweighed = {**CACHED, "cost_tokens_fresh": 2.0, "cost_tokens_cached": 0.0}
+    rows = [*windows(), *windows("cached", cached=CACHED), *windows("free", cached=unweighed)]
+    made = {}
+    for program in PRICE_FILES:
+        made[program] = export(() if made else rows, "--for", program, config=SERVICE)
+    same("price_files", "".join(f"# {name}\n{one.stdout}" for name, one in made.items()))
+    same("price_files_notes", made["litellm"].stderr)
+    price = json.loads(made["litellm"].stdout)["openai/cached"]
+    openlit = json.loads(made["openlit"].stdout)["chat"]["cached"]
+    (langfuse,) = (
+        body["pricingTiers"][0]["prices"]
+        for body in map(json.loads, made["langfuse"].stdout.splitlines())
+        if body["modelName"] == "cached"
     )
     # A call with 400 fresh, 600 cached and 500 generated tokens, as each program reckons it.
     read = price["cache_read_input_token_cost"]
@@ -145,19 +101,6 @@ def test_cached_tokens_have_a_price_of_their_own_in_each_format(export):
         + 0.5 * openlit["completionPrice"],
     )
     assert reckoned == pytest.approx([COST] * 3)
-    assert price["cache_creation_input_token_cost"] == price["input_cost_per_token"]
-    assert price["metadata"]["usd_per_million_tokens_in"] == 4.0
-    assert "chat: $9.25 fresh in, $0.5 cached in, $12 out per million tokens" in litellm.stderr
-    assert "vLLM: --enable-prompt-tokens-details" in litellm.stderr
-
-
-def test_cached_tokens_without_a_measured_weight_are_exported_as_free_and_say_so(export):
-    free = {**CACHED, "cost_tokens_fresh": 2.0, "cost_tokens_cached": 0.0}
-    done = export(windows(cached=free), "--for", "litellm")
-    price = json.loads(done.stdout)["openai/chat"]
-    assert (price["input_cost_per_token"], price["cache_read_input_token_cost"]) == (1e-5, 0.0)
-    assert "no weight measured" in price["metadata"]["cached_tokens"]
-    assert "$0 cached in (no weight measured)" in done.stderr
 
 
 def test_models_of_a_service_and_other_currencies(export):

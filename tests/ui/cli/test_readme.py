@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,110 +29,83 @@ def commands_of(heading):
     return [line for block in blocks for line in block.splitlines() if line]
 
 
-class Shell:
-    """Runs the README's commands, with the installed scripts in place of `.venv/bin`."""
+def words_of(line):
+    """A command with the installed scripts in place of `.venv/bin`."""
+    return shlex.split(line.replace(".venv/bin", BIN))
 
-    def __init__(self, folder):
-        self.folder = folder
-        # One torch thread: a second one would slow down the tests in parallel.
-        self.env = {
-            **os.environ,
-            "XDG_STATE_HOME": str(folder / "state"),
-            "OMP_NUM_THREADS": "1",
-        }
 
-    def _words(self, line):
-        return shlex.split(line.replace(".venv/bin", BIN))
+def environment(folder):
+    # One torch thread: a second one would slow down the tests in parallel.
+    return {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
 
-    def run(self, line, codes=(0,)):
-        done = subprocess.run(
-            self._words(line),
-            cwd=self.folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
+
+def run(line, folder, codes=(0,)):
+    done = subprocess.run(
+        words_of(line), cwd=folder, env=environment(folder), capture_output=True, text=True,
+        check=False, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode in codes, (line, done)
+    return done.stdout
+
+
+@contextmanager
+def started(words, cwd, folder, awaited):
+    """A command in the background, once it has printed some words; yields its output, and interrupts it."""
+    output = folder / "output"
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=environment(folder),
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
         )
-        assert done.returncode in codes, (line, done)
-        return done.stdout
-
-    def start(self, words, cwd):
-        output = self.folder / "output"
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                words,
-                cwd=cwd,
-                env=self.env,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        return process, output
-
-
-def wait_for(process, output, words):
-    ends_s = time.monotonic() + TIMEOUT_S
-    while words not in output.read_text():
-        assert process.poll() is None, output.read_text()
-        assert time.monotonic() < ends_s, output.read_text()
-        time.sleep(0.1)
-
-
-def end(process):
-    os.killpg(process.pid, signal.SIGINT)
-    process.wait(30)
+    try:
+        ends_s = time.monotonic() + TIMEOUT_S
+        while awaited not in output.read_text():
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < ends_s, output.read_text()
+            time.sleep(0.1)
+        yield output
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(30)
+    assert "Traceback" not in output.read_text()
 
 
 def test_try_it(tmp_path):
     first, *rest, last = commands_of("Try it")
     assert (first, last) == ("make run", "make test")
     assert [line.split()[1] for line in rest] == ["status", "trend", "export", "probe"]
-    shell = Shell(tmp_path)
     # The environment of the clone is the one that the tests run in.
     words = ["make", "run", f"VENV={Path(sys.executable).parents[1]}"]
-    process, output = shell.start(words, ROOT)
-    try:
-        wait_for(process, output, "per million")
-        printed = [shell.run(line) for line in rest[:-1]]
-    finally:
-        end(process)
-    assert all(printed)
-    assert "Traceback" not in output.read_text()
+    with started(words, ROOT, tmp_path, "per million") as output:
+        assert all(run(line, tmp_path) for line in rest[:-1])
     assert "stopped" in output.read_text()
 
 
 @pytest.mark.soak
 def test_probe_from_the_shell_needs_no_daemon(tmp_path):
     *_, probe, _ = commands_of("Try it")
-    document = checked("probe", Shell(tmp_path).run(probe))
-    assert document["energy"]["energy_per_inference_j"] > 0
+    assert checked("probe", run(probe, tmp_path))["energy"]["energy_per_inference_j"] > 0
 
 
 def test_five_minutes_to_influxdb(tmp_path):
-    init, check, doctor, run = commands_of("Five minutes to InfluxDB")
-    shell = Shell(tmp_path)
-    shell.run(init)
+    init, check, doctor, daemon = commands_of("Five minutes to InfluxDB")
+    run(init, tmp_path)
     file = tmp_path / "costprobe.toml"
-    text = file.read_text()
     # Of a user who may not write the service's store it is one of the user's own.
-    text, replaced = re.subn(
-        r'^(# )?\[store\]\n(# )?path = "/.*/costprobe\.db"',
-        f'[store]\npath = "{tmp_path}/costprobe.db"',
-        text,
-        flags=re.MULTILINE,
-    )
+    place = r'^(# )?\[store\]\n(# )?path = "/.*/costprobe\.db"'
+    own = f'[store]\npath = "{tmp_path}/costprobe.db"'
+    text, replaced = re.subn(place, own, file.read_text(), flags=re.MULTILINE)
     assert replaced == 1
     file.write_text(text)
-    assert "good" in shell.run(check)
+    assert "good" in run(check, tmp_path)
     # A warning about an unsynchronized clock or little disk space is no failure.
-    assert "torch under" in shell.run(doctor, codes=(0, 1))
-    process, output = shell.start(shell._words(run), tmp_path)  # noqa: SLF001 - the same reader
-    try:
-        wait_for(process, output, "store: ")
-    finally:
-        end(process)
-    assert "Traceback" not in output.read_text()
+    assert "torch under" in run(doctor, tmp_path, codes=(0, 1))
+    with started(words_of(daemon), tmp_path, tmp_path, "store: "):
+        pass
 
 
 def test_example_configuration_is_valid():
@@ -139,7 +113,3 @@ def test_example_configuration_is_valid():
     config = parse(example, Path("README.md"))
     assert [plan.plan for plan in config.price] == ["on_demand"]
     assert config.probe[0].latency_bound_s == 0.05
-
-
-def test_it_has_at_most_1500_words():
-    assert len(README.split()) <= 1500

@@ -38,14 +38,6 @@ def test_rejected_points_are_listed_and_written_to_a_file(costprobe, store, tmp_
     assert "write one of influxdb, other" in costprobe("sink", "rejected", "odd", code=2)
 
 
-def test_no_rejected_point_is_stated(costprobe, store):
-    assert "no point was rejected" in costprobe("sink", "rejected")
-
-
-def test_retry_without_a_daemon_is_an_error(costprobe, store):
-    assert "no daemon answers" in costprobe("sink", "retry", code=1)
-
-
 def test_retry_ends_a_long_back_off(tmp_path):
     """A daemon whose sink backs off for an hour (Retry-After) until `sink retry` ends the wait."""
     is_back = []

@@ -3,23 +3,15 @@
 import json
 import re
 from dataclasses import replace
-from decimal import Decimal
 
 import pytest
-from costprobe.core.records import NS_PER_S, Energy
-from costprobe.pricing.book import Prices, Terms
-from costprobe.pricing.plans import Rate
-from costprobe.probing.cost import ProbeState, account_run
-from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.sweep import (
     CurvePoint,
     SweepCurve,
-    curve_of,
     rows_of,
     shown,
 )
 from fakes.command import called
-from fakes.runs import probe_run
 
 pytestmark = pytest.mark.processes
 
@@ -89,32 +81,6 @@ def test_on_a_cpu_threads_and_batch_are_compared_and_noisy_points_are_marked():
     assert all_noisy.cheapest.batch == 8
 
 
-def test_sweep_rows_share_a_timestamp_and_mark_the_cheapest():
-    rows = rows_of(CURVE)
-    assert [row.tags["batch"] for row in rows] == ["1", "8", "16"]
-    assert [row.fields["cheapest"] for row in rows] == [False, True, False]
-    assert {row.time_ns for row in rows} == {CURVE.time_ns}
-    assert rows[0].tags["host"] == "h"
-
-
-def test_points_have_the_energy_and_cost_of_their_runs():
-    runs = [
-        probe_run(batch=batch, window_energy=Energy(energy_j, "counter", 0.06))
-        for batch, energy_j in ((8, 500.0), (1, 2000.0))
-    ]
-    rate = Rate("on_demand", "USD", Decimal("3.6"), electricity_included=True, source="test")
-    prices = Prices(Terms(rate, 0.0), None, None)
-    priced = [account_run(run, prices, ProbeState(), 10 * NS_PER_S).run for run in runs]
-    curve = curve_of(priced, {(None, 1): 1 << 20}, ProbeConfig(name="ranker"), {})
-    one, eight = curve.points
-    assert (one.batch, one.peak_memory_bytes, eight.peak_memory_bytes) == (1, 1 << 20, None)
-    assert (one.energy_per_inference_j, one.energy_method, one.energy_rel_err) == (
-        2.0, "counter", 0.06,
-    )  # fmt: skip
-    assert eight.energy_per_inference_j == 0.5
-    assert one.cost_per_inference == pytest.approx(0.001 / 100)
-
-
 # Its batch search finds 2: a pass of any batch takes as long, and one of 3 does not fit.
 SMALL = """
 import time, torch
@@ -169,8 +135,3 @@ def test_sweep_is_measured_shown_and_stored(config):
     assert "no sweep of cnn is stored; run: costprobe probe cnn --sweep" in other
     exported = costprobe(config, "export", "--since", "1h")
     assert exported.count("\nsweep,") + exported.startswith("sweep,") == 2
-
-
-def test_invalid_sweeps_are_errors(config):
-    assert "use --load" in costprobe(config, "probe", "chat", "--sweep", code=2)
-    assert "--stored needs --sweep" in costprobe(config, "probe", "ranker", "--stored", code=2)

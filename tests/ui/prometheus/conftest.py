@@ -9,7 +9,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.daemon.metrics import AgentNow, Metrics
 from fakes.clock import FakeClock
 from fakes.servers import Prometheus, running
-from history import RULES, SCRAPE_S, points
+from history import END_NS, RULES, SCRAPE_S, points
 
 STATUS = {"version": "0.1.0"}
 FIRING = {
@@ -31,9 +31,13 @@ def pages(store, host):
     page = Metrics(store, clock, SCRAPE_S, 5000, lambda: now._replace(row=agent["row"]))
     opened.put_state("alerts", {"alerts": [FIRING, {**FIRING, "state": "pending"}] * (host == "a")})
     rows = [point for point in points() if point.tags["host"] == host]
-    for time_ns, together in groupby(rows, key=lambda p: -(-p.time_ns // (SCRAPE_S * NS_PER_S))):
+    scrapes = groupby(rows, key=lambda p: -(-p.time_ns // (SCRAPE_S * NS_PER_S)))
+    last = END_NS // (SCRAPE_S * NS_PER_S)
+    # Between two windows: scrapes without new rows.
+    for time_ns, together in [*((t, [*r]) for t, r in scrapes), (last + 1, []), (last + 2, [])]:
         opened.append(taken := list(together))
-        agent["row"] = next((p for p in taken if p.measurement == "agent"), None)
+        newest = next((p for p in taken if p.measurement == "agent"), None)
+        agent["row"] = newest if taken else agent["row"]
         clock.step(time_ns * SCRAPE_S - clock.time_ns() / NS_PER_S)
         for line in page.openmetrics().decode().splitlines():
             if not line.startswith("#"):

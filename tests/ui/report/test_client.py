@@ -57,19 +57,6 @@ def test_time_range_accepts_every_format(store):
         store.pandas("cost", since="yesterday")
 
 
-def test_top_prints_once_without_a_terminal(config):
-    done = subprocess.run(
-        [sys.executable, "-m", "costprobe", "-c", str(config), "status", "--watch"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "gpu0" in done.stdout
-    assert "ranker" in done.stdout
-    assert "no alert is firing" in done.stdout
-    assert "\x1b" not in done.stdout
-
-
 def test_top_ends_on_q_on_a_terminal(config):
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color"}
@@ -95,14 +82,3 @@ def test_top_ends_on_q_on_a_terminal(config):
                     break
         assert process.wait(60) == 0
     os.close(ours)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_shell(shell):
-    done = subprocess.run(
-        [sys.executable, "-m", "costprobe", "completion", shell],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "_COSTPROBE_COMPLETE" in done.stdout

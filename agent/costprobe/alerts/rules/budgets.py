@@ -16,7 +16,7 @@ from costprobe.alerts.rules.values import RollingSums
 from costprobe.core.columns import number
 from costprobe.core.config.fields import Currency, Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
 from costprobe.core.records import NS_PER_S, Point, Severity
 from costprobe.core.units import HOUR_S, format_duration
 
@@ -59,10 +59,8 @@ class BudgetRule(Rule[BudgetRuleConfig, RollingSums]):
             sums.since_at_ns = None
             return []
         sums.since_at_ns = sums.since_at_ns or time_ns
-        used, planned, per_h = (
-            money(amount, config.currency)
-            for amount in (spent, config.amount, spent / sums.covered_s(config.per_s) * HOUR_S)
-        )
+        used, planned = (cents(amount, config.currency) for amount in (spent, config.amount))
+        per_h = money(spent / sums.covered_s(config.per_s) * HOUR_S, config.currency)
         text = (
             f"{used} were spent in the last {format_duration(config.per_s)},"
             f" of {planned} planned; {per_h} per hour on average"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.alerts.rules.rule import Rule, RuleConfig
+from costprobe.alerts.rules.rule import TO_DO, Rule, RuleConfig
 from costprobe.core.incident import Fault, Symptom
 
 FaultName = Literal[
@@ -39,6 +39,17 @@ FaultName = Literal[
 
 # What `costprobe fleet watch` finds: no fault of costprobe or of its host. A rule has to name it.
 OF_FLEET: tuple[FaultName, ...] = ("host_silent", "gpu_outlier", "fleet_drift")
+# What the sensor process finds, which is kept when the parts of a configuration are replaced.
+OF_SENSOR: frozenset[FaultName] = frozenset(
+    {
+        "device_lost",
+        "device_absent",
+        "billed_elsewhere",
+        "driver_failing",
+        "energy_suspect",
+        "sensor_restarting",
+    }
+)
 # What each evaluation finds, also the first one of a process or of a configuration.
 FOUND_AT_ONCE: frozenset[FaultName] = frozenset(
     {
@@ -94,6 +105,6 @@ class FaultRule(Rule[FaultRuleConfig, dict[str, Any]]):
                     if "severity" in config.model_fields_set
                     else fault.severity,
                     labels=dict(fault.labels),
-                    detail=fault.detail,
+                    detail=fault.detail or (f"{TO_DO}{fault.fix}" if fault.fix else ""),
                 )
         return list(symptoms.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -15,23 +15,31 @@ from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import NOTIFIERS, unknown_name
-from costprobe.ui.cli.support.option_types import MOMENT
-from costprobe.ui.cli.support.output import SEVERITIES, echo, echo_coloured, echo_json, paint
-from costprobe.ui.cli.support.place import Settings, reader_of
+from costprobe.ui.cli.support.option_types import since_option
+from costprobe.ui.cli.support.output import (
+    SEVERITIES,
+    echo,
+    echo_coloured,
+    echo_json,
+    echo_lines,
+    paint,
+)
+from costprobe.ui.cli.support.place import (
+    FAILED,
+    NOT_RUNNING,
+    NotRunningError,
+    Settings,
+    bad_input,
+    reader_of,
+)
 from costprobe.ui.incidents import hidden_changes, incidents_of, noisy_services
-from costprobe.ui.text import ago, labels_text, local
+from costprobe.ui.text import ago, in_local_zone, labels_text, local
 
 STALE_S = 150.0
 WEEK = "7d"
 TEST_TIMEOUT_S = 120.0
-FIRING, UNKNOWN = 1, 3
-
-
-class _UnknownError(click.ClickException):
-    """Whether an alert is firing is not known."""
-
-    exit_code = UNKNOWN
 
 
 @click.group(
@@ -62,7 +70,7 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
     except (OutsideError, click.ClickException) as error:
         if not exit_code:
             raise
-        raise _UnknownError(str(error)) from error
+        raise NotRunningError(str(error)) from error
     if as_json:
         echo_json(document)
     else:
@@ -84,9 +92,7 @@ def _current(settings: Settings) -> dict[str, Any]:
     with reader_of(settings) as reader:
         states = reader.states()
     if "alerts" not in states:
-        raise click.ClickException(
-            f"{settings.store_path}: no daemon has evaluated alert rules yet"
-        )
+        raise NotRunningError(f"{settings.store_path}: no daemon has evaluated alert rules yet")
     stored, written_ns = states["alerts"]
     age_s = max(0.0, (time.time_ns() - written_ns) / NS_PER_S)
     echo(f"from the store, as of {ago(age_s)} ago: {reason}", err=True)
@@ -95,28 +101,51 @@ def _current(settings: Settings) -> dict[str, Any]:
 
 def _exit_code(document: Mapping[str, Any]) -> int:
     if any(alert["state"] == "firing" for alert in document["alerts"]):
-        return FIRING
-    return 0 if document["source"] == "daemon" else UNKNOWN
+        return FAILED
+    return 0 if document["source"] == "daemon" else NOT_RUNNING
 
 
 @command.command(
     "history",
     examples=("costprobe alerts history --since 7d  # incidents of the last week",),
 )
-@click.option("--since", "since_ns", type=MOMENT, default=WEEK, help='"7d" or a date.')
+@since_option(WEEK)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each incident.")
 @click.pass_obj
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     """List the incidents of a time range, oldest first."""
     with reader_of(Settings(config)) as reader:
         incidents = incidents_of(reader.points("alert", since_ns, END_OF_TIME_NS))
-    for incident in incidents:
-        if as_json:
+    if as_json:
+        for incident in incidents:
             echo_json(incident)
-        else:
-            echo(incident_line(incident, incident["fired_ns"], incident["resolved_ns"]))
-    if not incidents and not as_json:
+    elif incidents:
+        echo_lines(
+            incident_table([(one, one["fired_ns"], one["resolved_ns"]) for one in incidents])
+        )
+    else:
         echo("no incident in that time")
+
+
+def incident_table(
+    incidents: Iterable[tuple[Mapping[str, Any], int, int | None]], *, with_detail: bool = False
+) -> list[str]:
+    """Return incidents that fired as a table.
+
+    Args:
+        incidents: Each as JSON, with the UTC ns at which it fired, and was resolved; None while it fires.
+        with_detail: Whether its causes are shown, too.
+    """
+    heads = ("fired", "lasted", "severity", "rule", "of", "what")
+    rows = []
+    for incident, fired_ns, ended_ns in incidents:
+        lasted = "still firing" if ended_ns is None else ago((ended_ns - fired_ns) / NS_PER_S)
+        of = {name: value for name, value in incident["labels"].items() if name != "host"}
+        own = (incident["severity"], incident["name"], labels_text(of))
+        texts = [incident["summary"], incident["detail"] if with_detail else ""]
+        what = in_local_zone("; ".join(filter(None, texts)), fired_ns)
+        rows.append((local(fired_ns), lasted, *(one_line(str(text)) for text in own), what))
+    return table_lines([heads, *rows], len(heads), (0, 1, 2, 4, 3, 0), has_prose=True)
 
 
 @command.command(
@@ -145,10 +174,10 @@ def test(config: str | None, *, notifier: str | None) -> None:
         except KeyError:
             raise unknown_name("notifier", str(notifier), configs) from None
     if not answers:
-        raise click.ClickException("no notifier is configured; add a [[notifier]] and reload")
+        raise bad_input("no notifier is configured; add a [[notifier]] and reload")
     for name, reason in answers.items():
         echo(f"{name}: {f'FAILED: {reason}' if reason else 'sent'}")
-    sys.exit(1 if any(answers.values()) else 0)
+    sys.exit(FAILED if any(answers.values()) else 0)
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:
@@ -169,15 +198,18 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         notes += ["silenced"] * (alert["id"] in silenced) + ["flapping"] * alert["is_flapping"]
         is_notified = alert["state"] == "firing" and alert["id"] not in silenced
         role = SEVERITIES.get(alert["severity"], "note") if is_notified else "faint"
-        head = f"{alert['state'].upper():8s} {alert['severity']:8s}"
+        head = f"{alert['state'].upper()} {alert['severity']}"
         lines.append(
-            f"{paint(head, role)} "
+            f"{paint(head, role)}  "
             + one_line(f"{alert['name']}  {labels_text(alert['labels'])}  {', '.join(notes)}")
         )
-        texts = (alert["summary"], alert.get("detail", ""))
-        lines += [one_line(f"         {text}") for text in texts if text]
-        if len(alert["symptoms"]) > 1:
-            lines += [one_line(f"         - {symptom['text']}") for symptom in alert["symptoms"]]
+        symptoms = alert["symptoms"] if len(alert["symptoms"]) > 1 else ()
+        texts = [
+            alert["summary"],
+            alert.get("detail", ""),
+            *(f"- {one['text']}" for one in symptoms),
+        ]
+        lines += [f"  {in_local_zone(text, alert['since_ns'])}" for text in texts if text]
     hidden = hidden_changes(document.get("detectable", ()))
     hidden += noisy_services(document.get("noisy_services", ()))
     lines += [one_line(text) for text in hidden]
@@ -188,18 +220,3 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
             *(one_line(silence_line(s, now_ns)) for s in document["silences"]),
         ]
     return lines
-
-
-def incident_line(incident: Mapping[str, Any], fired_ns: int, ended_ns: int | None) -> str:
-    """Return an incident that fired as one line.
-
-    Args:
-        incident: The incident as JSON.
-        fired_ns: When it fired, UTC in ns.
-        ended_ns: When it was resolved; None while it fires.
-    """
-    lasted = "still firing" if ended_ns is None else f"for {ago((ended_ns - fired_ns) / NS_PER_S)}"
-    return (
-        f"{local(fired_ns)}  {lasted:12s}  {incident['severity']:8s}  {incident['name']}"
-        f"  {labels_text(incident['labels'])}  {incident['summary']}"
-    )

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
 from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan, local_time
 from costprobe.core.records import NS_PER_S
@@ -23,7 +23,7 @@ from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import BUDGETS, unknown_name
 from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, reader_of
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
 from costprobe.ui.text import forecast_cells
 
@@ -70,7 +70,7 @@ def echo_budgets(statuses: Sequence[BudgetStatus], *, as_json: bool) -> None:
 
 def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:
     if not budgets:
-        raise click.ClickException("no budget is configured; add a [[budget]], see docs/budgets.md")
+        raise bad_input("no budget is configured; add a [[budget]], see docs/budgets.md")
     by_name = {budget.name: budget for budget in budgets}
     for name in names:
         if name not in by_name:
@@ -99,8 +99,8 @@ def _table(statuses: Sequence[BudgetStatus]) -> list[str]:
                 budget.name,
                 budget.scope,
                 budget.period,
-                money(status.amount, budget.currency),
-                money(status.spent, budget.currency) if status.coverage else "-",
+                cents(status.amount, budget.currency),
+                cents(status.spent, budget.currency) if status.coverage else "-",
                 *forecast_cells(status, budget.currency),
                 percent(status.elapsed_share),
                 percent(status.coverage),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -33,13 +34,14 @@ from costprobe.serving.tokens import (
     calibration_point,
     production_load,
 )
+from costprobe.ui.amounts import si
 from costprobe.ui.cli.bench import Bench, keep, open_bench
 from costprobe.ui.cli.load import check_idle, in_maintenance
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.known_names import PROBES, SERVICES, unknown_name
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
-from costprobe.ui.text import ago, joules
+from costprobe.ui.text import ago
 
 REPEATS = 2
 # How tokens must be counted: by the server.
@@ -281,7 +283,7 @@ def calibration_lines(document: dict[str, Any], load: str) -> list[str]:
                 for end in ("", "_low", "_high")
             )
             if value is not None:
-                shown = joules if unit == "j" else _device_s
+                shown = partial(si, unit="J") if unit == "j" else _device_s
                 parts.append(f"{shown(value)} ({shown(low)} to {shown(high)})")
         lines.append(f"  a million {words}: {', '.join(parts) or _UNCACHED}")
     return lines

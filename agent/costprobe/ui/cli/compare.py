@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +11,7 @@ import click
 
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import Config
-from costprobe.core.money import common_scale, money, price_text, scale_words
+from costprobe.core.money import common_scale, money, per_words, price_text
 from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS
 from costprobe.core.schema import ASSUMED, PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
@@ -19,20 +19,21 @@ from costprobe.core.units import percent, significant
 from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
 from costprobe.ui import hosted_apis
+from costprobe.ui.amounts import si_column
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import STORED_DEVICES, STORED_MODELS, check_names
 from costprobe.ui.cli.support.option_types import (
     FLEET_OPTION,
     LABEL,
-    MOMENT,
     TIMESPAN_MS,
     FiniteRange,
+    since_option,
 )
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
-from costprobe.ui.cli.support.place import Settings, reader_of
+from costprobe.ui.cli.support.place import Settings, nothing_since, reader_of
 from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
-from costprobe.ui.text import BASES, local, per_million_tokens
+from costprobe.ui.text import BASES, per_million_tokens
 from costprobe.unit_costs.compare import (
     Candidate,
     Group,
@@ -43,8 +44,6 @@ from costprobe.unit_costs.compare import (
     service_candidates,
 )
 
-_HEADS = ("IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
-
 
 @click.command(
     cls=ExampleCommand,
@@ -53,7 +52,7 @@ _HEADS = ("IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
         "costprobe compare --p99 50ms --quality 0.8  # the cheapest within these limits",
     ),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="7d", show_default=True)
+@since_option("7d")
 @click.option(
     "--device", shell_complete=STORED_DEVICES, help="Only probes and services on this device."
 )
@@ -109,7 +108,7 @@ def command(  # noqa: PLR0913 - an option each
         candidates, choices = _candidates(reader, settings.config, since_ns, tags, only)
     choices = [choice for choice in choices if currency in (None, choice.currency)]
     if not candidates:
-        raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
+        raise nothing_since("sample", since_ns)
     groups, left_out = compared(candidates, currency=currency, p99_ms=p99_ms, quality=quality)
     if as_json:
         echo_json(_document(groups, left_out, choices))
@@ -211,8 +210,12 @@ def _group_lines(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
 
 def _table(group: Group) -> list[str]:
     scale = scale_of(group)
-    rows: list[tuple[str, ...]] = [("model", f"per {scale_words(scale)}", *_HEADS)]
-    for placed in group.placed:
+    candidates = [placed.candidate for placed in group.placed]
+    joules, energies = si_column(_values(one.energy_per_inference_j for one in candidates), "J")
+    grams, emissions = si_column(_values(one.carbon_per_inference_g for one in candidates), "gCO2e")
+    heads = ("IQR", "p50 ms", "p99 ms", joules, grams, "quality", "samples")
+    rows: list[tuple[str, ...]] = [("model", per_words(scale), *heads)]
+    for placed, energy, carbon in zip(group.placed, energies, emissions, strict=True):
         candidate = placed.candidate
         cost, currency = candidate.cost_per_inference, candidate.currency
         rows.append(
@@ -220,20 +223,19 @@ def _table(group: Group) -> list[str]:
                 f"{'*' if placed.dominated_by is None else ' '} {candidate.name}",
                 "-" if cost is None else money(cost.value * scale, currency),
                 "-" if cost is None else money(cost.iqr * scale, currency),
-                *(
-                    _figure(summary)
-                    for summary in (
-                        candidate.latency_p50_ms,
-                        candidate.latency_p99_ms,
-                        candidate.energy_per_inference_j,
-                        candidate.carbon_per_inference_g,
-                    )
-                ),
+                _figure(candidate.latency_p50_ms),
+                _figure(candidate.latency_p99_ms),
+                energy,
+                carbon,
                 "-" if candidate.quality is None else f"{candidate.quality:g}",
                 f"{candidate.samples:,}",
             )
         )
     return table_lines(rows)
+
+
+def _values(found: Iterable[Summary | None]) -> list[float | None]:
+    return [None if one is None else one.value for one in found]
 
 
 def _figure(summary: Summary | None) -> str:
@@ -309,7 +311,7 @@ def plotted(group: Group) -> list[str]:
         words = one_line(f"{letter} {placed.candidate.name}{', on the front' if is_front else ''}")
         names.append(paint(words, "good") if is_front else words)
     plotext.xlabel(axis)
-    plotext.title(f"{group.currency} per {scale_words(scale)}")
+    plotext.title(f"{group.currency} {per_words(scale)}")
     return [*drawn(plotext.build()).splitlines(), *names]
 
 

@@ -35,8 +35,10 @@ from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.config_sample import shown
+from costprobe.ui.cli.support.fitting import terminal_columns
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import Settings, bad_input
+from costprobe.ui.tables import Table
 
 FILE_MODE: Final = 0o600
 KIB: Final = 1 << 10
@@ -72,8 +74,9 @@ def bundle(config: str | None, *, file: Path | None, only_list: bool) -> None:
         raise bad_input(f"{target}: already exists; name another")
     learn_secrets(None if isinstance(host.config, str) else host.config)
     members = list(gathered(sources(host), REDACTOR))
-    for source, content in members:
-        echo(f"{source.name:14} {_size(len(content)):>10}  {source.holds}", err=to_stdout)
+    rows = [(source.name, _size(len(content)), source.holds) for source, content in members]
+    for line in Table(("file", "size", "holds"), rows, 3).lines(terminal_columns(err=to_stdout)):
+        echo(line, err=to_stdout)
     try:
         if to_stdout:
             _archive(members, host.time_ns, sys.stdout.buffer)

@@ -27,6 +27,7 @@ from costprobe.drift.explain import (
 from costprobe.drift.message import ChangeMessage, change_message
 from costprobe.drift.periods import PeriodChange
 from costprobe.ui.cli.support.command_classes import ExampleCommand
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import (
     STORED_DEVICES,
     STORED_PROBES,
@@ -36,7 +37,7 @@ from costprobe.ui.cli.support.known_names import (
 from costprobe.ui.cli.support.option_types import MOMENT
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
-from costprobe.ui.text import local
+from costprobe.ui.text import in_local_zone, local
 
 EVENTS_SHOWN = 20
 # Two durations before now are not read at the same instant.
@@ -156,19 +157,21 @@ def _lines(found: Sequence[ExplainedSeries], events: Sequence[Point]) -> Iterato
         else:
             yield from _change_lines(series.change)
         yield ""
-    yield "events" if events else "no events in these periods"
+    if not events:
+        yield "no events in these periods"
+        return
     if len(events) > EVENTS_SHOWN:
-        yield f"  {counted(len(events) - EVENTS_SHOWN, 'older event')} not shown"
-    for row in events[-EVENTS_SHOWN:]:
-        texts = [
-            subject_of(row),
-            str(row.fields.get("title", "")),
-            str(row.fields.get("detail", "")),
-        ]
-        kind = row.tags.get("kind", "")
-        yield one_line(
-            f"  {local(row.time_ns)}  {kind:10s}  {'; '.join(text for text in texts if text)}"
-        )
+        yield f"{counted(len(events) - EVENTS_SHOWN, 'older event')} not shown"
+    rows = [_event_cells(row) for row in events[-EVENTS_SHOWN:]]
+    yield from table_lines(
+        [("time", "event", "of", "what"), *rows], 4, (0, 1, 2, 0), has_prose=True
+    )
+
+
+def _event_cells(row: Point) -> tuple[str, ...]:
+    texts = [str(row.fields.get(name, "")) for name in ("title", "detail")]
+    what = in_local_zone("; ".join(filter(None, texts)), row.time_ns)
+    return local(row.time_ns), row.tags.get("kind", ""), one_line(subject_of(row)), what
 
 
 def _name(series: ExplainedSeries) -> str:
@@ -192,10 +195,12 @@ def _change_lines(change: PeriodChange) -> Iterator[str]:
     yield one_line(message.headline)
     if message.reason:
         yield one_line(f"  {message.reason}")
+    unit = f"{change.currency} per {change.unit}" if change.currency else change.unit
     rows = [
-        ("before", "", _value(change.before, change)),
+        ("  level", "change", unit),
+        ("  before", "", _value(change.before, change)),
         (
-            "after",
+            "  after",
             f"{(change.after / change.before - 1) * 100:+z.1f} %",
             _value(change.after, change),
         ),
@@ -203,16 +208,12 @@ def _change_lines(change: PeriodChange) -> Iterator[str]:
     for part in change.parts:
         effect = f"{math.expm1(part.log_effect) * 100:+z.1f} %"
         sign = "+" if part.amount >= 0 else ""
-        rows.append((f"  {part.name}", effect, f"{sign}{_value(part.amount, change)}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for name, effect, value in rows:
-        yield f"  {name:{widths[0]}s}  {effect:>{widths[1]}s}  {value}"
+        rows.append((f"    {part.name}", effect, f"{sign}{_value(part.amount, change)}"))
+    yield from table_lines(rows)
 
 
 def _value(value: float, change: PeriodChange) -> str:
-    if not change.currency:
-        return f"{significant(value)} {change.unit}"
-    return f"{money(value, change.currency)} per {change.unit}"
+    return money(value, change.currency) if change.currency else significant(value)
 
 
 def _document(found: Sequence[ExplainedSeries], events: Sequence[Point]) -> dict[str, Any]:

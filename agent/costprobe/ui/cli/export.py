@@ -21,7 +21,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA
 from costprobe.spend.charges import PeriodCharge, period_charges, tenant_charges
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.option_types import MOMENT
+from costprobe.ui.cli.support.option_types import UNTIL_OPTION, since_option
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 # Provider, publisher and issuer of the charges: costprobe derives them from the host's prices.
@@ -137,8 +137,8 @@ PERIODS_NS = {"hour": HOUR_NS, "day": DAY_NS}
     help="InfluxDB line protocol, CSV with one row per value, JSON with one line per row, or charges as"
     " CSV in the columns of FOCUS 1.2.",
 )
-@click.option("--since", "since_ns", type=MOMENT, default=ALWAYS_NS, help='"24h" or a date.')
-@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
+@since_option(ALWAYS_NS)
+@UNTIL_OPTION
 @click.option(
     "--measurement",
     "measurements",

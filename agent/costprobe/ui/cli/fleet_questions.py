@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from costprobe.core.money import common_scale, money, scale_words
+from costprobe.core.money import cents, common_scale, money, per_words
 from costprobe.core.outside import one_line
 from costprobe.core.periods import HOUR_NS, PeriodKind, TimeSpan, period_at
 from costprobe.core.records import NS_PER_S, natural
@@ -28,6 +28,7 @@ from costprobe.fleet.spend import (
 from costprobe.fleet.unit_costs import SOFTWARE, FleetUnitCost, fleet_unit_costs
 from costprobe.spend.forecast import MIN_HOURS
 from costprobe.spend.settings import HISTORY_HOURS
+from costprobe.ui.amounts import si_column
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import (
@@ -47,7 +48,7 @@ from costprobe.ui.fleet_documents import (
     spend_cells,
     spend_document,
 )
-from costprobe.ui.text import ago, forecast_cells, joules, local
+from costprobe.ui.text import ago, forecast_cells, local, unmeasured_words
 
 
 @click.command(
@@ -446,13 +447,14 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
             continue
         yield f"{basis}: {words}"
         scale = common_scale(one.cost_per_inference for one in of_basis)
+        unit, energies = si_column([one.energy_per_inference_j for one in of_basis], "J")
         heads = (
             "model",
             by,
-            f"per {scale_words(scale)}",
+            per_words(scale),
             "M tokens in",
             "M tokens out",
-            "J",
+            unit,
             "while waiting",
             _COUNTED[basis],
         )
@@ -463,11 +465,11 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
                 price_cell(one.cost_per_inference, one.currency, scale),
                 price_cell(one.cost_per_million_tokens_in, one.currency),
                 price_cell(one.cost_per_million_tokens_out, one.currency),
-                "-" if one.energy_per_inference_j is None else joules(one.energy_per_inference_j),
+                energy,
                 "-" if one.idle_share is None else percent(one.idle_share),
                 f"{one.series:,}",
             )
-            for one in of_basis
+            for one, energy in zip(of_basis, energies, strict=True)
         ]
         table: list[tuple[str, ...]] = [heads, *rows]
         if by == "model":
@@ -522,7 +524,7 @@ def forecast_lines(
     rows = [
         (
             one.currency or "-",
-            money(one.spent, one.currency),
+            cents(one.spent, one.currency),
             "-" if one.coverage is None else percent(one.coverage),
             *forecast_cells(one, one.currency),
         )
@@ -534,8 +536,10 @@ def forecast_lines(
             yield f"{one.currency}: a forecast needs {MIN_HOURS} h of cost data"
         else:
             yield f"{one.currency}: {one.remaining.method}, from {one.remaining.hours:,} h"
+        if words := unmeasured_words(one.coverage, one.currency):
+            yield words
         if one.left_out:
             hours = counted(one.left_out, "hour")
             yield f"{one.currency}: {hours} with rows of less than half of the devices left out"
         if amount is not None:
-            yield f"{money(amount, one.currency)} planned: {one.verdict(amount) or 'within it'}"
+            yield f"{cents(amount, one.currency)} planned: {one.verdict(amount) or 'within it'}"

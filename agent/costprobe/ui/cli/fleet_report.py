@@ -18,7 +18,7 @@ from costprobe.ui.cli.support.fleet_options import (
     fleet_key,
     require_rows,
 )
-from costprobe.ui.cli.support.option_types import LABEL, MOMENT
+from costprobe.ui.cli.support.option_types import LABEL, MOMENT, since_option
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, replace_file
 from costprobe.ui.fleet_documents import compare_document, head_of, part_document
 
@@ -30,9 +30,7 @@ from costprobe.ui.fleet_documents import compare_document, head_of, part_documen
         "costprobe report --fleet --since 7d --by label:team --format md  # the last week as Markdown",
     ),
 )
-@click.option(
-    "--since", "since_ns", type=MOMENT, default="30d", show_default=True, help='"7d" or a date.'
-)
+@since_option("30d")
 @click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: a minute ago).')
 @click.option("--by", "label", type=fleet_key(), help="Divide spend by a label, too.")
 @LABEL

@@ -27,7 +27,7 @@ from costprobe.ui.cli.budget import echo_budgets
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import fleet_config, no_fleet
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, bad_input
+from costprobe.ui.cli.support.place import Settings, bad_input, unusable_store
 from costprobe.ui.cli.support.signals import handle_signals
 
 
@@ -69,7 +69,7 @@ def budget(config: str | None, *, as_json: bool) -> None:
     """Show spend and forecast of each budget of the fleet, [[fleet.watch.budget]], for its period."""
     fleet = fleet_config(config)
     if not fleet.watched.budget:
-        raise click.ClickException(
+        raise bad_input(
             "no budget of the fleet is configured; add a [[fleet.watch.budget]], see docs/fleet.md"
         )
     budgets = FleetBudgets(fleet.watched.budget, {})
@@ -99,9 +99,7 @@ def _run(settings: Settings) -> None:
         ready = f"watching the fleet of {url}; store: {settings.store_path}"
         service.run(on_ready=lambda: echo(f"{line_head(sys.stdout, time.time())}{ready}"))
     except StoreError as error:
-        if error.fault in {"in_use", "unsafe"}:
-            raise bad_input(str(error)) from error
-        raise click.ClickException(str(error)) from error
+        raise unusable_store(error) from error
     finally:
         log.close()
 
@@ -144,7 +142,7 @@ def _document(fault: Fault) -> dict[str, object]:
         "kind": fault.name,
         "severity": fault.severity,
         "labels": dict(fault.labels),
-        "text": fault.text,
+        "text": fault.words,
         "cause": fault.cause or None,
         "detail": fault.detail or None,
         "value": fault.value,
@@ -155,7 +153,7 @@ def _lines(found: FleetWatch, faults: Sequence[Fault]) -> Iterator[str]:
     yield f"{counted(found.hosts.hosts, 'host')}, {found.hosts.silent:,} silent"
     for fault in faults:
         if fault.name != "fleet_unread":
-            yield f"{fault.severity}: {one_line(fault.text)}"
+            yield f"{fault.severity}: {one_line(fault.words)}"
             if fault.detail:
                 yield f"  {one_line(fault.detail)}"
     severities = {"exceeded": "critical: ", "will be exceeded": "warning: "}

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted, percent
 from costprobe.savings.gather import history_of
@@ -27,6 +27,7 @@ from costprobe.savings.supply import HEADROOM
 from costprobe.spend.budget import BudgetStatus
 from costprobe.spend.evaluate import SpendBooks
 from costprobe.spend.now import host_months
+from costprobe.ui.amounts import si
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
 from costprobe.ui.cli.support.fitting import table_lines
@@ -34,7 +35,7 @@ from costprobe.ui.cli.support.known_names import STORED_LOADS, unknown_name
 from costprobe.ui.cli.support.option_types import FLEET_OPTION, TIMESPAN
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
-from costprobe.ui.text import forecast_cells
+from costprobe.ui.text import forecast_cells, unmeasured_words
 
 DAY_S = 86_400
 MAX_HORIZON_DAYS = 365
@@ -103,13 +104,18 @@ def spend_lines(statuses: Sequence[BudgetStatus]) -> list[str]:
     rows = [
         (
             f"{one.budget.period} in {one.budget.currency}",
-            money(one.spent, one.budget.currency) if one.coverage else "-",
+            cents(one.spent, one.budget.currency) if one.coverage else "-",
             percent(one.coverage),
             *forecast_cells(one, one.budget.currency),
         )
         for one in statuses
     ]
-    return table_lines([heads, *rows])
+    notes = [
+        words
+        for one in statuses
+        if one.coverage and (words := unmeasured_words(one.coverage, one.budget.currency))
+    ]
+    return [*table_lines([heads, *rows]), *notes]
 
 
 WHOLE_FROM = 1000
@@ -251,7 +257,7 @@ def _marginal(unit: str, marginal: MarginalCost, cost: Money | None) -> str:
         energy = "energy unknown"
     else:
         paid = money(marginal.electricity, currency) if marginal.electricity else "in the price"
-        energy = f"{_amount(marginal.energy_j)} J, electricity {paid}"
+        energy = f"{si(marginal.energy_j, 'J')}, electricity {paid}"
     words = (
         f"1,000 more {UNIT_WORDS.get(unit, unit)}: {energy}; devices: nothing until capacity ends"
     )

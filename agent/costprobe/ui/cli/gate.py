@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from costprobe.core.money import common_scale, money, scale_words
+from costprobe.core.money import common_scale, money, per_words
 from costprobe.core.outside import MAX_BYTES, bounded_object, read_regular
 from costprobe.core.statistics import ConfidenceInterval
 from costprobe.core.units import percent
@@ -220,7 +220,7 @@ class GateReport:
         """Yield the table, the change with its interval, and what it means."""
         figures, currency = self._figures
         scale = common_scale(_mean(one) for one in figures.values()) if currency else 1000
-        unit = f"per {scale_words(scale)}" if currency else "ms per inference"
+        unit = per_words(scale) if currency else "ms per inference"
         rows = [("", unit, "between runs", "runs", "contended")]
         used = self._used
         for name, runs in used.items():

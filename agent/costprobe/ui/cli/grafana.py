@@ -30,7 +30,7 @@ from costprobe.ui.influx_setup.steps import HOURLY
 BOARDS_FOLDER = PurePosixPath("/var/lib/grafana/dashboards/costprobe")
 MAX_CA_BYTES = 1 << 20
 PROMETHEUS = (
-    "let it scrape /metrics (docs/howto/prometheus.md), and write the dashboards for it with: costprobe"
+    "let it scrape /metrics (docs/howto/databases.md), and write the dashboards for it with: costprobe"
     " grafana export FOLDER --source prometheus"
 )
 _folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))

@@ -47,13 +47,14 @@ from costprobe.probing.load_settings import LATENCY_RISE_MAX
 from costprobe.probing.settings import DEFER_AT_MOST_S, ServedProbeConfig
 from costprobe.savings.gather import probes_of
 from costprobe.serving.latency_watch import ProductionWatch, watched
+from costprobe.ui.amounts import si_column
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import BadInputError, Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
-from costprobe.ui.text import ago, energy_cell, figure, local
+from costprobe.ui.text import ago, figure, local, with_error
 
 
 def measured_curve(
@@ -396,17 +397,18 @@ def _costs(curve: LoadCurve) -> list[tuple[str, ...]]:
     """Return the heading and a row for each load: speed of a user, energy, cost, goodput."""
     has_tokens, scale = _has_tokens(curve), _scale(curve)
     energy = "energy_per_million_tokens_out_j" if has_tokens else "energy_per_inference_j"
-    heads = ("tok/s/user", "J/Mtok") if has_tokens else ("J/req",)
+    unit, energies = si_column([point[energy] for point in curve.points], "J")
+    heads = ("tok/s/user", f"{unit}/Mtok") if has_tokens else (f"{unit}/req",)
     prices = ("Mtok in", "Mtok out") if has_tokens else ()
     rows = []
-    for point in curve.points:
+    for point, joules in zip(curve.points, energies, strict=True):
         request = point["cost_per_inference"]
         tokens = (point["cost_per_million_tokens_in"], point["cost_per_million_tokens_out"])
         rows.append(
             (
                 _load(curve, point),
                 *((figure(point["tokens_per_s_user"], 3),) if has_tokens else ()),
-                energy_cell(point[energy], point["energy_rel_err"]),
+                with_error(joules, point["energy_rel_err"]),
                 _money(None if request is None else request * scale, curve),
                 *((_money(price, curve) for price in tokens) if has_tokens else ()),
                 figure(point["goodput_per_s"], 3),

@@ -17,7 +17,7 @@ from costprobe.core.outside import OutsideError, one_line
 from costprobe.ui.cli.support.command_classes import FLEET, LazyGroup
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 from costprobe.ui.cli.support.output import colour_of
-from costprobe.ui.cli.support.place import bad_input
+from costprobe.ui.cli.support.place import EXIT_CODES, bad_input
 from costprobe.ui.cli.support.store_user import act_as_store_user, explain
 
 if TYPE_CHECKING:
@@ -218,6 +218,7 @@ class MainGroup(LazyGroup):
         )
         if module
     },
+    epilog=f"Exit codes: {'; '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=(
         "costprobe run  # run the daemon; without a configuration file in demo mode",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import click
@@ -15,9 +16,10 @@ from pydantic import ValidationError
 from costprobe.adapters.clouds.source import SourceError, read_source
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.core.config.fields import SourceConfig
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
+from costprobe.core.outside import one_line
 from costprobe.core.periods import iso
-from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, natural
 from costprobe.core.schema import SERVICE_FIELDS
 from costprobe.core.units import counted, percent
 from costprobe.pricing.book import PriceBook
@@ -35,15 +37,18 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand, ExampleGrou
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.option_types import MOMENT, FiniteRange
+from costprobe.ui.cli.support.option_types import MOMENT, UNTIL_OPTION, FiniteRange, since_option
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
+from costprobe.ui.cli.support.place import Settings, bad_input, reader_of, span_of
 from costprobe.ui.cli.views.status_lines import range_words
 from costprobe.ui.hosted_apis import price_document
-from costprobe.ui.text import kind_prices, local
+from costprobe.ui.text import in_local_zone, kind_prices, local
 from costprobe.unit_costs.price_files import DOLLAR, PRICE_FILES, model_prices, token_prices
 
 _HEADER = ("cloud", "instance", "region", "GPUs", "on demand", "1 year", "3 years", "spot", "as of")
+_RANKS = (0, 0, 0, 1, 0, 3, 4, 2, 5)
+_SUMMARY = ("GPU", "offers", "on demand", "1 year", "3 years", "spot", "to buy")
+_SUMMARY_RANKS = (0, 3, 0, 4, 5, 2, 1)
 _IN_DOUBT = "* in doubt; --json has the reason and the source of each row"
 _API_HEADER = ("model", "in", "cached", "out", "as of")
 _FIRST_NUMBER = _HEADER.index("on demand")
@@ -52,6 +57,7 @@ _FIRST_NUMBER = _HEADER.index("on demand")
 @click.command(
     cls=ExampleCommand,
     examples=(
+        "costprobe price list  # each GPU: the range of its prices",
         "costprobe price list --gpu H100  # what clouds ask for it",
         "costprobe price list --cloud aws --region us-east-1  # all instances of a region",
         "costprobe price list --apis  # hosted models, per million tokens",
@@ -74,7 +80,7 @@ def listing(
     instance: str | None,
     as_json: bool,
 ) -> None:
-    """List prices of cloud instances per hour, and purchase prices of GPUs.
+    """Summarize the prices of each GPU, or list those of cloud instances per hour by --gpu, --cloud or --region.
 
     They come from public price lists; each row has its date and source. Nothing is fetched.
     """
@@ -107,7 +113,9 @@ def listing(
     if as_json:
         echo_json(_document(catalogue, offers, purchases))
     elif not offers and not purchases:
-        raise click.ClickException("the catalogue has no such price")
+        raise bad_input("no price matches; `costprobe price list` names each GPU of the catalogue")
+    elif not any((gpu, cloud, region, instance)):
+        echo_lines(_summary_lines(catalogue, offers, purchases))
     else:
         echo_lines(_catalogue_lines(catalogue, offers, purchases))
 
@@ -170,7 +178,7 @@ def _api_lines(prices: Sequence[HostedPrice]) -> Iterator[str]:
         (
             price.model,
             *(
-                "" if amount is None else f"{amount:f} {price.currency}"
+                "" if amount is None else cents(amount, price.currency)
                 for amount in (
                     price.per_million_tokens_in,
                     price.per_million_tokens_cached,
@@ -216,12 +224,58 @@ def _as_json(row: Offer | Purchase) -> dict[str, Any]:
     }
 
 
+def _summary_lines(
+    catalogue: Catalogue, offers: Sequence[Offer], purchases: Sequence[Purchase]
+) -> Iterator[str]:
+    """Yield a line for each GPU: the range of its prices, an hour and to buy one."""
+    yield f"catalogue of {catalogue.version}: {counted(len(offers), 'offer')}; prices of one GPU, an hour or to buy"
+    found = [offer for offer in offers if offer.gpu_model]
+    kinds = {(one.gpu_model, one.currency) for one in found}
+    kinds |= {(one.gpu_model, one.currency) for one in purchases}
+    rows = []
+    for kind in sorted(kinds, key=lambda kind: natural(*kind)):
+        own = [one for one in found if (one.gpu_model, one.currency) == kind]
+        prices = [_prices(one, one.gpu_count) for one in own if one.gpu_count]
+        bought = [
+            end / one.gpu_count
+            for one in purchases
+            if (one.gpu_model, one.currency) == kind
+            for end in (one.purchase_price_low, one.purchase_price_high)
+        ]
+        model, currency = kind
+        hourly = [
+            _range([row[n] for row in prices], partial(cents, currency=currency)) for n in range(4)
+        ]
+        rows.append(
+            (model, f"{len(own):,}", *hourly, _range(bought, partial(money, currency=currency)))
+        )
+    yield from table_lines([_SUMMARY, *rows], 1, _SUMMARY_RANKS)
+    yield "what each cloud asks: costprobe price list --gpu H100"
+
+
+def _prices(offer: Offer, count: Decimal = Decimal(1)) -> list[Decimal | None]:
+    """Return the prices of an hour of an offer, divided by a count, in the order of the columns."""
+    prices = (
+        offer.on_demand_per_h,
+        offer.reserved_1y_per_h,
+        offer.reserved_3y_per_h,
+        offer.spot_per_h,
+    )
+    return [None if price is None else price / count for price in prices]
+
+
+def _range(amounts: Iterable[Decimal | None], text: Callable[[Decimal], str]) -> str:
+    known = [amount for amount in amounts if amount is not None]
+    ends = dict.fromkeys(map(text, (min(known), max(known)))) if known else ()
+    return " to ".join(ends) or "-"
+
+
 def _catalogue_lines(
     catalogue: Catalogue, offers: Sequence[Offer], purchases: Sequence[Purchase]
 ) -> Iterator[str]:
     yield f"catalogue of {catalogue.version}: {counted(len(offers), 'offer')}"
     if offers:
-        yield from table_lines([_HEADER, *map(_cells, offers)], _FIRST_NUMBER)
+        yield from table_lines([_HEADER, *map(_cells, offers)], _FIRST_NUMBER, _RANKS)
     doubtful = {offer.doubt for offer in offers if offer.doubt}
     if doubtful:
         yield _IN_DOUBT
@@ -239,18 +293,12 @@ def _catalogue_lines(
 
 def _cells(offer: Offer) -> tuple[str, ...]:
     gpus = f"{offer.gpu_count.normalize():f} x " if offer.gpu_count else ""
-    prices = (
-        offer.on_demand_per_h,
-        offer.reserved_1y_per_h,
-        offer.reserved_3y_per_h,
-        offer.spot_per_h,
-    )
     return (
         offer.cloud,
         offer.instance,
         offer.region,
         f"{gpus}{offer.gpu_model}" if offer.gpu_model else f"{offer.vcpu} vCPU",
-        *("" if price is None else f"{price:.6g} {offer.currency}" for price in prices),
+        *("" if price is None else cents(price, offer.currency) for price in _prices(offer)),
         (offer.as_of or "undated") + ("*" if offer.doubt else ""),
     )
 
@@ -271,10 +319,8 @@ _REPORTED = (
 @click.option(
     "--for", "program", type=click.Choice(list(PRICE_FILES)), required=True, help="The program."
 )
-@click.option(
-    "--since", "since_ns", type=MOMENT, default="7d", show_default=True, help='"7d" or a date.'
-)
-@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
+@since_option("7d")
+@UNTIL_OPTION
 @click.option(
     "--usd",
     "usd",
@@ -303,9 +349,8 @@ def export(
     date are in the file if its format has a place for them, and printed to standard error.
     """
     loaded = Settings(config)
-    until_ns = time.time_ns() if until_ns is None else until_ns
-    if since_ns >= until_ns:
-        raise bad_input("--since: must be before --until")
+    asked = span_of(since_ns, until_ns)
+    since_ns, until_ns = asked.start_ns, asked.end_ns
     with reader_of(loaded) as reader:
         tags = {"basis": "serving"}
         rows = reader.columns("cost", since_ns, until_ns, tags, fields=SERVICE_FIELDS)
@@ -389,7 +434,7 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
 @command.command(
     examples=("costprobe price history  # plans and spot prices over time",),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="365d", show_default=True)
+@since_option("365d")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
@@ -402,11 +447,17 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
     elif not rows:
         echo(f"no price change since {local(since_ns)}")
     else:
-        for row in rows:
-            fields = row.fields
-            change = f"{fields.get('before', '?')} -> {fields.get('after', '?')}"
-            device = row.tags.get("device", "")
-            echo(f"{local(row.time_ns)}  {device}  {change}  ({fields.get('detail', '')})")
+        heads = ("time", "device", "before", "after", "why")
+        cells = [
+            (
+                local(row.time_ns),
+                row.tags.get("device", ""),
+                *(one_line(str(row.fields.get(name, "?"))) for name in ("before", "after")),
+                in_local_zone(str(row.fields.get("detail", "")), row.time_ns),
+            )
+            for row in rows
+        ]
+        echo_lines(table_lines([heads, *cells], len(heads), has_prose=True))
 
 
 def _priced(
@@ -459,7 +510,7 @@ def _lines(entry: dict[str, Any]) -> list[str]:
     if entry["plan"] is None:
         return [f"{head}: no price; set [[price]]", *_carbon_lines(entry)]
     currency = entry["currency"]
-    per_hour = money(float(entry["price_rate_per_h"]), currency)
+    per_hour = cents(Decimal(entry["price_rate_per_h"]), currency)
     plan = entry["plan"].replace("_", " ")
     low, high = entry["price_rate_low_per_h"], entry["price_rate_high_per_h"]
     if low is not None and high is not None:
@@ -468,10 +519,11 @@ def _lines(entry: dict[str, Any]) -> list[str]:
     for name, amount in entry["parts"].items():
         origin = entry["origins"].get(name)
         source = f" ({origin})" if origin else ""
-        lines.append(f"    {name}: {money(float(amount), currency)}/h{source}")
+        lines.append(f"    {name}: {cents(Decimal(amount), currency)}/h{source}")
     if "tariff_per_kwh" in entry:
         per_kwh, tariff = (
-            money(float(entry[key]), currency) for key in ("electricity_per_kwh", "tariff_per_kwh")
+            cents(Decimal(entry[key]), currency)
+            for key in ("electricity_per_kwh", "tariff_per_kwh")
         )
         lines.append(
             f"    electricity not included: {per_kwh}/kWh (tariff {tariff}, PUE {entry['pue']})"

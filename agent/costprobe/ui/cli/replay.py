@@ -36,12 +36,13 @@ from costprobe.drift.message import RowHistory
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.serving.meter import Counts
 from costprobe.serving.tokens import TokenWeighing
-from costprobe.ui.cli.alerts import incident_line
+from costprobe.ui.cli.alerts import incident_table
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.option_types import MOMENT
+from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.ui.cli.support.option_types import UNTIL_OPTION, since_option
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
-from costprobe.ui.text import local
+from costprobe.ui.text import in_local_zone, local
 
 MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "budget", "agent")
 
@@ -53,8 +54,8 @@ MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "budge
         "costprobe replay --set rule.drift.at_least=5%  # the same with another threshold",
     ),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="30d", help='"30d" or a date.')
-@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
+@since_option("30d")
+@UNTIL_OPTION
 @click.option(
     "--set",
     "changes",
@@ -179,14 +180,17 @@ def _lines(replayed: Replayed, *, with_events: bool) -> list[str]:
         f"{counted(replayed.rows, 'row')}, {local(replayed.first_ns)} to {local(replayed.last_ns)}"
     ]
     if with_events:
-        lines += [
-            f"{local(event.time_ns)}  {event.kind:8s}  {event.text}" for event in replayed.events
+        rows = [
+            (local(event.time_ns), event.kind, in_local_zone(event.text, event.time_ns))
+            for event in replayed.events
         ]
-    for alert in replayed.incidents.values():
-        fired_ns = alert.fired_ns or alert.since_ns
-        lines.append(incident_line(alert.to_document(), fired_ns, alert.ended_ns))
-        if alert.detail:
-            lines.append(f"    {alert.detail}")
+        lines += table_lines([("time", "event", "what"), *rows], 3, has_prose=True) if rows else []
+    incidents = replayed.incidents.values()
+    documents = [
+        (alert.to_document(), alert.fired_ns or alert.since_ns, alert.ended_ns)
+        for alert in incidents
+    ]
+    lines += incident_table(documents, with_detail=True) if documents else []
     kinds = Counter(event.kind for event in replayed.events)
     lines.append(
         f"{counted(len(replayed.incidents), 'incident')} would have fired in {days:.1f} days;"

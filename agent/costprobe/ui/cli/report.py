@@ -24,12 +24,11 @@ from costprobe.ui.cli.support.command_prices import (
     stored_prices,
 )
 from costprobe.ui.cli.support.known_names import unknown_name
-from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, UNTIL_OPTION, since_option
 from costprobe.ui.cli.support.output import echo, replace_file
-from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
+from costprobe.ui.cli.support.place import Settings, nothing_since, reader_of, span_of
 from costprobe.ui.report.gather import Period, ReportSources, report_of
 from costprobe.ui.report.model import Report
-from costprobe.ui.text import local
 
 FORMS = ("html", "md", "csv", "json")
 
@@ -42,8 +41,8 @@ FORMS = ("html", "md", "csv", "json")
         "costprobe report --by team  # spend by the label team of services and probes",
     ),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="30d", show_default=True)
-@click.option("--until", "until_ns", type=MOMENT, help='"1d" or a date (default: now).')
+@since_option("30d")
+@UNTIL_OPTION
 @click.option(
     "--format",
     "form",
@@ -88,9 +87,8 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
     As HTML it is one self-contained file without external requests.
     """
     now_ns = time.time_ns()
-    period = Period(since_ns, now_ns if until_ns is None else until_ns)
-    if period.since_ns >= period.until_ns:
-        raise bad_input("--since must be before --until")
+    span = span_of(since_ns, until_ns)
+    period = Period(span.start_ns, span.end_ns)
     chosen = "json" if as_json else form or _form_of(file)
     settings = Settings(config)
     plans = plans_of(plans_file) if plans_file else []
@@ -110,7 +108,7 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
         past = ReportSources(reader, settings.config, history, book, runs)
         report = report_of(past, period, now_ns, budgets, months if until_ns is None else (), label)
     if not (report.spend or report.trends or report.changes or report.models):
-        raise click.ClickException(f"no row since {local(since_ns)}; is the daemon running?")
+        raise nothing_since("row", since_ns)
     text = _rendered(chosen, report)
     if file is None:
         sys.stdout.write(text)

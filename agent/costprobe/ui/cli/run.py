@@ -19,7 +19,7 @@ from costprobe.probing.cost import ProbeRun
 from costprobe.probing.rows import report_document, terms_document
 from costprobe.probing.run import AnyProbe, Listeners, ProbeTarget
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.place import Settings, bad_input, may_run_service
+from costprobe.ui.cli.support.place import Settings, may_run_service, unusable_store
 from costprobe.ui.cli.support.signals import handle_signals
 from costprobe.ui.cli.views.progress import ProgressBar
 from costprobe.ui.cli.views.status_lines import probe_line, rate_words
@@ -55,9 +55,7 @@ def command(config: str | None) -> None:
         handle_signals(daemon)
         daemon.run(on_ready=lambda ready: console.ready(ready, settings))
     except StoreError as error:
-        if error.fault in {"in_use", "unsafe"}:
-            raise bad_input(str(error)) from error
-        raise click.ClickException(str(error)) from error
+        raise unusable_store(error) from error
     finally:
         log.close()
     console.line(daemon.stop_summary())

@@ -23,9 +23,9 @@ from costprobe.ui.cli.support.command_prices import (
     stored_prices,
 )
 from costprobe.ui.cli.support.known_names import STORED_PROBES, STORED_SERVICES, check_names
-from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, since_option
 from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, reader_of
+from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
 from costprobe.ui.savings import (
     break_even_words,
     document,
@@ -34,7 +34,7 @@ from costprobe.ui.savings import (
     position_lines,
     scaling_words,
 )
-from costprobe.ui.text import local, short
+from costprobe.ui.text import short
 
 # Supplies of a workload that are printed; --json has all of them.
 SHOWN = 3
@@ -49,7 +49,7 @@ SHOWN = 3
         "costprobe savings --plans plans.toml --service chat  # with offers, one service only",
     ),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="30d", show_default=True)
+@since_option("30d")
 @click.option("--service", shell_complete=STORED_SERVICES, help="Only workloads of this service.")
 @click.option("--probe", shell_complete=STORED_PROBES, help="Only workloads of this probe's model.")
 @click.option(
@@ -108,7 +108,7 @@ def command(  # noqa: PLR0913 - one argument for each option
         history = history_of(savings_sections(settings.config), prices, reader, since_ns, plans)
         echo_notes(prices)
     if not history.devices:
-        raise click.ClickException(f"no device row since {local(since_ns)}; is the daemon running?")
+        raise nothing_since("device row", since_ns)
     answers = [
         answer
         for answer in savings(history)
@@ -116,7 +116,7 @@ def command(  # noqa: PLR0913 - one argument for each option
         and (probe is None or probe == answer.workload.probe)
     ]
     if not answers:
-        raise click.ClickException("no workload matches --service and --probe")
+        raise bad_input("no workload matches --service and --probe")
     if as_json:
         echo_json([document(answer) for answer in answers])
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Final, get_args
 
@@ -14,14 +13,14 @@ from costprobe.spend.query import Key, KeyAllocation, allocation_by
 from costprobe.ui import key_costs
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.option_types import FLEET_OPTION, MOMENT
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, UNTIL_OPTION, since_option
 from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
+from costprobe.ui.cli.support.place import Settings, nothing_since, reader_of, span_of
 from costprobe.ui.text import local
 
 _SOURCES: Final = {
-    "tenant": "tenants need [service.tenants], see docs/howto/tenants.md",
-    "namespace": "namespaces need [kubernetes], see docs/kubernetes.md",
+    "tenant": "tenants need [service.tenants], see docs/howto/served_models.md",
+    "namespace": "namespaces need [kubernetes], see docs/howto/kubernetes.md",
     "service": "services need a [[service]], see docs/serving.md",
     "model": "models need a [[service]], see docs/serving.md",
 }
@@ -42,10 +41,8 @@ _SOURCES: Final = {
     show_default=True,
     help="What the cost is divided by.",
 )
-@click.option(
-    "--since", "since_ns", type=MOMENT, default="30d", show_default=True, help='"7d" or a date.'
-)
-@click.option("--until", "until_ns", type=MOMENT, help='"1h" or a date (default: now).')
+@since_option("30d")
+@UNTIL_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @FLEET_OPTION
 @click.pass_obj
@@ -58,17 +55,14 @@ def command(
     tenant's counter explains, "unallocated" what belongs to none of the names.
     """
     settings = Settings(config)
-    until_ns = time.time_ns() if until_ns is None else until_ns
-    if since_ns >= until_ns:
-        raise bad_input("--since: must be before --until")
-    span = TimeSpan(since_ns, until_ns)
+    span = span_of(since_ns, until_ns)
     with reader_of(settings) as reader:
         found = allocation_by(key, reader, span, settings.config.telemetry.aggregate_s)
     if as_json:
         echo_json([key_costs.document(key, span, allocation) for allocation in found])
         return
     if not found:
-        raise click.ClickException(f"no cost since {local(since_ns)}; is the daemon running?")
+        raise nothing_since("cost", since_ns)
     for allocation in found:
         echo_lines(_lines(key, span, allocation))
 

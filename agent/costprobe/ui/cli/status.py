@@ -13,11 +13,16 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.control_client import current_status
 from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import Role, echo, echo_json, echo_lines
-from costprobe.ui.cli.support.place import BadInputError, Settings, reader_of
+from costprobe.ui.cli.support.place import (
+    NOT_RUNNING,
+    BadInputError,
+    NotRunningError,
+    Settings,
+    reader_of,
+)
 from costprobe.ui.cli.views.status_lines import lines_of, outbox_document
 from costprobe.ui.incidents import is_running
 
-NOT_RUNNING = 3
 _PAINTED: tuple[tuple[str, Role], ...] = (
     ("  FAULT  ", "bad"),
     ("NOT RUNNING", "bad"),
@@ -74,7 +79,7 @@ def command(config: str | None, *, is_live: bool, as_json: bool) -> None:
             else stored
         )
         if status is None:
-            raise click.ClickException(
+            raise NotRunningError(
                 f"{place.store_path}: no daemon has written a status yet; start one: costprobe run"
             )
         lines = [] if as_json else lines_of(status)

@@ -16,7 +16,7 @@ from costprobe.core.periods import iso
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
+from costprobe.ui.cli.support.place import FAILED, Settings, bad_input, reader_of, unusable_store
 
 MIB = 1 << 20
 
@@ -41,7 +41,7 @@ def check(config: str | None, *, as_json: bool) -> None:
     try:
         health = examine(path)
     except StoreError as error:
-        raise click.ClickException(str(error)) from error
+        raise unusable_store(error) from error
     waiting: dict[str, int] = {}
     if health.schema:
         with reader_of(settings) as reader:
@@ -61,7 +61,7 @@ def check(config: str | None, *, as_json: bool) -> None:
         if health.schema:
             fix = "stop the daemon and run `costprobe store compact`, which sets these rows aside"
         echo(fix, err=True)
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 def _echo_content(health: Health, waiting: Mapping[str, int]) -> None:
@@ -96,7 +96,7 @@ def backup(config: str | None, *, file: Path, force: bool) -> None:
     except FileExistsError as error:
         raise bad_input(f"{file}: already exists; replace it with --force") from error
     except StoreError as error:
-        raise click.ClickException(str(error)) from error
+        raise unusable_store(error) from error
     echo(f"{file}: {size_bytes / MIB:,.1f} MiB; to restore it, replace the store with it")
 
 
@@ -119,11 +119,11 @@ def compact_command(config: str | None) -> None:
         )
     except StoreError as error:
         if error.fault in {"locked", "in_use"}:
-            raise click.ClickException(
+            raise bad_input(
                 f"cannot compact {path}: a daemon or another program has it open;"
                 " stop the daemon first (it does the same in small steps)"
             ) from error
-        raise click.ClickException(str(error)) from error
+        raise unusable_store(error) from error
     echo(
         f"{path}: {done.before_bytes / MIB:,.1f} → {done.after_bytes / MIB:,.1f} MiB;"
         f" {done.aggregated:,} rows aggregated, {done.removed:,} removed"

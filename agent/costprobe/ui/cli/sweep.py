@@ -8,18 +8,19 @@ from typing import Any
 
 import click
 
-from costprobe.core.money import common_scale, money, scale_words
+from costprobe.core.money import common_scale, money, per_words
 from costprobe.core.records import END_OF_TIME_NS, Point
 from costprobe.core.schema import make_point
 from costprobe.core.units import counted
 from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_curve import is_load_row
 from costprobe.probing.settings import ProbeConfig
+from costprobe.ui.amounts import si_column
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.place import Settings, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
-from costprobe.ui.text import energy_cell, local
+from costprobe.ui.text import local, with_error
 
 # A latency with a wider 95 % interval within its run is noisy.
 NOISY_REL_ERR = 0.05
@@ -233,12 +234,24 @@ _MARKS = {"*": "cheapest", "~": "noisy: measured beside other work"}
 def shown(curve: SweepCurve) -> list[str]:
     """Return the curve as a table and a plot, with the cheapest batch size."""
     has_threads = any(point.threads is not None for point in curve.points)
+    energies = [point.energy_per_inference_j for point in curve.points]
+    unit, cells = si_column(energies, "J")
     heads = (
         "batch",
         *(["threads"] if has_threads else []),
-        *("p50 ms", "p90 ms", "inf/s", "J/inf", f"per {scale_words(_scale(curve))}", "peak MiB"),
+        *(
+            "p50 ms",
+            "p90 ms",
+            "inf/s",
+            f"{unit}/inf",
+            per_words(_scale(curve)),
+            "peak MiB",
+        ),
     )
-    rows = [_cells(curve, point, has_threads=has_threads) for point in curve.points]
+    rows = [
+        _cells(curve, point, energy, has_threads=has_threads)
+        for point, energy in zip(curve.points, cells, strict=True)
+    ]
     used = [mark for mark in _MARKS if any(mark in row[0] for row in rows)]
     methods = sorted({point.energy_method for point in curve.points if point.energy_method})
     lines = [
@@ -253,7 +266,9 @@ def shown(curve: SweepCurve) -> list[str]:
     return lines
 
 
-def _cells(curve: SweepCurve, point: CurvePoint, *, has_threads: bool) -> tuple[str, ...]:
+def _cells(
+    curve: SweepCurve, point: CurvePoint, energy: str, *, has_threads: bool
+) -> tuple[str, ...]:
     cost = point.cost_per_inference
     marks = ("*" if point == curve.cheapest else "") + ("~" if point.is_noisy else "")
     threads = "-" if point.threads is None else str(point.threads)
@@ -263,7 +278,7 @@ def _cells(curve: SweepCurve, point: CurvePoint, *, has_threads: bool) -> tuple[
         f"{point.latency_p50_ms:.3f}",
         "-" if point.latency_p90_ms is None else f"{point.latency_p90_ms:.3f}",
         f"{point.throughput_per_s:,.1f}",
-        energy_cell(point.energy_per_inference_j, point.energy_rel_err),
+        with_error(energy, point.energy_rel_err),
         "-" if cost is None else money(cost * _scale(curve), curve.currency),
         "-" if point.peak_memory_bytes is None else f"{point.peak_memory_bytes / MIB:,.0f}",
     )
@@ -302,11 +317,7 @@ def _plot(curve: SweepCurve) -> str:
         if has_cost
         else [point.throughput_per_s for point in points]
     )
-    label = (
-        f"{curve.currency} per {scale_words(_scale(curve))} (right)"
-        if has_cost
-        else "inf/s (right)"
-    )
+    label = f"{curve.currency} {per_words(_scale(curve))} (right)" if has_cost else "inf/s (right)"
     latencies = [point.latency_p50_ms for point in points]
     plotext.plot(batches, latencies, label="p50 ms (left)", marker="braille")
     plotext.plot(batches, right, label=label, marker="dot", yside="right")

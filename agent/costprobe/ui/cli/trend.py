@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
-from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
+from costprobe.core.money import common_scale, is_amount, is_each, money, per_words
 from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import ASSUMED, MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
@@ -27,7 +27,7 @@ from costprobe.ui.cli.support.known_names import (
     STORED_SERVICES,
     check_names,
 )
-from costprobe.ui.cli.support.option_types import LABEL, MOMENT
+from costprobe.ui.cli.support.option_types import LABEL, since_option
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import series_names, trend_plots
@@ -49,7 +49,7 @@ CHANGED_MAX = 3
         "costprobe trend --field latency_p90_ms --since 7d --probe ranker  # latency of one probe",
     ),
 )
-@click.option("--since", "since_ns", type=MOMENT, default="24h", show_default=True)
+@since_option("24h")
 @click.option(
     "--field",
     default="cost_per_inference",
@@ -264,7 +264,7 @@ def as_read(all_series: Sequence[SeriesValues], scale: int | None) -> list[Serie
 
 def per_scale(scale: int | None) -> str:
     """Return what the values of `as_read` are divided by: ", per 1,000"; empty for other fields."""
-    return "" if scale is None else f", per {scale_words(scale)}"
+    return "" if scale is None else f", {per_words(scale)}"
 
 
 def trend_table(

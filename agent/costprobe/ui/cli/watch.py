@@ -20,12 +20,13 @@ from costprobe.adapters.store.database import decoding
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import Config
 from costprobe.core.columns import number
-from costprobe.core.money import money, price_scale, scale_words
+from costprobe.core.money import cents, common_scale, money, scale_words
 from costprobe.core.outside import one_line
-from costprobe.core.periods import iso
+from costprobe.core.periods import iso, parse_date_ns
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import counted, percent, significant
 from costprobe.spend.now import present_power_w, spending
+from costprobe.ui.amounts import si
 from costprobe.ui.cli.support.control_client import present_states
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 from costprobe.ui.cli.support.output import (
@@ -46,7 +47,7 @@ from costprobe.ui.host_overview import (
 )
 from costprobe.ui.incidents import is_running
 from costprobe.ui.tables import Table
-from costprobe.ui.text import ago
+from costprobe.ui.text import ago, in_local_zone
 
 # Time between two updates.
 EVERY_S: Final = 2.0
@@ -123,10 +124,8 @@ _DEVICE: Final = (
     *("device", "model", "util_pct", "power_w", "temp_c", "sm_clock_mhz", "mem_used_bytes"),
     *("mem_total_bytes", "price_rate_per_h", "currency"),
 )
-_COST: Final = (
-    *("device", "basis", "currency", "cost_per_inference", "rolling_1h", "rolling_24h"),
-    "rolling_7d",
-)
+_PRICES: Final = ("cost_per_inference", "rolling_1h", "rolling_24h", "rolling_7d")
+_COST: Final = ("device", "basis", "currency", *_PRICES)
 _BUDGET: Final = (
     *("budget", "period", "currency", "amount", "spent", "forecast", "elapsed_share"),
     "coverage",
@@ -284,8 +283,10 @@ def sections(found: Row, width: int | None) -> Iterator[list[str]]:
         width: Columns of the terminal; None for any.
     """
     yield [*_head(found, width), *_spending(found, width), *_faults_and_alerts(found, width)]
+    scale = common_scale(row[key] for row in found["costs"] for key in _PRICES)
+    costs = [{**row, "scale": scale} for row in found["costs"]]
     for title, texts, columns, rows in (
-        ("Cost of inferences", 3, COST, found["costs"]),
+        (f"Cost per {scale_words(scale, 'inference')}", 3, COST, costs),
         ("Devices", 2, DEVICE, found["devices"]),
         ("Budgets", 3, BUDGET, found["budgets"]),
         ("Sinks", 2, SINK, found["sinks"]),
@@ -298,7 +299,7 @@ def sections(found: Row, width: int | None) -> Iterator[list[str]]:
                 f"{row['sink']}: {row['last_error']}" for row in rows if row.get("last_error")
             ]
             below = [line for text in errors for line in _fitted(text, "bad", width)]
-            yield [paint(title, "strong"), *table.lines(width), *below]
+            yield [*_fitted(title, "strong", width), *table.lines(width), *below]
 
 
 def _head(found: Row, width: int | None) -> Iterator[str]:
@@ -322,14 +323,14 @@ def _spending(found: Row, width: int | None) -> Iterator[str]:
             assumed = " (price assumed)" if one["assumed"] else ""
             parts.append(f"{money(one['cost_per_h'], one['currency'])} an hour{assumed}{idle}")
     if found["power_w"] is not None:
-        parts.append(f"{found['power_w'] / 1000:.3g} kW")
+        parts.append(si(found["power_w"], "W"))
     yield from _fitted(", ".join(parts), "strong", width) if parts else ()
     change = found["change"]
     if change is not None and all(
         change["title"] not in alert["summary"] for alert in found["alerts"]
     ):
         cause = f"; cause: {change['cause']}" if change["cause"] else ""
-        yield from _fitted(f"change: {change['title']}{cause}", None, width)
+        yield from _fitted(f"change: {_here(change['title'], change)}{cause}", None, width)
 
 
 def _faults_and_alerts(found: Row, width: int | None) -> Iterator[str]:
@@ -346,9 +347,13 @@ def _faults_and_alerts(found: Row, width: int | None) -> Iterator[str]:
     yield words if shown else paint(words, "good")
     for alert in shown[:MAX_LINES]:
         role = SEVERITIES.get(alert["severity"], "note")
-        yield from _fitted(f"{alert['severity']}: {alert['summary']}", role, width)
+        yield from _fitted(f"{alert['severity']}: {_here(alert['summary'], alert)}", role, width)
     if len(shown) > MAX_LINES:
         yield f"and {counted(len(shown) - MAX_LINES, 'more alert')}: costprobe alerts"
+
+
+def _here(text: str, of: Row) -> str:
+    return in_local_zone(text, parse_date_ns(of["since"]))
 
 
 def _fitted(text: str, role: Role | None, width: int | None) -> Iterator[str]:
@@ -376,9 +381,9 @@ def _count(key: str) -> Callable[[Row], str]:
     return lambda row: f"{row[key]:,}"
 
 
-def _money(key: str, scale: Callable[[Row], float] = lambda _: 1.0) -> Callable[[Row], str]:
+def _money(key: str, text: Callable[[float, str], str] = money) -> Callable[[Row], str]:
     return lambda row: (
-        "-" if row[key] is None else money(row[key] * scale(row), row["currency"] or "?")
+        "-" if row[key] is None else text(row[key] * row.get("scale", 1), row["currency"] or "?")
     )
 
 
@@ -405,12 +410,6 @@ def _subject(row: Row) -> str:
     return f"{row['of'] or '-'}{' (contended)' if row['contended'] else ''}"
 
 
-def _scale(row: Row) -> int:
-    """Return the number of inferences that a row's costs are written for, from its longest median."""
-    known = (row[key] for key in ("rolling_7d", "rolling_24h", "rolling_1h", "cost_per_inference"))
-    return price_scale(next((cost for cost in known if cost), 0.0))
-
-
 # Columns with text are the first of each table.
 DEVICE: Final = (
     Column("device", 0, _text("device")),
@@ -420,18 +419,17 @@ DEVICE: Final = (
     Column("temp", 3, _figure("temp_c", "°C")),
     Column("SM clock", 6, _figure("sm_clock_mhz", "MHz")),
     Column("memory", 5, _memory),
-    Column("per hour", 4, _money("price_rate_per_h")),
+    Column("per hour", 4, _money("price_rate_per_h", cents)),
     Column("updated", 7, _ago("age_s", " ago")),
 )
 COST: Final = (
     Column("name", 0, _subject),
     Column("device", 4, _text("device")),
     Column("basis", 6, _text("basis")),
-    Column("per", 1, lambda row: scale_words(_scale(row))),
-    Column("now", 0, _money("cost_per_inference", _scale)),
-    Column("1 h", 3, _money("rolling_1h", _scale)),
-    Column("24 h", 2, _money("rolling_24h", _scale)),
-    Column("7 d", 5, _money("rolling_7d", _scale)),
+    Column("now", 0, _money("cost_per_inference")),
+    Column("1 h", 3, _money("rolling_1h")),
+    Column("24 h", 2, _money("rolling_24h")),
+    Column("7 d", 5, _money("rolling_7d")),
     Column("updated", 7, _ago("age_s", " ago")),
 )
 SINK: Final = (
@@ -447,8 +445,8 @@ BUDGET: Final = (
     Column("budget", 0, _text("budget")),
     Column("period", 6, _text("period")),
     Column("state", 3, _budget_state),
-    Column("spent", 1, _money("spent")),
-    Column("planned", 2, _money("amount")),
+    Column("spent", 1, _money("spent", cents)),
+    Column("planned", 2, _money("amount", cents)),
     Column("forecast", 4, _money("forecast")),
     Column("elapsed", 5, _share("elapsed_share")),
     Column("coverage", 7, _share("coverage")),

@@ -18,6 +18,12 @@ from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock
 from costprobe.ui.dashboard.budgets import DashboardBudgets, spend_document
+from costprobe.ui.dashboard.charts import (
+    incidents_document,
+    marks_document,
+    sweeps_document,
+    trend_document,
+)
 from costprobe.ui.dashboard.guard import (
     STATIC_FILES,
     Guard,
@@ -35,13 +41,7 @@ from costprobe.ui.dashboard.parameters import (
     time_range,
     trend_query,
 )
-from costprobe.ui.dashboard.trend import (
-    incidents_document,
-    marks_document,
-    sweeps_document,
-    trend_answer,
-    trend_document,
-)
+from costprobe.ui.dashboard.trend import trend_answer
 
 # Each query uses a CPU for up to a second: more concurrent ones would disturb the host's probes.
 READS_AT_ONCE = 2
@@ -120,8 +120,10 @@ def _trend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
 
 
 def _marks(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
-    parameters = known(pairs, ("since", "until"))
-    return marks_document(reader, time_range(parameters, "24h", now_ns))
+    of = ("device", "probe", "service")
+    parameters = known(pairs, ("since", "until", *of))
+    tags = {name: parameters[name] for name in of if name in parameters}
+    return marks_document(reader, time_range(parameters, "24h", now_ns), tags)
 
 
 def _incidents(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:

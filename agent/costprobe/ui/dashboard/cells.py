@@ -7,15 +7,11 @@ Times in a text are UTC, "2026-03-01 09:40 UTC"; the page writes them in its zon
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from costprobe.core.outside import one_line
 from costprobe.core.periods import HOUR_NS
-from costprobe.core.records import NS_PER_S
 from costprobe.ui.amounts import UNKNOWN, change, money
 
 Content = str | Mapping[str, Any] | Sequence[Any]
@@ -24,10 +20,6 @@ CALM_PCT: Final = 1.0
 LEAST_PCT: Final = 0.05
 # Half the height of a small line is at least this share of its values.
 CALM_SPARK: Final = 0.02
-_CLOCK: Final = re.compile(r"(?<!\d )\b(\d\d:\d\d) UTC")
-# An event is written some seconds after what it reports.
-_LATE_NS: Final = 60 * NS_PER_S
-_DAY_NS: Final = 86_400 * NS_PER_S
 
 
 def part(text: Content, kind: str = "", **more: object) -> Content:
@@ -97,25 +89,3 @@ def table(
         "total": [total[n] for n in used] if total else [],
         "none": none,
     }
-
-
-def utc(time_ns: int) -> str:
-    """Return a time as texts have it."""
-    return datetime.fromtimestamp(time_ns / NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def dated(text: str, written_ns: int) -> str:
-    """Return a text from outside on one line, its times of day with their date.
-
-    Args:
-        text: The text.
-        written_ns: UTC ns at which it was written; times in it are not later.
-    """
-
-    def with_date(found: re.Match[str]) -> str:
-        day = datetime.fromtimestamp(written_ns / NS_PER_S, UTC)
-        at = day.replace(hour=int(found[1][:2]) % 24, minute=int(found[1][3:]) % 60, second=0)
-        at_ns = int(at.timestamp()) * NS_PER_S
-        return utc(at_ns - _DAY_NS if at_ns > written_ns + _LATE_NS else at_ns)
-
-    return _CLOCK.sub(with_date, one_line(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,15 +21,14 @@ from costprobe.spend.now import DayAllocation, Spending
 from costprobe.ui.amounts import MODELLED, UNKNOWN, change, money, rounded, si
 from costprobe.ui.dashboard.cells import (
     Content,
-    dated,
     moved,
     part,
     price,
     spark,
     table,
     tile,
-    utc,
 )
+from costprobe.ui.dashboard.fields import trend_choices
 from costprobe.ui.host_overview import (
     Overview,
     fault_document,
@@ -37,7 +37,7 @@ from costprobe.ui.host_overview import (
     sentence,
 )
 from costprobe.ui.incidents import hidden_changes, is_running, noisy_services
-from costprobe.ui.text import UNMEASURED, ago, devices_text
+from costprobe.ui.text import UNMEASURED, ago, dated, devices_text, utc
 from costprobe.unit_costs.now import OUTLIER_SHARE, UnitCost, UnitGroup
 
 NS_PER_MS: Final = 1_000_000
@@ -124,6 +124,7 @@ def now_document(
             *noisy_services(rows.alerts.get("noisy_services", ())),
         ][:ENTRIES_MAX],
         "devices": _devices(rows, day or ()),
+        "map": device_map(rows, overview) if len(rows.devices) >= MAP_MIN else None,
         "parts": _parts(costs, rows.probes, scales),
         "choices": _choices(rows),
     }
@@ -144,7 +145,7 @@ def _choices(rows: HostRows) -> dict[str, Any]:
 
     named = [*rows.costs, *rows.probes]
     return {
-        "fields": sorted(known),
+        **trend_choices(known),
         "devices": values("device", every),
         "models": [f"{tag}={name}" for tag in ("probe", "service") for name in values(tag, every)],
         "labels": [
@@ -180,12 +181,6 @@ def _age_s(row: Point, now_ns: int) -> float:
     return max(0.0, (now_ns - row.time_ns) / NS_PER_S)
 
 
-def json_value(value: FieldValue) -> FieldValue:
-    """Return a field value for JavaScript: integers beyond 2^53 would lose precision."""
-    is_exact = isinstance(value, bool) or not isinstance(value, int) or abs(value) <= 2**53
-    return value if is_exact else float(value)
-
-
 # ---- the first line
 
 
@@ -193,7 +188,7 @@ def _tiles(
     rows: HostRows, overview: Overview, day: Sequence[DayAllocation] | None
 ) -> Iterator[Mapping[str, Any]]:
     for one in overview.spending:
-        assumed = " assumed" if one.currency in overview.assumed else ""
+        assumed = one.currency in overview.assumed
         spent = next((each for each in day or () if each.currency == one.currency), None)
         if one.per_hour is None:
             yield tile("Spend now", UNKNOWN, part("no reading in the last hour", "muted"))
@@ -206,7 +201,8 @@ def _tiles(
                     "warn" if assumed else "muted",
                 ),
             )
-        yield month_tile(one.month, is_planned=one.is_planned, note=assumed)
+        note = ", price assumed" if assumed else ""
+        yield month_tile(one.month, is_planned=one.is_planned, note=note)
         yield _unused(one, spent)
     if not overview.spending:
         yield tile("Spend now", UNKNOWN, part("no price is known", "muted"))
@@ -271,24 +267,20 @@ def spend_tile(
     so_far = price(spent, currency)
     if amount is None:
         return tile(
-            name, [so_far, part(" so far", "small")], part(f"{words}{note}, no budget", "muted")
+            name, [so_far, part(" so far", "small")], part(f"{words}, no budget{note}", "muted")
         )
     over = None if forecast is None else forecast / amount - 1
+    kind = "muted"
+    if over is not None and over > 0:
+        kind, words = "warn", f"{words}, {change(rounded(over * 100, MODELLED))} over"
     if spent > amount:
         kind, words = "bad", f"exceeded; {words}"
-    elif over is not None and over > 0:
-        kind = "warn"
-    else:
-        kind = "muted"
-    if over is not None:
-        words += (
-            f", {change(rounded(over * 100, MODELLED))} over" if over > 0 else ", within the budget"
-        )
     most = max(amount, spent, forecast or 0.0) * 1.02
     ahead = [] if forecast is None else [["band", max(0.0, forecast - spent) / most]]
     return tile(
         name,
-        [so_far, part([" of ", price(amount, currency)], "small")],
+        so_far,
+        part(["of ", price(amount, currency)], "muted"),
         part(words + note, kind),
         bar=[
             ["over" if spent > amount else "spent", spent / most],
@@ -396,11 +388,17 @@ def _unit_row(unit: UnitCost, name: Content, place: Content, now_ns: int) -> lis
         moved(unit.change_7d_pct),
         spark(unit.trend, (now_ns - WEEK_NS, now_ns)),
         si(None if unit.latency_ms is None else unit.latency_ms / 1000, "s"),
-        si(unit.energy_j, "J")
-        + (" / M" if unit.unit == "token" and unit.energy_j is not None else ""),
+        _energy(unit),
         UNKNOWN if unit.limit_share is None else percent(unit.limit_share),
         place,
     ]
+
+
+def _energy(unit: UnitCost) -> str:
+    """Return the energy of an inference or a request, or of a token out."""
+    if unit.unit != "token" or unit.energy_j is None:
+        return si(unit.energy_j, "J")
+    return f"{si(unit.energy_j / 1e6, 'J')} / token"
 
 
 def scale_words(scale: int, unit: str) -> str:
@@ -544,6 +542,54 @@ def _devices(rows: HostRows, day: Sequence[DayAllocation]) -> dict[str, Any]:
         map(row, rows.devices),
         none=none,
     )
+
+
+# With as many devices a map stands before their table.
+MAP_MIN: Final = 16
+# A device whose kernels ran for a smaller share of its reading does nothing, in percent.
+_BUSY_PCT: Final = 1.0
+# The states of a device in the order in which they are listed, by their colour.
+_STATES: Final = {
+    "over": "fault",
+    "service": "busy",
+    "idle": "unused",
+    "remainder": "no service",
+    "probing": "utilization unknown",
+}
+
+
+def device_map(rows: HostRows, overview: Overview) -> dict[str, Any]:
+    """Return what each device does: its name, its colour, and that in words; and the number of each colour."""
+    served = {
+        name
+        for group in overview.units
+        for unit in group.members
+        if unit.tags.get("basis") == "serving"
+        for name in unit.devices
+    }
+    firing = {one.get("labels", {}).get("device"): one.get("name") for one in overview.firing}
+
+    def state(row: Point) -> tuple[str, str]:
+        device, util = row.tags.get("device", ""), number(row, "util_pct")
+        age_s = _age_s(row, rows.time_ns)
+        if age_s > STALE_READING_S:
+            return "over", f"not read for {ago(age_s)}"
+        if device in firing:
+            return "over", f"alert {firing[device]}"
+        if util is None:
+            return "probing", _STATES["probing"]
+        kind = "service" if util >= _BUSY_PCT else "idle" if device in served else "remainder"
+        return kind, f"{_STATES[kind]}, utilization {util:.0f} %"
+
+    found = [(row.tags.get("device", ""), *state(row)) for row in rows.devices]
+    counts = Counter(kind for _, kind, _ in found)
+    return {
+        "name": counted(len(found), "device"),
+        "cells": found,
+        "keys": [
+            [kind, f"{counts[kind]} {name}"] for kind, name in _STATES.items() if counts[kind]
+        ],
+    }
 
 
 # ---- the parts of each cost

@@ -158,7 +158,7 @@ class InfluxV2Setup:
         try:
             organizations = self._call(api.find_organizations, org=self._org)
         except SetupError as error:
-            hint = "InfluxDB 3.x needs only a token: see docs/howto/influxdb.md"
+            hint = "InfluxDB 3.x needs only a token: see docs/howto/databases.md"
             raise SetupError(f"organization {self._org}: {error}; {hint}") from None
         for org in organizations or []:
             if org.name == self._org:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from costprobe.core.money import common_scale, money, scale_words
-from costprobe.core.units import KWH_J, MONTH_H, counted, percent
+from costprobe.core.money import cents, common_scale, money, scale_words
+from costprobe.core.units import HOUR_S, MONTH_H, counted, percent
 from costprobe.fleet.answers import hours_of
 from costprobe.fleet.report import FleetReport, idle_cost
 from costprobe.fleet.spend import FleetSpend
 from costprobe.fleet.unit_costs import FleetUnitCost
+from costprobe.ui.amounts import si
 from costprobe.ui.fleet_documents import price_cell, spend_cells
 from costprobe.ui.report.formats import Document, Section
 from costprobe.ui.tables import Table
@@ -38,7 +39,7 @@ def headlines(report: FleetReport) -> Iterator[str]:
         {} if report.before is None else {one.currency: one.cost for one in report.before.costs}
     )
     for one in report.total.costs:
-        words = f"{money(one.cost, one.currency)} spent"
+        words = f"{cents(one.cost, one.currency)} spent"
         if before.get(one.currency):
             change = one.cost / before[one.currency] - 1
             words += f", {percent(abs(change))} {'more' if change > 0 else 'less'} than in the period before"
@@ -51,9 +52,9 @@ def headlines(report: FleetReport) -> Iterator[str]:
     if report.total.coverage is not None:
         yield f"Rows cover {percent(report.total.coverage)} of the time; gaps are not extrapolated."
     if report.total.energy_j is not None:
-        words = f"{report.total.energy_j / KWH_J:,.4g} kWh"
+        words = si(report.total.energy_j / HOUR_S, "Wh")
         if report.total.carbon_g is not None:
-            words += f", {report.total.carbon_g / 1000:,.4g} kg of CO2-equivalent"
+            words += f", {si(report.total.carbon_g, 'g')} CO2e"
             known = report.total.carbon_share
             words += f" for {percent(known)} of it" if known is not None and known < 1 else ""
         yield f"{words}."
@@ -111,7 +112,7 @@ def _idle(report: FleetReport) -> Iterator[Section]:
             " ".join(host.group),
             money(idle_cost(host) * months, one.currency),
             percent(one.idle_share or 0.0),
-            money(one.cost, one.currency),
+            cents(one.cost, one.currency),
             "-" if host.coverage is None else percent(host.coverage),
         )
         for host in idle

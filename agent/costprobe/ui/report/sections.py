@@ -9,11 +9,11 @@ from typing import Final
 
 from markupsafe import Markup
 
-from costprobe.core.money import PER_THOUSAND, SCALES
+from costprobe.core.money import PER_THOUSAND, SCALES, cents
 from costprobe.core.units import counted
 from costprobe.core.units import percent as share
 from costprobe.ui import hosted_apis, key_costs
-from costprobe.ui.amounts import money
+from costprobe.ui.amounts import money, si_column
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.formats import Chart, Document, Section
 from costprobe.ui.report.gather import Period, step_ns
@@ -255,7 +255,7 @@ def _spend(report: Report) -> Section:
     span = (report.since_ns, report.until_ns)
     for index, spend in enumerate(report.spend):
         currency, title = spend.currency, f"Spend by day in {spend.currency}"
-        words = filter(None, (money(spend.total, currency), spend_change(spend)))
+        words = filter(None, (cents(spend.total, currency), spend_change(spend)))
         covered = f"coverage {share(spend.coverage)} of the time of the devices"
         drawn = bar_chart(
             f"spend{index}", title, spend.by_day, span, partial(money, currency=currency)
@@ -274,7 +274,7 @@ def _parts(key: str, spend: Spend, parts: Sequence[Amount], caption: str = "") -
     rows = [
         (
             part.name or "none",
-            money(part.amount, spend.currency),
+            cents(part.amount, spend.currency),
             share(float(part.amount / spend.total)) if spend.total else "-",
         )
         for part in parts
@@ -283,29 +283,29 @@ def _parts(key: str, spend: Spend, parts: Sequence[Amount], caption: str = "") -
 
 
 def _models(report: Report) -> Section:
-    heads = ("model", "on", "median cost", "p50 ms", "p99 ms", "J", "g CO2e", "samples")
-    tables = [
-        Table(
-            heads,
-            [
-                (
-                    one.name,
-                    devices_text(one.devices),
-                    each(one.cost, currency),
-                    *map(
-                        figure,
-                        (one.latency_p50_ms, one.latency_p99_ms, one.energy_j, one.carbon_g),
-                    ),
-                    f"{one.samples:,}",
-                )
-                for one in rows
-            ],
-            text_columns=2,
-            caption=f"{currency}, {BASES[basis]}. Medians of samples without contention or throttling,"
-            " newest software only.",
+    tables = []
+    for currency, basis, rows in model_groups(report):
+        joules, energies = si_column([one.energy_j for one in rows], "J")
+        grams, emissions = si_column([one.carbon_g for one in rows], "gCO2e")
+        cells = [
+            (
+                one.name,
+                devices_text(one.devices),
+                each(one.cost, currency),
+                figure(one.latency_p50_ms),
+                figure(one.latency_p99_ms),
+                energy,
+                carbon,
+                f"{one.samples:,}",
+            )
+            for one, energy, carbon in zip(rows, energies, emissions, strict=True)
+        ]
+        heads = ("model", "on", "median cost", "p50 ms", "p99 ms", joules, grams, "samples")
+        caption = (
+            f"{currency}, {BASES[basis]}. Medians of samples without contention or throttling,"
+            " newest software only."
         )
-        for currency, basis, rows in model_groups(report)
-    ]
+        tables.append(Table(heads, cells, text_columns=2, caption=caption))
     lines = [f"{name}: per million tokens {text}." for name, text in token_words(report)]
     lines += [f"Not listed: {one.candidate.name}: {one.reason}" for one in report.left_out]
     notes = () if tables else ["No model has enough samples in this period."]
@@ -336,7 +336,7 @@ def _prices(report: Report) -> Section:
             price.model,
             price.plan.replace("_", " ") + (" (stale)" if price.stale else ""),
             price.source,
-            money(price.price_rate_per_h, price.currency),
+            cents(price.price_rate_per_h, price.currency),
             electricity(price),
         )
         for price, names in price_groups(report.prices)

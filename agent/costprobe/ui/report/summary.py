@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from costprobe.core.money import PER_THOUSAND, price_scale, total_of
+from costprobe.core.money import PER_THOUSAND, cents, price_scale, total_of
 from costprobe.core.periods import DAY_NS
 from costprobe.core.records import natural
 from costprobe.core.units import MONTH_H, counted
@@ -283,7 +283,7 @@ MAX_SAVINGS: Final = 3
 def key_figures(report: Report) -> Iterator[KeyFigure]:
     """Yield the figures at the top: spend, rate, budget, saving and energy."""
     for spend in report.spend:
-        yield KeyFigure("Spend", money(spend.total, spend.currency), spend_change(spend))
+        yield KeyFigure("Spend", cents(spend.total, spend.currency), spend_change(spend))
     for one in report.overview.spending:
         if one.per_hour is not None:
             notes = ["price assumed"] if one.currency in report.overview.assumed else []
@@ -310,12 +310,12 @@ def _month(one: Spending) -> KeyFigure:
     currency = status.budget.currency
     expected = "" if status.expected is None else f"forecast {money(status.expected, currency)}"
     name = "This month" if status.budget.period == "month" else f"This {status.budget.period}"
-    spent = money(float(status.spent), currency)
+    spent = cents(status.spent, currency)
     if not one.is_planned:
         return KeyFigure(name, spent, expected)
     state = status.verdict(status.amount)
     remark = ", ".join(part for part in (expected, state or "within the budget") if part)
-    return KeyFigure(name, f"{spent} of {money(float(status.amount), currency)}", remark)
+    return KeyFigure(name, f"{spent} of {cents(status.amount, currency)}", remark)
 
 
 def _largest_savings(report: Report) -> dict[str, Decimal]:
@@ -409,7 +409,7 @@ def spend_parts(spend: Spend) -> Iterator[tuple[str, str, str]]:
 
     def part(name: str, amount: Decimal) -> tuple[str, str, str]:
         of = share(float(amount / spend.total)) if spend.total else "-"
-        return name, money(amount, spend.currency), of
+        return name, cents(amount, spend.currency), of
 
     for use in spend.by_use:
         words = PARTS.get(use.part, use.part)
@@ -417,7 +417,7 @@ def spend_parts(spend: Spend) -> Iterator[tuple[str, str, str]]:
     rest = spend.total - total_of([use.cost for use in spend.by_use])
     if rest > 0:
         yield part("devices without a service" if spend.by_use else "all devices", rest)
-    yield "total", money(spend.total, spend.currency), "100 %"
+    yield "total", cents(spend.total, spend.currency), "100 %"
 
 
 def main_savings(report: Report) -> Iterator[str]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from costprobe.core.money import price_scale, scale_words
+from costprobe.core.money import cents, money, price_scale, scale_words
 from costprobe.core.periods import local_time
 from costprobe.core.records import NS_PER_S
-from costprobe.core.units import HOUR_S, KWH_J
+from costprobe.core.units import HOUR_S
 from costprobe.core.units import percent as share
 from costprobe.spend.budget import BudgetStatus
-from costprobe.ui.amounts import money
+from costprobe.ui.amounts import si
 from costprobe.ui.report.model import (
     Drawn,
     Price,
@@ -21,9 +20,8 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
-from costprobe.ui.text import figure
+from costprobe.ui.text import forecast_cells, utc
 
-_G_PER_KG: Final = 1000
 PARTS: Final = {
     "busy": "busy",
     "idle": "idle time",
@@ -42,12 +40,12 @@ def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
 
 def day(time_ns: int) -> str:
     """Format a UTC day."""
-    return _utc(time_ns).strftime("%Y-%m-%d")
+    return utc(time_ns)[: len("2026-11-28")]
 
 
 def minute(time_ns: int) -> str:
     """Format a UTC minute, without the time zone, which the report states once."""
-    return _utc(time_ns).strftime("%Y-%m-%d %H:%M")
+    return utc(time_ns).removesuffix(" UTC")
 
 
 def period(report: Report) -> str:
@@ -90,7 +88,7 @@ def energy(drawn: Drawn) -> str:
     """Format the energy with its emissions; empty if it is unknown."""
     if drawn.energy_j is None:
         return ""
-    return ", ".join(filter(None, (f"{figure(drawn.energy_j / KWH_J)} kWh", carbon(drawn))))
+    return ", ".join(filter(None, (si(drawn.energy_j / HOUR_S, "Wh"), carbon(drawn))))
 
 
 def carbon(drawn: Drawn) -> str:
@@ -101,13 +99,13 @@ def carbon(drawn: Drawn) -> str:
     covered = ""
     if coverage is not None and share(coverage) != "100 %":
         covered = f" (intensity known for {share(coverage)} of the time)"
-    return f"{figure(drawn.carbon_g / _G_PER_KG)} kg CO2e{covered}"
+    return f"{si(drawn.carbon_g, 'g')} CO2e{covered}"
 
 
 def electricity(price: Price) -> str:
     """Format the price of a kilowatt-hour beside a device's price."""
     if price.electricity_per_kwh is not None:
-        return money(price.electricity_per_kwh, price.currency)
+        return cents(price.electricity_per_kwh, price.currency)
     return "in the price" if price.electricity_included else "no tariff: not included"
 
 
@@ -128,16 +126,13 @@ def budget_method(status: BudgetStatus) -> str:
 def budget_cells(status: BudgetStatus) -> tuple[str, ...]:
     """Return name, period, planned, spent and expected amount of a budget, and its interval."""
     currency = status.budget.currency
-    expected, interval = "-", "-"
-    if status.expected is not None and status.low is not None and status.high is not None:
-        expected = money(status.expected, currency)
-        interval = f"{money(status.low, currency)} to {money(status.high, currency)}"
+    expected, interval = forecast_cells(status, currency)
     over = " (over)" if status.verdict(status.amount) else ""
     return (
         status.budget.name,
         budget_period(status),
-        money(status.amount, currency),
-        money(status.spent, currency),
+        cents(status.amount, currency),
+        cents(status.spent, currency),
         f"{expected}{over}",
         interval,
     )
@@ -152,7 +147,3 @@ def cause_text(change: ReportedChange) -> str:
     if cause not in ("", "unknown") and cause not in change.detail:
         parts.append(f"cause: {cause}")
     return "; ".join(part for part in parts if part)
-
-
-def _utc(time_ns: int) -> datetime:
-    return datetime.fromtimestamp(time_ns / NS_PER_S, tz=UTC)

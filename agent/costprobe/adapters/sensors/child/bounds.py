@@ -90,6 +90,10 @@ class RunningTotal:
         """Begin anew: discard the last advance of the counter."""
         self._shift -= advance + FALL
 
+    def restart(self) -> None:
+        """Compare the next reading with none before."""
+        self.still_readings, self._last = 0, None
+
     def of(self, value: float) -> float:
         """The total when the counter shows a value."""
         return value + self._shift
@@ -167,6 +171,11 @@ class Bounds:
             for t_ns, power_w in powers_w
             if self.admitted(t_ns, {"power_w": power_w})
         ]
+
+    def restart(self) -> None:
+        """Begin again after a time in which totals may have advanced by any amount."""
+        for total in self._totals.values():
+            total.restart()
 
     def take_faults(self) -> list[SensorFault]:
         """The faults since the last call."""

@@ -35,7 +35,7 @@ from costprobe.adapters.sensors.messages import (
     Shares,
     fault_message,
 )
-from costprobe.core.clock import Clock, suspended_ns
+from costprobe.core.clock import Clock, stopped_s, suspended_ns
 from costprobe.core.records import (
     NS_PER_S,
     EnergyScope,
@@ -240,8 +240,6 @@ def next_on_grid(start_ns: int, every_ns: int, now_ns: int) -> int:
 
 # A question about a watched device waits this long for a sample; if none is due, one is taken.
 SAMPLE_WAIT_NS: Final = NS_PER_S
-# A shorter difference of the clocks is none.
-SUSPENSION_NS: Final = NS_PER_S // 2
 
 
 class DriverVisit(NamedTuple):
@@ -343,6 +341,8 @@ class DeviceWorker:
 
     def step(self) -> None:
         """Do what is due next."""
+        if self._was_suspended() and self.opened:
+            self._begin_again()
         now_ns = self._clock.monotonic_ns()
         if not self.opened:
             if now_ns >= self._retry_ns:
@@ -429,11 +429,6 @@ class DeviceWorker:
         closes = due_ns >= self._row_end_ns
         is_watched = due_ns < self._metering.watched_until_ns
         sample = self._read(quick=not (closes or self._fresh or is_watched))
-        if self._was_suspended():
-            # What the counters advanced meanwhile is not of this interval, nor of any window.
-            self._close_interval(None)
-            self._fresh = True
-            self._metering.resumed()
         if self._fresh:
             self._aggregator.restart(sample.counter or self._series_counter())
             self._fresh = False
@@ -462,7 +457,14 @@ class DeviceWorker:
 
     def _was_suspended(self) -> bool:
         before_ns, self._suspended_ns = self._suspended_ns, suspended_ns(self._clock)
-        return self._suspended_ns - before_ns > SUSPENSION_NS
+        return stopped_s((self._suspended_ns - before_ns) / NS_PER_S, 0.0) > 0
+
+    def _begin_again(self) -> None:
+        """Discover the device again: what its counters advanced meanwhile is of no interval and no window."""
+        self._retire()
+        self._metering.resumed()
+        self.sensor.bounds.restart()
+        self._retry_ns = self._clock.monotonic_ns()
 
     def _read_shares(self, t_ns: int) -> None:
         """Read how busy each process kept the device since the last call."""

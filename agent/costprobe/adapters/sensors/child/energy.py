@@ -173,11 +173,9 @@ class Metering:
             self._selftest = SelfTest(self._clock.monotonic_ns(), self._selftest_s)
 
     def resumed(self) -> None:
-        """Begin again after a suspension of the host: no window and no comparison spans it."""
+        """Begin again after a suspension of the host, or with another scope: no window spans it."""
         self.readings.clear()
         self._is_first, self._counter = True, None
-        if self._selftest is not None or self.readings.suspect is not None:
-            self._start_selftest()
 
     def retire(self) -> None:
         """Stop all reading of a device that is gone."""

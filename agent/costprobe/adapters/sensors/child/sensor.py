@@ -1,6 +1,6 @@
 """The contract of a sensor, which a vendor's code implements, and the reading of its metrics.
 
-See docs/contributing/sensors.md for the rules in full and an example. Each metric is read by the
+See docs/contributing/kinds.md for the rules in full. Each metric is read by the
 best way that the driver supports.
 """
 

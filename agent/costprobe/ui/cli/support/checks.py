@@ -291,7 +291,7 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
     from costprobe.adapters.kubernetes.pod_resources import KubernetesError, PodResources  # noqa: PLC0415 - as above
 
     node = kubernetes.node or host
-    fix = "docs/kubernetes.md has the volume and the permissions that it needs"
+    fix = "docs/howto/kubernetes.md has the volume and the permissions that it needs"
     try:
         containers = len(PodResources(kubernetes.socket).read().containers)
         detail = f"{counted(containers, 'container')} with devices"

@@ -46,6 +46,20 @@ class ExampleGroup(click.Group):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one ends with what can be written instead."""
+        if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            # Imported here: help and completion need no store.
+            from costprobe.ui.cli.support.known_names import unknown_name  # noqa: PLC0415
+            from costprobe.ui.cli.support.place import bad_input  # noqa: PLC0415
+
+            words = unknown_name("command", args[0], self.list_commands(ctx)).message
+            itself = f"; or: {self.examples[0].partition('  # ')[0]}"
+            raise bad_input(words + itself if self.invoke_without_command else words)
+        return super().resolve_command(ctx, args)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples below the options and commands."""
         super().format_epilog(ctx, formatter)

@@ -14,7 +14,7 @@ import click
 
 from costprobe.core.outside import one_line
 from costprobe.daemon.control_protocol import MAX_ANSWER_BYTES, control_path, decoded, encoded
-from costprobe.ui.cli.support.place import Settings, bad_input
+from costprobe.ui.cli.support.place import NotRunningError, Settings, bad_input
 
 SYSTEM_SOCKET = Path("/run/costprobe/control.sock")
 TIMEOUT_S = 5.0
@@ -33,7 +33,7 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
-class NoDaemonError(click.ClickException):
+class NoDaemonError(NotRunningError):
     """No daemon answers."""
 
 

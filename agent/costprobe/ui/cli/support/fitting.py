@@ -8,19 +8,14 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from costprobe.ui.tables import GAP, Table
+from costprobe.ui.tables import GAP, GLUE, Table, glued
 
 # A label such as "service  " at the start of a line: further lines are indented by it.
 MAX_LABEL = 24
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _LABEL: Final = re.compile(r" *(?:\S+ {2,})?")
-# Spaces within "5.3 ms", "80 %" and "± 5".
-_IN_NUMBER: Final = re.compile(
-    r"(?:(?<=[ (±<>$€+-])|^)([\d.,]*\d) (?=\S{1,3}(?:[ ,;):]|$))|([±<>]) (?=\d)"
-)
 # A command to copy: "run: costprobe probe ranker --sweep".
 _COMMAND: Final = re.compile(r"(?<=: )(?:sudo )?costprobe [^;,()]*")
-_GLUE: Final = "\0"
 
 
 def terminal_columns(*, err: bool = False) -> int | None:
@@ -48,7 +43,7 @@ def wrapped(line: str, columns: int | None) -> list[str]:
             current = " " * indent + word
         else:
             current += gap + word
-    return [text.replace(_GLUE, " ") for text in (*lines, current)]
+    return [text.replace(GLUE, " ") for text in (*lines, current)]
 
 
 def _width(text: str) -> int:
@@ -59,13 +54,17 @@ def _glued(line: str, columns: int) -> str:
     def keep(found: re.Match[str]) -> str:
         command = found[0].rstrip()
         end = found[0][len(command) :]
-        return (command.replace(" ", _GLUE) if len(command) <= columns else command) + end
+        return (command.replace(" ", GLUE) if len(command) <= columns else command) + end
 
-    return _IN_NUMBER.sub(lambda found: f"{found[1] or found[2]}{_GLUE}", _COMMAND.sub(keep, line))
+    return glued(_COMMAND.sub(keep, line))
 
 
 def table_lines(
-    rows: Sequence[Sequence[str]], text_columns: int = 1, ranks: Sequence[int] = ()
+    rows: Sequence[Sequence[str]],
+    text_columns: int = 1,
+    ranks: Sequence[int] = (),
+    *,
+    has_prose: bool = False,
 ) -> list[str]:
     """Return the lines of a table that fits the terminal: without one as wide as its content.
 
@@ -73,6 +72,8 @@ def table_lines(
         rows: The heads, then the rows; all of the same length.
         text_columns: The number of columns at the left with text.
         ranks: Rank of each column; see `Table`.
+        has_prose: Whether the last column is sentences.
     """
     heads, *cells = rows
-    return [*Table(heads, cells, text_columns, ranks=ranks).lines(terminal_columns())]
+    table = Table(heads, cells, text_columns, ranks=ranks, has_prose=has_prose)
+    return [*table.lines(terminal_columns())]

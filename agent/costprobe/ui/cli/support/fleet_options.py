@@ -24,7 +24,7 @@ from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet
 from costprobe.fleet.settings import FleetSection
 from costprobe.ui.cli.support.option_types import LABEL, MOMENT, Parsed
 from costprobe.ui.cli.support.output import Role, echo, echo_file, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, bad_input, check_access
+from costprobe.ui.cli.support.place import Settings, bad_input, check_access, span_of
 from costprobe.ui.fleet_documents import head_of
 from costprobe.ui.tables import csv_lines
 from costprobe.ui.text import local
@@ -207,8 +207,7 @@ def fleet_answers(
     config = fleet_config(given_path)
     now_ns = time.time_ns()
     end_ns = now_ns - ARRIVED_NS if until_ns is None else until_ns
-    if since_ns >= end_ns:
-        raise bad_input("--since: must be before --until")
+    span_of(since_ns, end_ns)
     try:
         period = fleet_period(since_ns, end_ns, now_ns)
     except ValueError as error:

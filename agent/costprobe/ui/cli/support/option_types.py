@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import click
 
@@ -93,6 +93,28 @@ PERCENT = Parsed("percent", _share)
 LABEL_VALUE = Parsed("name=value", _label)
 
 
+_Decorated = TypeVar("_Decorated", bound="Callable[..., Any] | click.Command")
+
+
+def since_option(default: str | int) -> Callable[[_Decorated], _Decorated]:
+    """Return the option --since, the start of a period as UTC ns.
+
+    Args:
+        default: What it is otherwise, as text; a UTC ns is not shown.
+    """
+    return click.option(
+        "--since",
+        "since_ns",
+        type=MOMENT,
+        default=default,
+        show_default=isinstance(default, str),
+        help='Start: "7d" ago, or a date.',
+    )
+
+
+UNTIL_OPTION = click.option(
+    "--until", "until_ns", type=MOMENT, help='End: "1h" ago, or a date (default: now).'
+)
 # Read by the main group, which then runs the command of that name for all hosts.
 FLEET_OPTION = click.option(
     "--fleet",

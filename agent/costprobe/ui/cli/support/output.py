@@ -16,6 +16,7 @@ import click
 
 from costprobe.core.outside import one_line
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
+from costprobe.ui.cli.support.place import bad_input
 
 # A colour that click or plotext set.
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
@@ -131,4 +132,4 @@ def replace_file(file: Path, text: str) -> None:
     try:
         files.replace_file(file, text.encode())
     except OSError as error:
-        raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from error
+        raise bad_input(f"{file}: cannot be written: {error.strerror}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,23 +14,68 @@ import click
 
 from costprobe.core.config.location import SYSTEM_PATH, config_path, store_of
 from costprobe.core.outside import UnusableInputError
+from costprobe.core.periods import TimeSpan
+from costprobe.ui.text import local
 
 if TYPE_CHECKING:  # the imports take longer than the commands that need neither
+    from costprobe.adapters.store.database import StoreError
     from costprobe.adapters.store.read import StoreReader
     from costprobe.configuration import Config
 
-BAD_INPUT = 2
+# Exit codes but 0; click's own errors of the command line have that of bad input.
+FAILED = click.ClickException.exit_code
+BAD_INPUT = click.UsageError.exit_code
+NOT_RUNNING = 3
+EXIT_CODES = {
+    0: "done",
+    FAILED: "it failed, a check found something, or there is nothing to show",
+    BAD_INPUT: "the command line, the configuration or the store must be changed first",
+    NOT_RUNNING: "no daemon is running",
+}
+# Faults of a store that the user can correct; the others are failures.
+_CORRECTABLE = frozenset(
+    {"denied", "foreign", "in_use", "locked", "missing", "newer", "not_ready", "shape", "unsafe"}
+)
 
 
 class BadInputError(click.ClickException):
-    """The user's input is invalid."""
+    """What was typed or configured cannot be used."""
 
     exit_code = BAD_INPUT
 
 
+class NotRunningError(click.ClickException):
+    """No daemon is running, so that the present state is not known."""
+
+    exit_code = NOT_RUNNING
+
+
 def bad_input(message: str) -> click.ClickException:
-    """Return an error in the user's input, which ends the command with exit code 2."""
+    """Return an error in what was typed or configured, which ends the command with exit code 2."""
     return BadInputError(message)
+
+
+def unusable_store(error: StoreError) -> click.ClickException:
+    """Return the error of a command whose store cannot be used."""
+    kind = BadInputError if error.fault in _CORRECTABLE else click.ClickException
+    return kind(str(error))
+
+
+def span_of(since_ns: int, until_ns: int | None) -> TimeSpan:
+    """Return the period of --since and --until, until now by default.
+
+    Raises:
+        click.ClickException: With exit code 2; it is empty.
+    """
+    until_ns = time.time_ns() if until_ns is None else until_ns
+    if since_ns >= until_ns:
+        raise bad_input("--since: must be before --until")
+    return TimeSpan(since_ns, until_ns)
+
+
+def nothing_since(rows: str, since_ns: int) -> click.ClickException:
+    """Return the error of a command without a row to show."""
+    return click.ClickException(f"no {rows} since {local(since_ns)}; is the daemon running?")
 
 
 def access_denied(path: Path) -> click.ClickException:
@@ -142,11 +188,11 @@ def reader_of(place: Settings) -> Iterator[StoreReader]:
         place.check()
         if error.fault == "denied" and place.path == SYSTEM_PATH:
             raise access_denied(place.store_path) from error
-        raise click.ClickException(str(error)) from error
+        raise unusable_store(error) from error
     try:
         yield reader
     except StoreError as error:
-        raise (bad_input if error.fault == "shape" else click.ClickException)(str(error)) from error
+        raise unusable_store(error) from error
     except UnusableInputError as error:
         damaged = (
             f"{place.store_path}: a row in it is damaged ({error}); check it: costprobe store check"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from costprobe import __version__
 from costprobe.alerts.faults import present_faults
 from costprobe.core.money import (
     PER_THOUSAND,
+    cents,
     common_scale,
     money,
     price_scale,
@@ -21,8 +23,9 @@ from costprobe.core.money import (
 from costprobe.core.schema import ASSUMED, UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
+from costprobe.ui.amounts import si
 from costprobe.ui.incidents import hidden_changes, noisy_services
-from costprobe.ui.text import CHUNKS, ago, cache_words, joules, kind_prices, local
+from costprobe.ui.text import CHUNKS, ago, cache_words, in_local_zone, kind_prices, local
 
 if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
     from costprobe.adapters.store.cursors import SinkStatus
@@ -62,7 +65,7 @@ def _state(status: dict[str, Any]) -> str:
 
 def _parts_of(status: dict[str, Any]) -> Iterator[Part]:
     yield from (("cost", words) for words in hourly_costs(status))
-    yield from ((FAULT, fault.text) for fault in present_faults(status, None))
+    yield from ((FAULT, fault.words) for fault in present_faults(status, None))
     yield "config", status["config"] or "none (demo mode)"
     yield "store", status["store"]["path"]
     yield from (("device", f"{one['name']}: {one['model']}") for one in status["devices"])
@@ -216,7 +219,7 @@ def _sources(status: dict[str, Any]) -> Iterator[Part]:
     """Yield the spot prices and the carbon intensity."""
     for name, spot in status.get("spot_prices", {}).items():
         price = spot["price_per_h"]
-        words = "unknown" if price is None else f"{money(float(price), spot['currency'])}/h"
+        words = "unknown" if price is None else f"{cents(float(price), spot['currency'])}/h"
         yield "price", f"spot {name}: {words}"
         yield from _source_fault(spot)
     if carbon := status.get("carbon"):
@@ -238,9 +241,9 @@ def _budget(budget: dict[str, Any]) -> Iterator[Part]:
     currency, expected = budget["currency"], budget["forecast"]
     words = "" if expected is None else f", forecast {money(expected, currency)}"
     age_s = time.time() - budget["time_ns"] / 1e9
-    spent = money(budget["spent"], currency) if budget["coverage"] else "no costs known"
+    spent = cents(budget["spent"], currency) if budget["coverage"] else "no costs known"
     words = (
-        f"{budget['budget']}: {spent} of {money(budget['amount'], currency)} for the"
+        f"{budget['budget']}: {spent} of {cents(budget['amount'], currency)} for the"
         f" {budget['period']}{words}, {percent(budget['elapsed_share'])} elapsed,"
         f" {percent(budget['coverage'])} covered, as of {ago(age_s)} ago"
     )
@@ -267,7 +270,8 @@ def _notifier(name: str, notifier: dict[str, Any]) -> Iterator[Part]:
 def _alerts(alerts: list[dict[str, Any]]) -> Iterator[Part]:
     firing = [alert for alert in alerts if alert["state"] == "firing"]
     yield "alerts", f"{len(firing)} firing; see costprobe alerts" if firing else "none firing"
-    yield from (("", f"{alert['severity']}: {alert['summary']}") for alert in firing[:3])
+    for alert in firing[:3]:
+        yield "", f"{alert['severity']}: {in_local_zone(alert['summary'], alert['since_ns'])}"
 
 
 def _pods(pods: dict[str, Any] | None) -> Iterator[Part]:
@@ -394,11 +398,14 @@ def _energy(energy: dict[str, Any]) -> str:
         ("energy_per_million_tokens_in_j", "per million tokens in"),
         ("energy_per_million_tokens_out_j", "per million tokens out"),
     )
-    parts = [f"{joules(energy[key])} {word}" for key, word in kinds if energy[key] is not None]
+    error = energy["energy_rel_err"]
+    parts = [
+        f"{si(energy[key], 'J', error)} {word}" for key, word in kinds if energy[key] is not None
+    ]
     board = ", of the whole board by slices" if energy["energy_scope"] == "parent" else ""
     suspect = ", suspect" if energy["energy_suspect"] else ""
-    method = f"{energy['energy_method']} ±{percent(energy['energy_rel_err'])}"
-    total = f"energy {joules(energy['energy_j'])}"
+    method = f"{energy['energy_method']} ±{percent(error)}"
+    total = f"energy {si(energy['energy_j'], 'J', error)}"
     return f"{', '.join((total, *parts))} ({method}{board}{suspect})"
 
 
@@ -520,7 +527,7 @@ def _tokens(document: dict[str, Any]) -> list[str]:
         energy_j = fields.get(f"energy_per_million_{name}_j")
         price = cost.get(f"cost_per_million_{name}")
         if energy_j is not None:
-            figures.append(f"{joules(energy_j / MILLION)} per token")
+            figures.append(f"{si(energy_j / MILLION, 'J')} per token")
         if price is not None:
             figures.append(f"{money(price, cost['currency'])} per million")
         at_limit = cost.get(f"cost_roofline_per_million_{name}")
@@ -560,7 +567,7 @@ def _energy_of_run(document: dict[str, Any], unit: str) -> str:
     board = SCOPES.get(energy.get("energy_scope"), "")
     suspect = ", suspect" if energy.get("energy_suspect") else ""
     return (
-        f"{joules(per_inference_j)}/{unit}{board}"
+        f"{si(per_inference_j, 'J', energy['energy_rel_err'])}/{unit}{board}"
         f" ({energy['energy_method'].replace('_', ' ')} ±{percent(energy['energy_rel_err'])}{suspect})"
     )
 
@@ -596,8 +603,8 @@ def _carbon(document: dict[str, Any]) -> list[str]:
 
 
 def price_words(price: dict[str, Any]) -> str:
-    """Return the price behind a cost: "list $6.88/h", "$4/h assumed, 2.5 to 9 USD/h"."""
-    per_hour = money(float(price["price_rate_per_h"]), price["currency"])
+    """Return the price behind a cost: "list $6.88/h", "$4.00/h assumed, 2.5 to 9 USD/h"."""
+    per_hour = cents(Decimal(price["price_rate_per_h"]), price["currency"])
     low, high = price.get("price_rate_low_per_h"), price.get("price_rate_high_per_h")
     if low is not None and high is not None:
         return f"{per_hour}/h {price['plan']}, {range_words(low, high, price['currency'])}"
@@ -605,8 +612,8 @@ def price_words(price: dict[str, Any]) -> str:
 
 
 def rate_words(price: dict[str, Any]) -> str:
-    """Return the price of a device where its plan is named too: "$3.6/h", "$4/h, 2.5 to 9 USD/h"."""
-    per_hour = f"{money(float(price['price_rate_per_h']), price['currency'])}/h"
+    """Return the price of a device where its plan is named too: "$3.60/h", "$4.00/h, 2.5 to 9 USD/h"."""
+    per_hour = f"{cents(Decimal(price['price_rate_per_h']), price['currency'])}/h"
     low, high = price.get("price_rate_low_per_h"), price.get("price_rate_high_per_h")
     if low is None or high is None:
         return per_hour

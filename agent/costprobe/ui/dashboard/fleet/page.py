@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Condition, Thread
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, cast
@@ -31,15 +31,28 @@ from costprobe.adapters.http.errors import DeliveryError
 from costprobe.core.clock import Clock
 from costprobe.core.outside import one_line
 from costprobe.core.periods import HOUR_NS, TimeSpan, period_at
-from costprobe.core.records import NS_PER_S, natural
+from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S
-from costprobe.drift.actions import action_of
-from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
-from costprobe.fleet.hosts import HostState, fleet_status
-from costprobe.fleet.outliers import GpuMap, MappedGpu, fleet_gpu_map
-from costprobe.fleet.spend import FleetForecast, FleetSpend, SpendByKey, fleet_forecast, fleet_spend
-from costprobe.fleet.unit_costs import FleetUnitCost, UnitChange, fleet_unit_costs, unit_changes
+from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period, hours_of
+from costprobe.fleet.hosts import fleet_status
+from costprobe.fleet.outliers import fleet_gpu_map
+from costprobe.fleet.spend import assumed_currencies, fleet_forecast, fleet_spend
+from costprobe.fleet.unit_costs import fleet_unit_costs, unit_changes
 from costprobe.spend.settings import HISTORY_HOURS
+from costprobe.ui.dashboard.fleet.documents import (
+    GpuFigures,
+    MapView,
+    Metric,
+    MonthForecast,
+    NowSpend,
+    banner,
+    gpu_document,
+    map_document,
+    outliers_table,
+    spend_table,
+    tiles,
+    units_table,
+)
 from costprobe.ui.dashboard.guard import (
     STATIC_FILES,
     Guard,
@@ -56,14 +69,7 @@ from costprobe.ui.dashboard.parameters import (
     one_of,
     whole_number,
 )
-from costprobe.ui.fleet_documents import (
-    compare_document,
-    forecast_document,
-    head_of,
-    outliers_document,
-    part_document,
-    spend_document,
-)
+from costprobe.ui.fleet_documents import head_of
 
 log = logging.getLogger(__name__)
 
@@ -232,30 +238,6 @@ DAY_S: Final = 86_400
 WEEK_S: Final = 7 * DAY_S
 
 
-class MonthForecast(NamedTuple):
-    """The spend of a month.
-
-    Attributes:
-        period: The month.
-        currencies: Spend and forecast by currency.
-    """
-
-    period: TimeSpan
-    currencies: tuple[FleetForecast, ...]
-
-
-class GpuFigures(NamedTuple):
-    """What one GPU cost.
-
-    Attributes:
-        total: Its spend.
-        unit_costs: Unit costs of the probes on it.
-    """
-
-    total: FleetSpend
-    unit_costs: tuple[FleetUnitCost, ...]
-
-
 def sections(
     open_reader: Callable[[], FleetReader], silent_after_s: float, clock: Clock
 ) -> Mapping[str, PageSection]:
@@ -292,7 +274,7 @@ def sections(
             yield FleetAnswers(reader, period, dict(asked.labels))
 
     return {
-        "now": PageSection(60.0, over(HOUR_S), lambda answers, _: fleet_spend(answers, "").total),
+        "now": PageSection(60.0, over(HOUR_S), lambda answers, _: _now(answers)),
         "status": PageSection(
             60.0,
             over(WEEK_S, to_the_second=True),
@@ -312,7 +294,9 @@ def sections(
             300.0,
             over(DAY_S),
             lambda answers, _: GpuFigures(
-                fleet_spend(answers, "").total, tuple(fleet_unit_costs(answers, "model"))
+                fleet_spend(answers, "").total,
+                fleet_unit_costs(answers, "model"),
+                assumed_currencies(answers),
             ),
         ),
     }
@@ -322,9 +306,14 @@ def _month(now_ns: int, timezone: str) -> TimeSpan:
     return period_at("month", timezone, now_ns // HOUR_NS * HOUR_NS - 1)
 
 
+def _now(answers: FleetAnswers) -> NowSpend:
+    total = fleet_spend(answers, "").total
+    return NowSpend(total, assumed_currencies(answers), hours_of(answers.period))
+
+
 def _forecast(answers: FleetAnswers, asked: Asked) -> MonthForecast:
     month = _month(answers.period.now_ns, asked.key)
-    return MonthForecast(month, tuple(fleet_forecast(answers, month, asked.key)))
+    return MonthForecast(month, asked.key, fleet_forecast(answers, month, asked.key), {})
 
 
 # Hosts and groups that are shown unless more are asked for.
@@ -338,6 +327,7 @@ _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?"
 _HOST_VIEW: Final = {"field": "probe.throughput_per_s", "since": "7d"}
 
 Pairs = list[tuple[str, str]]
+Labels = tuple[tuple[str, str], ...]
 
 
 class PlannedMonth(NamedTuple):
@@ -392,67 +382,7 @@ def fleet_page(
         allowed_hosts: Host names of the server, beside localhost and IP addresses.
     """
     figures = FleetFigures(clock, sections(open_reader, setup.silent_after_s, clock), head_of)
-
-    def link_of(host: str, device: str) -> str | None:
-        return host_link(setup.host_url, host, device)
-
-    def of_fleet(pairs: Pairs) -> dict[str, Any]:
-        labels = _labels(known(pairs, ("label",)))
-        planned = [one for one in setup.planned if one.labels == dict(labels)]
-        timezone = planned[0].timezone if planned else "UTC"
-        amounts = {one.currency: one.amount for one in reversed(planned)}
-        of = {name: figures.get(Asked(name, labels)) for name in ("now", "status", "units")}
-        month = figures.get(Asked("month", labels, timezone))
-        until_ns = of["status"].head.get("until_ns", 0)
-        head = of["now"].head
-        hours = (head["until_ns"] - head["since_ns"]) / HOUR_NS if head else 0.0
-        return {
-            "now": framed(of["now"], lambda total: now_document(total, hours)),
-            "status": framed(of["status"], lambda states: status_document(states, until_ns)),
-            "month": framed(month, lambda found: month_document(found, timezone, amounts)),
-            "units": framed(of["units"], units_document),
-        }
-
-    def of_spend(pairs: Pairs) -> dict[str, Any]:
-        parameters = known(pairs, ("label", "by", "shown"))
-        by = parameters.get("by", BY[0])
-        asked = Asked("spend", _labels(parameters), by if by in BY else _label_key("by", by))
-        shown = _shown(parameters)
-        return framed(figures.get(asked), lambda found: page_spend_document(found, by, shown))
-
-    def of_map(pairs: Pairs) -> dict[str, Any]:
-        names = ("label", "group", "within", "metric", "order", "shown", "model")
-        parameters = known(pairs, names)
-        labels = _labels(parameters)
-        group, within = (
-            _label_key(name, parameters[name]) if parameters.get(name) else ""
-            for name in ("group", "within")
-        )
-        view = MapView(
-            cast("Metric", one_of(parameters, "metric", ("time", "energy"))),
-            cast('Literal["worst", "name"]', one_of(parameters, "order", ("worst", "name"))),
-            _shown(parameters),
-            parameters.get("model", ""),
-            group,
-            within,
-        )
-        states: Figures = figures.get(Asked("status", labels))
-        silent_s = {
-            state.host: (states.head["until_ns"] - state.newest_ns) / NS_PER_S
-            for state in states.value or ()
-            if state.is_silent
-        }
-        found = figures.get(Asked("map", labels, group, within))
-        return framed(found, lambda gpus: map_document(gpus, silent_s, view, link_of))
-
-    def of_gpu(pairs: Pairs) -> dict[str, Any]:
-        parameters = known(pairs, ("host", "device"))
-        if not parameters.get("host") or not parameters.get("device"):
-            raise ParameterError("host and device: give both")
-        host, device = parameters["host"], parameters["device"]
-        found = figures.get(Asked("gpu", (("device", device), ("host", host))))
-        own = {"host": host, "device": device, "url": link_of(host, device)}
-        return framed(found, gpu_document) | own
+    documents = _Documents(figures, setup)
 
     def route(path: str, answer: Callable[[Pairs], dict[str, Any]]) -> Route:
         def endpoint(request: Request) -> Response:
@@ -464,16 +394,129 @@ def fleet_page(
     app = Starlette(
         routes=[
             page_route("fleet.html"),
-            route("/api/fleet", of_fleet),
-            route("/api/spend", of_spend),
-            route("/api/map", of_map),
-            route("/api/gpu", of_gpu),
+            route("/api/fleet", documents.of_fleet),
+            route("/api/spend", documents.of_spend),
+            route("/api/map", documents.of_map),
+            route("/api/gpu", documents.of_gpu),
             STATIC_FILES,
         ],
         middleware=[Middleware(Guard, allowed_hosts=allowed_hosts)],
         exception_handlers={ParameterError: refused, 404: unknown},
     )
     return FleetPage(app, figures)
+
+
+class _Documents:
+    """The answers of the API from the last figures.
+
+    Args:
+        figures: The figures.
+        setup: Budgets and links.
+    """
+
+    def __init__(self, figures: FleetFigures, setup: FleetSetup) -> None:
+        self._figures, self._setup = figures, setup
+
+    def _link_of(self, host: str, device: str) -> str | None:
+        return host_link(self._setup.host_url, host, device)
+
+    def _assumed(self, labels: Labels) -> Collection[str]:
+        now = self._figures.get(Asked("now", labels)).value
+        return () if now is None else now.assumed
+
+    def _silent_s(self, labels: Labels) -> Mapping[str, float]:
+        states = self._figures.get(Asked("status", labels))
+        return {
+            state.host: (states.head["until_ns"] - state.newest_ns) / NS_PER_S
+            for state in states.value or ()
+            if state.is_silent
+        }
+
+    def of_fleet(self, pairs: Pairs) -> dict[str, Any]:
+        parameters = known(pairs, ("label", "group", "within"))
+        labels = _labels(parameters)
+        planned = [one for one in self._setup.planned if one.labels == dict(labels)]
+        timezone = planned[0].timezone if planned else "UTC"
+        parts = {
+            name: self._figures.get(Asked(name, labels)) for name in ("now", "status", "units")
+        }
+        parts["month"] = self._figures.get(Asked("month", labels, timezone))
+        gpus = self._figures.get(_asked_map(parameters, labels))
+        now, states, units, month = (one.value for one in parts.values())
+        if month is not None:
+            amounts = {one.currency: one.amount for one in reversed(planned)}
+            month = month._replace(planned=amounts)
+        hosts = None if states is None else (states, parts["status"].head["until_ns"])
+        errors = [one.error for one in (*parts.values(), gpus) if one.error]
+        waiting = "no answer" if parts["now"].error else "asking the database"
+        found = None if gpus.value is None else gpus.value.outliers
+        nothing = "No probe or service had a cost in the last hour."
+        is_empty = states is not None and not states
+        return {
+            "parts": {name: _state(one) for name, one in parts.items()},
+            "timezone": timezone,
+            "is_empty": is_empty,
+            "tiles": tiles(now, month, hosts, waiting),
+            "change": banner(found, units, self._assumed(labels), is_failing=bool(errors)),
+            "units": None
+            if units is None
+            else units_table(units, _next_step(labels) if is_empty else nothing),
+        }
+
+    def of_spend(self, pairs: Pairs) -> dict[str, Any]:
+        parameters = known(pairs, ("label", "by", "shown"))
+        by, labels = parameters.get("by", BY[0]), _labels(parameters)
+        found = self._figures.get(Asked("spend", labels, by if by in BY else _label_key("by", by)))
+        shown = _shown(parameters)
+        return {
+            "parts": {"spend": _state(found)},
+            "spend": None
+            if found.value is None
+            else spend_table(found.value, shown, self._assumed(labels)),
+        }
+
+    def of_map(self, pairs: Pairs) -> dict[str, Any]:
+        names = ("label", "group", "within", "metric", "order", "shown", "model")
+        parameters = known(pairs, names)
+        labels = _labels(parameters)
+        asked = _asked_map(parameters, labels)
+        view = MapView(
+            cast("Metric", one_of(parameters, "metric", ("time", "energy"))),
+            cast('Literal["worst", "name"]', one_of(parameters, "order", ("worst", "name"))),
+            _shown(parameters),
+            parameters.get("model", ""),
+            asked.key,
+            asked.within,
+        )
+        found = self._figures.get(asked)
+        answer: dict[str, Any] = {"parts": {"map": _state(found)}, "map": None, "outliers": None}
+        if (gpus := found.value) is None:
+            return answer
+        return answer | {
+            "map": map_document(
+                gpus, self._silent_s(labels), view, "No GPU sent rows in the last 7 days."
+            ),
+            "outliers": outliers_table(
+                gpus.outliers, asked.within, self._assumed(labels), self._link_of
+            ),
+        }
+
+    def of_gpu(self, pairs: Pairs) -> dict[str, Any]:
+        parameters = known(pairs, ("host", "device", "label", "group", "within"))
+        host, device = parameters.get("host"), parameters.get("device", "")
+        if not host:
+            raise ParameterError("host: name one, and a device of it")
+        parts: dict[str, Figures] = {}
+        if device:
+            parts["gpu"] = self._figures.get(Asked("gpu", (("device", device), ("host", host))))
+        labels = _labels(parameters)
+        gpus = self._figures.get(_asked_map(parameters, labels)).value
+        costs = parts["gpu"].value if parts else None
+        url = self._link_of(host, device)
+        return {
+            "parts": {name: _state(one) for name, one in parts.items()},
+            "gpu": gpu_document((host, device), gpus, self._silent_s(labels), costs, url),
+        }
 
 
 def host_link(template: str | None, host: str, device: str) -> str | None:
@@ -487,7 +530,7 @@ def host_link(template: str | None, host: str, device: str) -> str | None:
     return f"{template.replace(HOST_MARK, host)}?{urlencode(query, quote_via=quote)}"
 
 
-def _labels(parameters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _labels(parameters: Mapping[str, str]) -> Labels:
     return tuple(label_filter(parameters).items())
 
 
@@ -510,226 +553,30 @@ def _shown(parameters: Mapping[str, str]) -> int:
     return whole_number(parameters, "shown", SHOWN_DEFAULT, (1, SHOWN_MAX))
 
 
-# Silent hosts that are named.
-NAMED_MAX: Final = 20
+def _asked_map(parameters: Mapping[str, str], labels: Labels) -> Asked:
+    group, within = (
+        _label_key(name, parameters[name]) if parameters.get(name) else ""
+        for name in ("group", "within")
+    )
+    return Asked("map", labels, group, within)
 
 
-def framed(figures: Figures, document: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
-    """Return figures as a document, with their age, period and problems; null before the first answer."""
-    head, value = figures.head, figures.value
+def _next_step(labels: Labels) -> str:
+    """Return what to do where no host has rows."""
+    if labels:
+        return "No host with this label has sent rows in the last 7 days."
+    return (
+        "No host has sent rows to the database of [fleet] in the last 7 days. Add that database as a"
+        " [[sink]] on each host; `costprobe doctor` there checks it."
+    )
+
+
+def _state(figures: Figures) -> dict[str, Any]:
+    """Return how old figures are, and what is wrong with them; an age of null before the first answer."""
+    head = figures.head
     return {
         "every_s": figures.every_s,
         "age_s": figures.age_s,
         "error": figures.error,
-        "since_ms": None if not head else head["since_ns"] // NS_PER_MS,
-        "until_ms": None if not head else head["until_ns"] // NS_PER_MS,
-        "is_partial": bool(head and head["is_partial"]),
         "problems": head["problems"] if head else [],
-        "figures": None if value is None else document(value),
     }
-
-
-def now_document(total: FleetSpend, hours: float) -> dict[str, Any]:
-    """Return the spend of some hours, and its rates."""
-    document = part_document(total)
-    return {
-        **document,
-        "costs": [{**one, "cost_per_h": one["cost"] / hours} for one in document["costs"]],
-        "power_w": None if total.energy_j is None else total.energy_j / (hours * HOUR_S),
-    }
-
-
-def status_document(states: Sequence[HostState], end_ns: int) -> dict[str, Any]:
-    """Return the numbers of hosts, and which are silent at a UTC ns."""
-    silent = [state for state in states if state.is_silent]
-    return {
-        "hosts": len(states),
-        "silent": len(silent),
-        "devices": sum(state.devices for state in states),
-        "faults": sum(state.faults for state in states),
-        "firing": sum(state.firing for state in states),
-        "versions": dict(Counter(state.version for state in states).most_common()),
-        "silent_hosts": [
-            {"host": state.host, "silent_s": (end_ns - state.newest_ns) / NS_PER_S}
-            for state in sorted(silent, key=lambda state: -state.newest_ns)[:NAMED_MAX]
-        ],
-    }
-
-
-def month_document(
-    month: MonthForecast, timezone: str, amounts: Mapping[str | None, float]
-) -> dict[str, Any]:
-    """Return the spend of the month, and its forecast against the planned amount.
-
-    Args:
-        month: The spend.
-        timezone: IANA name of its time zone.
-        amounts: Planned amounts by currency; None for the only currency of the fleet.
-    """
-    only = amounts.get(None) if len(month.currencies) == 1 else None
-    return {
-        "timezone": timezone,
-        "period_start_ms": month.period.start_ns // NS_PER_MS,
-        "period_end_ms": month.period.end_ns // NS_PER_MS,
-        "currencies": [
-            forecast_document(one, amounts.get(one.currency) if only is None else only)
-            for one in month.currencies
-        ],
-    }
-
-
-def units_document(found: Sequence[UnitChange]) -> dict[str, Any]:
-    """Return the unit costs of all models with their changes."""
-    units = [
-        {
-            **asdict(one.now),
-            "unit": one.unit,
-            "cost": one.cost,
-            "scale_samples": one.scale,
-            "change_24h_pct": one.change_24h_pct,
-            "change_7d_pct": one.change_7d_pct,
-            "spread_share": one.spread,
-            "cost_per_h": one.cost_per_h,
-        }
-        for one in found
-    ]
-    return {"units": units}
-
-
-def page_spend_document(spend: SpendByKey, by: str, shown: int) -> dict[str, Any]:
-    """Return the spend of the largest groups, the rest, and the total."""
-    left: dict[str, float] = defaultdict(float)
-    for part in spend.parts[shown:]:
-        for one in part.costs:
-            left[one.currency] += one.cost
-    return {
-        **spend_document(spend._replace(parts=spend.parts[:shown]), by),
-        "left_out": max(0, len(spend.parts) - shown),
-        "left_out_costs": [
-            {"currency": currency or None, "cost": cost} for currency, cost in left.items()
-        ],
-    }
-
-
-def gpu_document(found: GpuFigures) -> dict[str, Any]:
-    """Return what a GPU cost."""
-    return {"total": part_document(found.total), "models": compare_document(found.unit_costs)}
-
-
-# Outliers that are listed, the most expensive first.
-OUTLIERS_MAX: Final = 50
-# With more devices in all, such as MIG devices, those of hosts do not stand in common columns.
-COLUMNS_MAX: Final = 16
-_DIGITS: Final = 4
-
-Metric = Literal["time", "energy"]
-# A cell: the device, its excess in percent, and whether it is listed; null for a device that a host lacks.
-Cell = tuple[str, float | None, bool] | None
-LinkOf = Callable[[str, str], str | None]
-
-
-class MapView(NamedTuple):
-    """What of the map is shown.
-
-    Attributes:
-        metric: Deviation of the time or the energy per inference.
-        order: `worst` for the hosts with the largest excess first, or `name`.
-        shown: Most hosts.
-        model: Only GPUs with this product name; empty for all.
-        label: Label that hosts are grouped by; empty for none.
-        within: Label whose levels are removed; empty for none.
-    """
-
-    metric: Metric
-    order: Literal["worst", "name"]
-    shown: int
-    model: str
-    label: str
-    within: str
-
-
-def map_document(
-    found: GpuMap, silent_s: Mapping[str, float], view: MapView, link_of: LinkOf
-) -> dict[str, Any]:
-    """Return the shown hosts, and all outliers up to OUTLIERS_MAX.
-
-    Args:
-        found: The GPUs.
-        silent_s: Silent hosts, and for how long.
-        view: What is shown.
-        link_of: Address of a host's page for a device, or None.
-    """
-    gpus = [gpu for gpu in found.gpus if view.model in ("", gpu.model)]
-    columns = sorted({gpu.device for gpu in gpus}, key=natural)
-    hosts: dict[str, list[MappedGpu]] = defaultdict(list)
-    for gpu in gpus:
-        hosts[gpu.host].append(gpu)
-
-    def worst(host: str) -> float:
-        return max((_excess(gpu, view.metric) or 0.0 for gpu in hosts[host]), default=0.0)
-
-    def listed(host: str) -> bool:
-        return any(gpu.excess.is_listed for gpu in hosts[host])
-
-    order: Callable[[str], Any] = natural
-    if view.order == "worst":
-        order = lambda host: (not listed(host), -worst(host), natural(host))  # noqa: E731 - one of two
-    shown = sorted(hosts, key=order)[: view.shown]
-    if view.label:
-        # Stable: within a group the order remains; groups follow their first host.
-        labels = [hosts[host][0].label for host in shown]
-        places = {label: labels.index(label) for label in labels}
-        shown.sort(key=lambda host: places[hosts[host][0].label])
-    outliers = outliers_document(
-        replace(found.outliers, outliers=found.outliers.outliers[:OUTLIERS_MAX]),
-        [view.within] if view.within else [],
-    )
-    for one in outliers["outliers"]:
-        one["url"] = link_of(one["host"], one["device"] or "")
-        one["action"] = action_of(one["cause"])
-    return {
-        **outliers,
-        "outliers_left_out": max(0, len(found.outliers.outliers) - OUTLIERS_MAX),
-        "outliers_total": len(found.outliers.outliers),
-        "outliers_costs": _costs(found),
-        "metric": view.metric,
-        "gpus": len(gpus),
-        "gpu_models": sorted({gpu.model for gpu in found.gpus}),
-        "hosts": len(hosts),
-        "columns": columns if len(columns) <= COLUMNS_MAX else None,
-        "rows": [
-            {
-                "host": host,
-                "group": hosts[host][0].label or None,
-                "silent_s": silent_s.get(host),
-                "cells": _cells(hosts[host], columns, view.metric),
-            }
-            for host in shown
-        ],
-    }
-
-
-def _costs(found: GpuMap) -> list[dict[str, Any]]:
-    """Return what all outliers cost a month, by currency."""
-    costs: dict[str, float] = defaultdict(float)
-    for one in found.outliers.outliers:
-        if one.cost is not None:
-            costs[one.cost.currency] += one.cost.mean
-    return [{"currency": currency, "cost_per_month": cost} for currency, cost in costs.items()]
-
-
-def _cells(gpus: Sequence[MappedGpu], columns: Sequence[str], metric: Metric) -> list[Cell]:
-    cells: dict[str, Cell] = {
-        gpu.device: (gpu.device, _pct(_excess(gpu, metric)), gpu.excess.is_listed) for gpu in gpus
-    }
-    if len(columns) > COLUMNS_MAX:
-        return [cells[device] for device in sorted(cells, key=natural)]
-    return [cells.get(device) for device in columns]
-
-
-def _excess(gpu: MappedGpu, metric: Metric) -> float | None:
-    return gpu.excess.time if metric == "time" else gpu.excess.energy
-
-
-def _pct(share: float | None) -> float | None:
-    return None if share is None else round(share * 100, _DIGITS)

@@ -1,8 +1,9 @@
 // An accessible chart: lines with a tooltip, a slider that steps through them, and a table of the values.
 
-import { colour, el, show, table } from "./dom.js";
+import { colour, el, show } from "./dom.js";
 import { Legend } from "./legend.js";
 import { drawMarks, MarkStrip } from "./marks.js";
+import { tableOf } from "./place.js";
 import { chartOptions } from "./plot_options.js";
 import { Tip } from "./tip.js";
 
@@ -37,7 +38,7 @@ export class Chart {
     this.frame.prepend(this.strip.row, this.canvas);
     this.tools = el("div", { class: "tools" }, tools);
     this.legend = new Legend({
-      onToggle: (names) => { this.applyShown(); onSelect(names); },
+      onToggle: (names) => { this.redraw(); onSelect(names); },
       onEmphasis: (index) => this.plot?.setSeries(index === null ? null : index + 1, { focus: index !== null }),
     });
     this.scrub = el("input", {
@@ -91,7 +92,7 @@ export class Chart {
   /**
    * Draws series over a common axis.
    * data: { xs, series: [{ name, values, lows?, highs?, scale?, write, last? }], marks, summary, note, lines,
-   *         writeX, labelX?, axes: [{ scale, label, write, side, range }], time, heads, table, none }
+   *         writeX, labelX?, axes: [{ scale, label, write, side, range }], time, table, none }
    * lines: names of the shown lines, and `first` of those listed first; without them all.
    */
   draw(data) {
@@ -145,12 +146,6 @@ export class Chart {
     if (width === 0) return;
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     if (width >= DRAG_PX) this.onZoom?.(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
-  }
-
-  applyShown() {
-    if (!this.plot || !this.data) return;
-    // Colours are given to the lines that are shown.
-    this.redraw();
   }
 
   width() {
@@ -223,10 +218,10 @@ export class Chart {
 
   fillTable() {
     if (!this.details.open || !this.data) return;
-    const rows = this.data.table();
+    const { heads, rows } = this.data.table();
     const left = rows.length - TABLE_ROWS;
     const note = left > 0 ? `the newest ${TABLE_ROWS} of ${rows.length} rows` : `${rows.length} rows`;
-    show(this.rows, table(`${this.name}: ${note}`, this.data.heads, rows.slice(0, TABLE_ROWS)));
+    show(this.rows, tableOf({ caption: `${this.name}: ${note}`, heads, rows: rows.slice(0, TABLE_ROWS) }));
   }
 }
 

@@ -2,20 +2,17 @@
 
 import { Chart } from "./chart.js";
 import { byId, el } from "./dom.js";
-import { moment, money, number, scaleWords, seriesNames } from "./format.js";
-import { loadChart } from "./load_curve.js";
-import { priceScale } from "./scale.js";
+import { amount, localTimes } from "./format.js";
 
 const sweep = new Chart(byId("sweep"), "Batch size and load");
 // What is drawn, in the order of the choices.
 let charts = [];
 
 /** Show the answer of `/api/sweeps`. */
-export function showSweeps({ curves, loads }) {
-  charts = [...curves.map((curve) => () => batchChart(curve)), ...loads.map((curve) => () => loadChart(curve))];
+export function showSweeps(found) {
+  ({ charts } = found);
   const choice = byId("sweep-choice");
-  const names = [...seriesNames(curves.map((curve) => curve.tags)).map((name) => `${name}, batch size`),
-    ...seriesNames(loads.map((curve) => curve.tags)).map((name) => `${name}, load`)];
+  const names = charts.map(({ name }) => name);
   if (Array.from(choice.options, (option) => option.textContent).join() !== names.join()) {
     choice.replaceChildren(...names.map((name, index) => el("option", { value: index }, name)));
   }
@@ -23,39 +20,19 @@ export function showSweeps({ curves, loads }) {
   drawSweep();
 }
 
-function batchChart(curve) {
-  const { points } = curve;
-  const { currency } = curve.tags;
-  const hasCost = points.length > 0 && points.every((point) => Number.isFinite(point.cost_per_inference));
-  const scale = hasCost ? priceScale(Math.max(...points.map((point) => point.cost_per_inference))) : 1;
-  const words = `cost per ${scaleWords(scale, "inference")}`;
-  const ms = (value) => `${number(value)} ms`;
-  const right = hasCost
-    ? { name: words, write: (value) => money(value, currency), of: (point) => point.cost_per_inference * scale }
-    : { name: "throughput, /s", write: number, of: (point) => point.throughput_per_s };
-  const cheapest = points.find((point) => point.cheapest);
-  const optional = (value, write) => (Number.isFinite(value) ? write(value) : "–");
-  return {
-    xs: points.map((point) => point.batch), time: false, logX: true, labelX: "batch", writeX: String,
-    series: [
-      { name: "latency p50", values: points.map((point) => point.latency_p50_ms ?? null), write: ms },
-      { name: right.name, values: points.map(right.of), write: right.write, scale: "right" }],
-    axes: [{ scale: "y", label: "latency p50, ms", write: number },
-      { scale: "right", label: right.name, write: right.write, side: 1 }],
-    summary: `${cheapest ? `batch ${cheapest.batch} is the cheapest; ` : ""}measured ${moment(curve.time_ms)}`,
-    heads: ["#Batch", "#Latency p50", "#Throughput", "#Energy", `#${words}`, "Note"],
-    table: () => points.map((point) => [
-      String(point.batch), optional(point.latency_p50_ms, ms), optional(point.throughput_per_s, (v) => `${number(v)} /s`),
-      optional(point.energy_per_inference_j, (v) => `${number(v, 3)} J`),
-      optional(point.cost_per_inference, (v) => money(v * scale, currency)), point.cheapest ? "cheapest" : ""]),
-    none: "This sweep has no batch size.",
-  };
-}
-
 function drawSweep() {
-  const made = charts[Number(byId("sweep-choice").value) || 0]?.();
-  if (made) sweep.draw(made);
-  else sweep.say("No sweep is stored. Run: costprobe probe NAME --sweep, or of a server: costprobe probe NAME --load", false);
+  const given = charts[Number(byId("sweep-choice").value) || 0];
+  if (!given) {
+    sweep.say("No sweep is stored. Run: costprobe probe NAME --sweep, or of a server: costprobe probe NAME --load", false);
+    return;
+  }
+  sweep.draw({
+    ...given, time: false, logX: given.is_log_x, labelX: given.label_x, writeX: (value) => given.ticks[given.xs.indexOf(value)],
+    // A line continues over the points that are not its own.
+    series: given.series.map((one) => ({ ...one, values: one.values.map((value) => value ?? undefined), write: (_, at) => one.texts[at], isScatter: one.is_scatter, pointPx: one.size_px })),
+    axes: given.axes.map((axis) => ({ ...axis, write: (value) => amount(value, axis) })),
+    summary: localTimes(given.summary), table: () => given.table,
+  });
 }
 
 byId("sweep-choice").addEventListener("change", drawSweep);

@@ -42,16 +42,3 @@ function shell(place, fresh) {
   copy.append(...Array.from(fresh.childNodes, (node) => node.cloneNode(true)));
   return copy;
 }
-
-/** A table; a header that starts with "#" marks a numeric column. */
-export function table(caption, heads, rows) {
-  const numeric = heads.map((head) => head.startsWith("#"));
-  const cell = (value, index) => el("td", { class: numeric[index] ? "n" : null }, value);
-  return el(
-    "table", {},
-    el("caption", {}, caption),
-    el("thead", {}, el("tr", {}, heads.map((head, index) =>
-      el("th", { scope: "col", class: numeric[index] ? "n" : null }, head.replace(/^#/, ""))))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell)))),
-  );
-}

@@ -4,19 +4,21 @@ import { showSweeps } from "./curves.js";
 import { byId, el, show } from "./dom.js";
 import { moment, setNow, zone } from "./format.js";
 import { update } from "./freshness.js";
-import { Loading } from "./loading.js";
-import { barOf, boxed, content, showTiles } from "./place.js";
+import { barOf, boxed, content, mapOf, showTiles } from "./place.js";
 import { Trend } from "./trend.js";
-import { showUnits } from "./units.js";
+import { showRows } from "./units.js";
 
 const POLL_MS = 5000;
 // An answer that takes longer is one of a server that is not reachable.
 const ANSWER_MS = 30000;
 // Interval at which the rest of the page is loaded while rows arrive.
 const REST_EVERY_MS = 60000;
+// Pause after a load, as a multiple of its duration, to limit CPU use on the host.
+const REST_FACTOR = 20;
 const FIRING_SHOWN = 4;
+const UNITS_SHOWN = 12;
 
-const state = { poll: null, run: 0, sort: { by: "Device", isDown: false } };
+const state = { poll: null, run: 0, isLoading: false, dueMs: 0, sort: { by: "Device", isDown: false } };
 const trend = new Trend(ask, () => poll());
 byId("zone").textContent = zone();
 
@@ -54,15 +56,16 @@ function showFiring({ firing, notes }) {
     lines(notes), rest.length ? el("details", { "data-key": "rest" }, el("summary", {}, `${rest.length} more`), rest) : null);
 }
 
-function showDevices(devices) {
+function showDevices(devices, map) {
   const { sort } = state;
   const onSort = (by, isNumber) => {
     state.sort = { by, isDown: sort.by === by ? !sort.isDown : isNumber };
-    showDevices(devices);
+    showDevices(devices, map);
   };
   const seen = devices.heads.indexOf("#Last seen");
   const row = (index) => ({ class: seen > 0 && typeof devices.rows[index][seen] !== "string" ? "old" : null });
-  show(byId("devices"), boxed(devices, { sort, onSort, row }));
+  const whole = boxed(devices, { sort, onSort, row });
+  show(byId("devices"), map ? [mapOf(map), el("details", { "data-key": "devices" }, el("summary", {}, `${map.name}, as a table`), whole)] : whole);
 }
 
 function budgetCard({ name, scope, big, bar, state: [kind, words], facts, remarks, missing }) {
@@ -85,19 +88,24 @@ async function loadSpend() {
   show(byId("spend"), tables.map((one) => boxed(one)));
 }
 
-function showIncidents({ incidents }) {
-  const rows = incidents.map((one) => [
-    moment(one.fired_ms), one.resolved_ms === null ? "still firing" : moment(one.resolved_ms), one.severity, one.name,
-    Object.entries(one.labels ?? {}).map((pair) => pair.join("=")).join(" "), one.summary ?? "", one.detail ?? one.cause ?? ""]);
-  show(byId("incidents"), boxed({ caption: "The newest first", none: "No incident in this period.", rows,
-    heads: ["Fired", "Resolved", "Severity", "Rule", "Labels", "Summary", "Cause"] }));
+// What is loaded now and then, one load at a time, each shown as it arrives; called with every answer about now.
+async function loadRest() {
+  if (state.isLoading || Date.now() < state.dueMs) return;
+  state.isLoading = true;
+  const begun = Date.now();
+  try {
+    await Promise.all([
+      loadSpend(),
+      ask("/api/incidents?since=7d").then((found) => show(byId("incidents"), boxed(found))),
+      ask("/api/sweeps").then(showSweeps)]);
+    state.dueMs = Date.now() + Math.max(REST_EVERY_MS, REST_FACTOR * (Date.now() - begun));
+  } catch (error) {
+    // A lost server is shown by the state of the connection.
+    if (error.status) trouble(error.message);
+    state.dueMs = Date.now() + POLL_MS;
+  }
+  state.isLoading = false;
 }
-
-// Each is shown as it arrives.
-const rest = new Loading(REST_EVERY_MS, trouble, () => Promise.all([
-  loadSpend(),
-  ask("/api/incidents?since=7d").then(showIncidents),
-  ask("/api/sweeps").then(showSweeps)]));
 
 function take(now) {
   const { daemon } = now;
@@ -108,9 +116,9 @@ function take(now) {
   byId("daemon").textContent = daemon.version ? `Daemon ${daemon.version}, started ${moment(daemon.started_ms)}.` : "";
   showTiles(byId("spend-now"), now.tiles);
   showChange(now.change);
-  showUnits(now.units);
+  showRows("units", now.units, { most: UNITS_SHOWN, kind: "units" });
   showFiring(now);
-  showDevices(now.devices);
+  showDevices(now.devices, now.map);
   show(byId("parts"), boxed(now.parts));
   const isEmpty = now.units.rows.length === 0 && !trend.state.label;
   document.body.classList.toggle("empty", isEmpty);
@@ -119,7 +127,7 @@ function take(now) {
   }
   byId("change").hidden = isEmpty && now.change.kind === "calm";
   trend.take(now.choices);
-  rest.refresh();
+  loadRest();
 }
 
 // A hidden page asks for nothing.

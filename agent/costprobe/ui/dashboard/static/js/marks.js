@@ -1,39 +1,15 @@
 // Marks above a chart: events, incidents and annotations, as buttons whose text is shown on hover and focus.
 
 import { el } from "./dom.js";
-import { moment } from "./format.js";
+import { localTimes } from "./format.js";
 
-const LETTERS = { drift: "D", anomaly: "A", price: "P", software: "S", fault: "F", annotation: "N", incident: "I" };
 // Marks closer than a button is wide share one.
 const BUTTON_PX = 26;
 const TEXTS_MAX = 8;
 
-export const letterOf = (kind) => LETTERS[kind] ?? "?";
-
-const subjectOf = (tags) => [tags.device, tags.probe ?? tags.service].filter(Boolean).join(" ");
-
-/** Marks of the answers of `/api/marks` and `/api/incidents`, in order of time. */
-export function marksOf(events, incidents) {
-  return [
-    ...events.map((one) => ({
-      x: one.time_ms / 1000, kind: one.tags.kind, subject: subjectOf(one.tags), tags: one.tags, title: one.title ?? "",
-      details: [one.detail, one.cause && `cause: ${one.cause}`].filter(Boolean).join("; "),
-    })),
-    ...incidents.map((one) => ({
-      x: one.fired_ms / 1000, end: one.resolved_ms === null ? Infinity : one.resolved_ms / 1000,
-      kind: "incident", subject: subjectOf(one.labels ?? {}), tags: one.labels ?? {}, title: one.summary ?? one.name,
-      details: [
-        one.resolved_ms === null ? "firing" : `resolved ${moment(one.resolved_ms)}`, one.severity,
-        one.cause && `cause: ${one.cause}`].filter(Boolean).join("; "),
-    })),
-  ].sort((one, other) => one.x - other.x);
-}
-
-const lineOf = (mark) => `${moment(mark.x * 1000)}, ${mark.kind}: ${[mark.title, mark.details].filter(Boolean).join("; ")}`;
-
 function textsOf(marks) {
   const more = marks.length - TEXTS_MAX;
-  return [...marks.slice(0, TEXTS_MAX).map(lineOf), ...(more > 0 ? [`and ${more} more, in the list below the chart`] : [])];
+  return [...marks.slice(0, TEXTS_MAX).map(({ text }) => localTimes(text)), ...(more > 0 ? [`and ${more} more, in the list below the chart`] : [])];
 }
 
 /** The row of buttons; one stop of the tabulator key, arrow keys lead from one to the next. */
@@ -72,7 +48,7 @@ export class MarkStrip {
     const name = `${marks.length > 1 ? `${marks.length} marks: ` : ""}${textsOf(marks).join(". ")}`;
     const made = el("button", {
       type: "button", class: `mark m-${kind}`, tabindex: isFirst ? 0 : -1, "aria-label": name,
-    }, marks.length > 1 ? String(marks.length) : letterOf(kind));
+    }, marks.length > 1 ? String(marks.length) : marks[0].letter);
     made.style.left = `${offset + left - BUTTON_PX / 2}px`;
     const open = () => this.tip.show(offset + left, BUTTON_PX + 2, textsOf(marks).map((text) => el("p", {}, text)), true);
     made.addEventListener("pointerenter", open);
@@ -108,7 +84,7 @@ export function drawMarks(plot, marks, colour) {
     const x = Math.round(plot.valToPos(mark.x, "x", true));
     ctx.strokeStyle = ctx.fillStyle = colour(`--m-${mark.kind}`) || colour("--muted");
     if (mark.end) {
-      const end = mark.end === Infinity ? right : Math.min(right, plot.valToPos(mark.end, "x", true));
+      const end = Math.min(right, plot.valToPos(mark.end, "x", true));
       const begin = Math.max(bbox.left, x);
       if (end > begin) ctx.fillRect(begin, bbox.top, end - begin, 4 * pixels());
     }

@@ -14,8 +14,8 @@ export function content(given) {
   const { text, kind, value, said, href, bar, spark } = given;
   if (bar) return [barOf(bar)];
   if (spark !== undefined) return [svg("svg", { class: "spark", viewBox: "0 0 100 20", ...SVG_BOX }, svg("polyline", { points: spark }))];
-  const attributes = { class: kind || null, ...(value === undefined ? {} : { value: String(value) }), ...(href ? { href, rel: "noreferrer" } : {}) };
-  if (said) return [el("span", { class: kind || null }, el("span", { "aria-hidden": "true" }, content(text)), el("span", { class: "unseen" }, said))];
+  const attributes = { class: kind || null, ...(value === undefined ? {} : { value: String(value) }), ...(href ? { href, rel: "noreferrer", "aria-label": said } : {}) };
+  if (said && !href) return [el("span", { class: kind || null }, el("span", { "aria-hidden": "true" }, content(text)), el("span", { class: "unseen" }, said))];
   return [el(href ? "a" : value === undefined ? "span" : "data", attributes, content(text))];
 }
 
@@ -30,6 +30,15 @@ export function barOf(parts) {
   });
   return svg("svg", { class: "bar", viewBox: "0 0 100 10", ...SVG_BOX }, rects);
 }
+
+/** What the colours of bars mean: [kind, words] of each. */
+export const legendOf = (keys) => el("p", { class: "note-line" }, keys.map(([kind, words]) => el("span", { class: `key ${kind}` }, `${words} `)));
+
+/** A cell for each device, with its state as its colour and in words. */
+export const mapOf = ({ name, cells, keys }) => [
+  el("ul", { class: "devices", "aria-label": `${name} by state` }, cells.map(([device, kind, words]) =>
+    el("li", { class: kind, title: `${device}: ${words}` }, device, el("span", { class: "unseen" }, `: ${words}`)))),
+  legendOf(keys)];
 
 /** Tiles in a row; as many as before stay until the new ones are there. */
 export function showTiles(place, tiles) {
@@ -61,7 +70,7 @@ export function tableOf({ caption, heads, rows, total }, { kind = null, sort = n
       : name);
   };
   const cells = (given) => given.map((cell, index) =>
-    (index === 0 ? el("th", { scope: "row" }, content(cell)) : el("td", { class: classes[index] }, content(cell))));
+    (index === 0 ? el("th", { scope: "row", class: classes[0] }, content(cell)) : el("td", { class: classes[index] }, content(cell))));
   const at = sort ? names.indexOf(sort.by) : -1;
   const ordered = rows.map((one, index) => ({ one, index }));
   if (at >= 0) ordered.sort((a, b) => (sort.isDown ? -1 : 1) * compare(textOf(a.one[at]), textOf(b.one[at])));

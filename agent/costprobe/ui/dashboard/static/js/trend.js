@@ -2,22 +2,18 @@
 
 import { aligned, trendRows } from "./aligned.js";
 import { Chart } from "./chart.js";
-import { byId, el, show, table } from "./dom.js";
-import { moment, plural, seriesNames } from "./format.js";
-import { letterOf, marksOf } from "./marks.js";
+import { byId, show } from "./dom.js";
+import { localTimes, moment } from "./format.js";
+import { tableOf } from "./place.js";
 import { scaled } from "./scale.js";
 import { TrendControls } from "./trend_controls.js";
 import { isMoving, period, rangeWords, refreshMs, withRange } from "./trend_range.js";
 import { readState, writeState } from "./url_state.js";
 
-// More lines cannot be told apart; others are chosen in the legend.
-const LINES_SHOWN = 8;
 // Pause after a load, as a multiple of its duration, to limit CPU use on the host.
 const REST_FACTOR = 20;
 const RETRY_MS = 15000;
 const SUMMARY_LINES = 8;
-const FIRST = ["cost.cost_reference&basis=probe", "cost.cost_per_inference&basis=probe", "cost.cost_per_million_tokens_out",
-  "cost.cost_per_inference&basis=serving", "probe.latency_p50_ms", "device.power_w"];
 const SAME_LINES = new Set(["since", "until", "at", "scale"]);
 
 export class Trend {
@@ -75,9 +71,7 @@ export class Trend {
     const isFirst = !this.controls.choices;
     this.controls.fill(choices, this.state);
     if (!isFirst) return;
-    // The first that the host has: cost at constant price of its probes, cost of a token or an inference of its services.
-    const found = FIRST.find((value) => choices.fields.includes(value));
-    if (!this.state.isFieldChosen && found) [this.state.field, this.state.basis = ""] = found.split("&basis=");
+    if (!this.state.isFieldChosen && choices.first) [this.state.field, this.state.basis = ""] = choices.first.split("&basis=");
     this.controls.show(this.state);
     this.load(true);
   }
@@ -98,23 +92,26 @@ export class Trend {
     return new URLSearchParams([...given, ...Object.entries(period(this.state))]);
   }
 
+  /** The parameters of the marks: those of the chosen device and model. */
+  marked() {
+    const { device, probe, service } = this.state;
+    return new URLSearchParams([...Object.entries({ device, probe, service }).filter(([, value]) => value), ...Object.entries(period(this.state))]);
+  }
+
   async load(isSwitch) {
     clearTimeout(this.timer);
     this.request?.abort();
     const request = new AbortController();
     this.request = request;
     const begun = Date.now();
-    const label = this.controls.fieldText();
-    if (isSwitch) this.chart.load(`Loading ${label}…`);
-    const span = new URLSearchParams(period(this.state));
+    if (isSwitch) this.chart.load(`Loading ${this.controls.fieldText()}…`);
     const path = `/api/trend?${this.query()}`;
     byId("trend-json").href = path;
     try {
-      const [answer, events, incidents] = await Promise.all(
-        [path, `/api/marks?${span}`, `/api/incidents?${span}`].map((one) => this.ask(one, request.signal)));
+      const [answer, marks] = await Promise.all([path, `/api/marks?${this.marked()}`].map((one) => this.ask(one, request.signal)));
       if (request !== this.request) return;
       this.answer = answer;
-      this.draw(label, marksOf(events.marks, incidents.incidents).filter((mark) => this.isMatching(mark)));
+      this.draw(marks);
       this.plan(Math.max(refreshMs(this.state), REST_FACTOR * (Date.now() - begun)));
     } catch (error) {
       if (request !== this.request) return;
@@ -126,21 +123,18 @@ export class Trend {
     }
   }
 
-  /** Whether a mark is of the chosen device, model and label, or of all of them. */
-  isMatching({ tags }) {
-    return ["device", "probe", "service"].every((tag) => !this.state[tag] || !tags[tag] || tags[tag] === this.state[tag]);
-  }
-
-  draw(label, marks) {
+  draw({ marks, table }) {
     const { answer, state } = this;
-    const names = lineNames(answer.series, state.group);
-    const { lines, axis } = scaled(answer, state.field, label, this.controls.unit());
+    const names = answer.series.map(({ name }) => name);
+    const first = names.filter((_, index) => answer.series[index].is_first);
+    const { lines, axis } = scaled(answer);
     const { xs, columns } = aligned(answer.series, lines);
     const key = `${this.query()}\n${names.join("\n")}`;
-    if (this.chosen.key !== key) this.chosen = { key, lines: mostChanged(names, lines) };
+    if (this.chosen.key !== key) this.chosen = { key, lines: first };
     const shown = (state.lines ?? this.chosen.lines).filter((name) => names.includes(name));
     const words = rangeWords(state);
-    this.showMarks(marks);
+    const placed = marks.map((mark) => ({ ...mark, x: mark.time_ms / 1000, end: mark.end_ms && mark.end_ms / 1000 }));
+    this.showMarks(placed, table);
     this.chart.draw({
       xs, time: true, logX: false, range: [answer.since_ms / 1000, answer.until_ms / 1000],
       writeX: (seconds) => moment(seconds * 1000),
@@ -149,70 +143,18 @@ export class Trend {
         last: line.brief(line.values.at(-1)), isOutlier: answer.series[index].outlier,
       })),
       lines: shown.length ? shown : this.chosen.lines, first: this.chosen.lines,
-      axes: [{ scale: "y", ...axis }], marks, unit: answer.scale === "change" ? "" : axis.unit ?? axis.label,
-      note: notesOf(answer, names, this.chosen.lines, state).join(" "),
-      summary: [`${label} over ${words}`, plural(marks.length, "mark"),
+      axes: [{ scale: "y", ...axis }], marks: placed, unit: answer.unit,
+      note: [...(state.lines ? [] : [answer.first_note]), ...answer.notes].filter(Boolean).map(localTimes).join(" "),
+      summary: [`${answer.label} over ${words}`,
         ...lines.slice(0, SUMMARY_LINES).map((line, index) => `${names[index]} ${line.write(line.values.at(-1))}`)].join("; "),
-      heads: ["Time", "Series", `#${label}`, "#Least to greatest"],
-      table: () => trendRows(answer.series, lines, names),
-      none: answer.without_base
-        ? `No change to draw: no series has a median above 0 in the last ${answer.base_d} days.`
-        : `No ${label} in ${words}${this.controls.filterWords(state)}.`,
+      table: () => ({ heads: ["Time", "Series", `#${answer.label}`, "#Least to greatest"], rows: trendRows(answer.series, lines, names) }),
+      none: answer.none.replace("{range}", words),
     });
   }
 
-  showMarks(marks) {
+  showMarks(marks, table) {
     byId("marks-box").hidden = marks.length === 0;
     byId("marks-count").textContent = String(marks.length);
-    const rows = [...marks].reverse().map((mark) =>
-      [moment(mark.x * 1000), `${letterOf(mark.kind)} ${mark.kind}`, mark.subject, mark.title, mark.details]);
-    show(byId("marks"), table("The newest first", ["Time", "Kind", "Series", "Event", "Details"], rows));
+    show(byId("marks"), table ? tableOf(table) : null);
   }
-}
-
-/** Distinct names of series or groups; a group says how many it is of. */
-function lineNames(series, group) {
-  const counted = { model: ["device", "devices"], device: ["model", "models"] }[group];
-  const names = seriesNames(series.map((one) => one.tags));
-  return series.map(({ members, tags }, index) => {
-    const name = names[index] === "all" ? tags.model ?? "all" : names[index];
-    if (series[index].outlier) return `${name}, outlier`;
-    return counted && members > 1 ? `${name} (${members} ${counted[1]})` : name;
-  });
-}
-
-/** The names of the lines that are shown at first: those that changed most from begin to end. */
-function mostChanged(names, lines) {
-  if (names.length <= LINES_SHOWN) return names;
-  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-  const changes = lines.map(({ values }, index) => {
-    const tenth = Math.max(1, Math.floor(values.length / 10));
-    const [first, last] = [mean(values.slice(0, tenth)), mean(values.slice(-tenth))];
-    return { index, size: Math.abs(last - first) / (Math.abs(mean(values)) || 1) };
-  });
-  const chosen = changes.sort((a, b) => b.size - a.size).slice(0, LINES_SHOWN).map(({ index }) => index);
-  return chosen.sort((a, b) => a - b).map((index) => names[index]);
-}
-
-function notesOf(answer, names, first, state) {
-  const notes = [];
-  if (first.length < names.length && !state.lines) {
-    notes.push(`${first.length} of ${names.length} lines are shown, those that changed most; the legend has the others.`);
-  }
-  if (answer.left_out) notes.push(`${answer.left_out} more series are left out: filter by device or model.`);
-  if (answer.without_base) {
-    notes.push(`${answer.without_base} series without a median above 0 in the last ${answer.base_d} days are left out.`);
-  }
-  if (answer.scale === "change" && state.scale !== "change") {
-    notes.push(state.group === "device" ? "Shown as change, because models of a device have different costs."
-      : "Shown as change, because the amounts differ too much for one axis.");
-  }
-  const changed = answer.series.flatMap((one, index) => one.changes.map((change) => ({ ...change, name: names[index] })));
-  const newest = changed.sort((a, b) => b.time_ms - a.time_ms)[0];
-  if (newest) {
-    const more = changed.length > 1 ? ` (${changed.length} changes of plan or label)` : "";
-    notes.push(`${newest.name}: ${newest.tag} ${newest.before || "none"} to ${newest.after || "none"} on ${moment(newest.time_ms)}${more}.`);
-  }
-  if (answer.hourly) notes.push("Hours were read, evenly spaced.");
-  return notes;
 }

@@ -68,16 +68,10 @@ export class TrendControls {
     return this.field.selectedOptions[0]?.textContent ?? this.field.value;
   }
 
-  unit() {
-    return this.field.selectedOptions[0]?.dataset.unit ?? "";
-  }
-
   /** Show a state in the controls. */
   show(state) {
     const value = state.basis ? `${state.field}&basis=${state.basis}` : state.field;
-    const known = Array.from(this.field.options).find((option) => option.value === value);
-    if (!known) this.field.append(el("option", { value }, value));
-    this.field.value = value;
+    this.setOption(FIELD, value);
     this.setOption("trend-scale", state.scale);
     this.setOption("trend-group", state.group);
     for (const radio of document.querySelectorAll("input[name=range]")) {
@@ -104,11 +98,20 @@ export class TrendControls {
     byId("trend-until").value = inputTime(Number.isNaN(until) ? Date.now() : until);
   }
 
+  /** Fill the choice of fields by heading; a chosen one that is not offered stays. */
+  fillFields(groups) {
+    const key = JSON.stringify(groups);
+    if (this.field.dataset.key === key) return;
+    this.field.dataset.key = key;
+    const { value } = this.field;
+    this.field.replaceChildren(...groups.map(([label, own]) => el("optgroup", { label }, own.map(([name, text]) => el("option", { value: name }, text)))));
+    if (value) this.setOption(FIELD, value);
+  }
+
   /** Offer what the newest rows of the host have: `choices` of `/api/now`. */
   fill(choices, state) {
     this.choices = choices;
-    const known = new Set(choices.fields);
-    for (const option of this.field.options) option.hidden = !known.has(option.value) && !option.selected;
+    this.fillFields(choices.fields);
     const models = choices.models.map((model) => [model, model.split("=")[1]]);
     const chosen = state.probe ? `probe=${state.probe}` : state.service ? `service=${state.service}` : "";
     const same = (names) => names.map((name) => [name, name]);
@@ -116,10 +119,5 @@ export class TrendControls {
     fillSelect(byId("trend-model"), [["", "all"], ...models], chosen, 2);
     fillSelect(byId("label"), [["", "all"], ...same(choices.labels)], state.label, 1);
     if (state.field.startsWith("device.")) byId("trend-model").closest("label").hidden = true;
-  }
-
-  filterWords(state) {
-    const words = [state.device, state.field.startsWith("device.") ? "" : state.probe || state.service, state.label].filter(Boolean);
-    return words.length ? ` for ${words.join(", ")}` : "";
   }
 }

@@ -1,32 +1,34 @@
-// The table of unit costs: a row for each model and service; those of its devices beneath it on demand, outliers at once.
+// A table of which the first rows are shown, more on demand; rows of members stand beneath their group.
 
 import { byId, el, show } from "./dom.js";
-import { content, tableOf } from "./place.js";
+import { boxed, content, tableOf } from "./place.js";
 
-const ROWS_SHOWN = 12;
-const open = new Set();
-let isWhole = false;
+// By the place of a table: what of it is open.
+const states = new Map();
 
-/** Show `units` of `/api/now`. */
-export function showUnits(units) {
-  const { tree, rows } = units;
-  const draw = () => showUnits(units);
-  const flip = (set, key) => { if (!set.delete(key)) set.add(key); draw(); };
+/** Show a table of the server; `tree` has for each row the group that it is of, or the key of its own members. */
+export function showRows(id, given, { most, kind = null, isBoxed = false }) {
+  const state = states.get(id) ?? { open: new Set(), isWhole: false };
+  states.set(id, state);
+  const { rows, none, tree = rows.map(() => ({ of: null, key: null })) } = given;
+  const draw = () => showRows(id, given, { most, kind, isBoxed });
+  const flip = (key) => { if (!state.open.delete(key)) state.open.add(key); draw(); };
   const tops = tree.filter(({ of }) => of === null).length;
   let seen = 0;
   const row = (index) => {
     const { of, key, is_outlier: isOutlier } = tree[index];
     if (of === null) seen += 1;
-    if (!isWhole && seen > ROWS_SHOWN) return null;
-    if (of !== null) return open.has(of) || isOutlier ? { class: "member" } : null;
+    if (!state.isWhole && seen > most) return null;
+    if (of !== null) return state.open.has(of) || isOutlier ? { class: "member" } : null;
     if (key === null) return {};
     const count = tree.filter((one) => one.of === key).length;
-    const isOpen = open.has(key);
+    const isOpen = state.open.has(key);
     return { head: (cell) => el("th", { scope: "row" }, content(cell), " ",
-      el("button", { type: "button", class: "expand", "aria-expanded": String(isOpen), onclick: () => flip(open, key) },
+      el("button", { type: "button", class: "expand", "aria-expanded": String(isOpen), onclick: () => flip(key) },
         `${count} devices`, el("span", { "aria-hidden": "true" }, isOpen ? " ▾" : " ▸"))) };
   };
-  show(byId("units"), rows.length === 0 ? el("p", { class: "muted" }, content(units.none)) : [tableOf(units, { kind: "units", row }),
-    tops > ROWS_SHOWN ? el("button", { type: "button", class: "more", "aria-expanded": String(isWhole), onclick: () => { isWhole = !isWhole; draw(); } },
-      isWhole ? "Show fewer" : `Show ${tops - ROWS_SHOWN} more`) : null]);
+  const options = { kind, row };
+  show(byId(id), rows.length === 0 ? el("p", { class: "muted" }, content(none)) : [isBoxed ? boxed(given, options) : tableOf(given, options),
+    tops > most ? el("button", { type: "button", class: "more", "aria-expanded": String(state.isWhole), onclick: () => { state.isWhole = !state.isWhole; draw(); } },
+      state.isWhole ? "Show fewer" : `Show ${tops - most} more`) : null]);
 }

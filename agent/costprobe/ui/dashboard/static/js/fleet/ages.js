@@ -1,4 +1,4 @@
-// The age of each part's figures, and what is wrong with them.
+// The age of the figures in each place of the page, and what is wrong with them.
 
 import { byId, el, show } from "../dom.js";
 import { moment, span, zone } from "../format.js";
@@ -6,19 +6,23 @@ import { moment, span, zone } from "../format.js";
 // Figures that are so many of their intervals old are stale.
 const STALE_INTERVALS = 3;
 const TICK_MS = 1000;
+// Where the figures of each part are shown; the first place gets a line on what is wrong.
+const PLACES = {
+  now: ["spend-now"], status: ["spend-now"], month: ["spend-now"], units: ["units-section"], spend: ["spend-section"],
+  map: ["map-section", "change", "outliers-section"], gpu: ["gpu"],
+};
 
 const parts = new Map();
+const lines = new Map();
 const state = { problem: "", heardMs: null, isPaused: false };
 
 const elapsedS = (sinceMs) => (performance.now() - sinceMs) / 1000;
-const ageOf = ({ answer, takenMs }) => (answer.age_s === null ? null : answer.age_s + elapsedS(takenMs));
 
 /** Whether figures are not those of now: [words, age in s, null if there are none yet]. */
-function faultOf(part) {
-  const { answer } = part;
-  const age = ageOf(part);
-  if (answer.error) return ["the database does not answer", age];
-  return age !== null && age > STALE_INTERVALS * answer.every_s ? ["no new figures", age] : null;
+function faultOf({ age_s: answeredS, every_s: everyS, error, takenMs }) {
+  const age = answeredS === null ? null : answeredS + elapsedS(takenMs);
+  if (error) return ["the database does not answer", age];
+  return age !== null && age > STALE_INTERVALS * everyS ? ["no new figures", age] : null;
 }
 
 function faultOfPage() {
@@ -31,18 +35,27 @@ function faultOfPage() {
 
 const since = (age) => (age === null ? "no answer yet" : `last answered ${span(age)} ago`);
 
-function drawPart(part) {
+function wordsOf(part) {
   const fault = faultOf(part);
-  const { answer, places, line } = part;
-  for (const place of places) byId(place).classList.toggle("stale", Boolean(fault));
-  const words = [];
-  if (fault) words.push(el("p", { class: "age bad" }, `${since(fault[1])}${answer.error ? `: ${answer.error}` : ""}`));
-  if (answer.is_partial) words.push(el("p", { class: "age warn" }, `Partial: ${answer.problems.join("; ")}`));
-  show(line, words);
+  return [
+    ...(fault ? [["bad", `${since(fault[1])}${part.error ? `: ${part.error}` : ""}`]] : []),
+    ...(part.problems.length ? [["warn", `Partial: ${part.problems.join("; ")}`]] : []),
+  ];
+}
+
+function drawPlace(id) {
+  const own = [...parts].filter(([name]) => PLACES[name].includes(id)).map(([, part]) => part);
+  byId(id).classList.toggle("stale", own.some(faultOf));
+  const firsts = [...parts].filter(([name]) => PLACES[name][0] === id);
+  if (!firsts.length) return;
+  if (!lines.has(id)) lines.set(id, el("div", { class: "ages" }));
+  if (!lines.get(id).isConnected) byId(id).after(lines.get(id));
+  const words = new Map(firsts.flatMap(([, part]) => wordsOf(part)).map(([kind, text]) => [text, kind]));
+  show(lines.get(id), [...words].map(([text, kind]) => el("p", { class: `age ${kind}` }, text)));
 }
 
 function draw() {
-  for (const part of parts.values()) drawPart(part);
+  for (const id of new Set([...parts.keys()].flatMap((name) => PLACES[name]))) drawPlace(id);
   const fault = faultOfPage();
   const live = byId("live");
   const words = fault ? fault[0] : "live";
@@ -53,11 +66,9 @@ function draw() {
   document.body.classList.toggle("stale", Boolean(state.problem || state.isPaused));
 }
 
-/** Take the answer of a part; places are its elements, its first one gets a line on what is wrong. */
-export function took(name, answer, places) {
-  const line = parts.get(name)?.line ?? el("div", { class: "ages" });
-  if (!line.isConnected) byId(places[0]).after(line);
-  parts.set(name, { answer, places, line, takenMs: performance.now() });
+/** Take `parts` of an answer. */
+export function took(given) {
+  for (const [name, part] of Object.entries(given)) parts.set(name, { ...part, takenMs: performance.now() });
   Object.assign(state, { problem: "", heardMs: performance.now(), isPaused: false });
   draw();
 }

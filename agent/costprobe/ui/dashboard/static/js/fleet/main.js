@@ -1,26 +1,26 @@
-// The page of a fleet: asks its server for figures, and renders them. The server asks the database.
+// The page of a fleet: asks its server for figures, and places them. The server asks the database.
 
-import { byId, el } from "../dom.js";
+import { byId, el, show } from "../dom.js";
 import { zone } from "../format.js";
+import { content, legendOf, showTiles, tableOf } from "../place.js";
+import { showRows } from "../units.js";
 import { pathOf, readAddress, writeAddress } from "./address.js";
 import { failed, took } from "./ages.js";
-import { showDetail } from "./detail.js";
 import { HeatMap } from "./heat.js";
-import { showOutliers, showSpend, showUnits } from "./tables.js";
-import { showChange, showTotals } from "./totals.js";
 
 const POLL_MS = 15_000;
 // Until the first figures have come, the server's answers are of now.
 const SOON_MS = 1000;
 const ALL = "20000";
 const SPEND_SHOWN = "12";
+const UNITS_SHOWN = 7;
+const OUTLIERS_SHOWN = 4;
 
 let state = readAddress();
-const answers = { fleet: null, spend: null, map: null, gpu: null };
 let timer = null;
 let run = 0;
 let isWholeSpend = false;
-const heat = new HeatMap(select, (isAll) => change({ shown: isAll ? ALL : "" }));
+const heat = new HeatMap(select, () => change({ shown: state.shown ? "" : ALL }));
 byId("zone").textContent = zone();
 
 async function ask(path) {
@@ -36,32 +36,32 @@ function trouble(text) {
   place.hidden = !text;
 }
 
-const outlierOf = () => answers.map?.figures?.outliers.find((one) => one.host === state.host && [null, state.device].includes(one.device));
+const waiting = (part, text = "Asking the database…") => (part.error ? "No answer yet." : text);
+const lines = (texts) => texts.map((text) => el("p", {}, content(text)));
+const wait = (id, part) => show(byId(id), el("p", { class: "muted" }, waiting(part)));
 
-function drawDetail() {
-  const row = answers.map?.figures?.rows.find(({ host }) => host === state.host);
-  showDetail({ ...state, row, outlier: outlierOf(), answer: answers.gpu, close: () => select("", "") });
-  heat.mark(state.host, state.device);
+function drawFleet({ parts, timezone, tiles, change: banner, units, is_empty: isEmpty }) {
+  byId("month-zone").textContent = timezone;
+  document.body.classList.toggle("empty", isEmpty);
+  showTiles(byId("spend-now"), tiles);
+  byId("change").className = `change ${banner.kind}`;
+  byId("change").hidden = isEmpty;
+  show(byId("change"), el("p", {}, content([banner.text, ...banner.notes.flatMap((text) => [" ", text])])));
+  if (units) showRows("units", units, { most: UNITS_SHOWN, kind: "units" });
+  else wait("units", parts.units);
 }
 
-function drawFleet() {
-  const { fleet } = answers;
-  took("now", fleet.now, ["spend-now"]);
-  took("units", fleet.units, ["units-section"]);
-  showTotals(fleet);
-  showUnits(fleet.units);
-  showChange(answers.map, fleet.units, (one) => select(one.host, one.device ?? ""));
+function drawSpend({ parts, spend }) {
+  if (!spend?.rows.length) {
+    if (spend) show(byId("spend"), lines([spend.none]));
+    else wait("spend", parts.spend);
+    return;
+  }
+  const whole = () => { isWholeSpend = true; load(); };
+  show(byId("spend"), tableOf(spend), legendOf(spend.keys), spend.more ? el("button", { type: "button", class: "more", onclick: whole }, spend.more) : null);
 }
 
-function drawSpend() {
-  took("spend", answers.spend, ["spend-section"]);
-  showSpend(answers.spend, () => {
-    isWholeSpend = true;
-    load();
-  });
-}
-
-function fillModels({ gpu_models: models }) {
+function fillModels(models) {
   const place = byId("model");
   const names = [...new Set([...models, state.model])].filter(Boolean);
   if (place.options.length === names.length + 1) return;
@@ -69,26 +69,31 @@ function fillModels({ gpu_models: models }) {
   place.value = state.model;
 }
 
-function drawMap() {
-  took("map", answers.map, ["map-section", "change", "outliers-section"]);
-  if (answers.map.figures) fillModels(answers.map.figures);
-  heat.draw(answers.map);
-  showOutliers(answers.map, (one) => select(one.host, one.device ?? ""));
-  showChange(answers.map, answers.fleet?.units, (one) => select(one.host, one.device ?? ""));
-  drawDetail();
+function drawMap({ parts, map, outliers }) {
+  if (map) fillModels(map.models);
+  heat.draw(map, waiting(parts.map, "Comparing all GPUs with their peers: this takes some seconds…"));
+  heat.mark(state.host, state.device);
+  if (outliers) showRows("outliers", outliers, { most: OUTLIERS_SHOWN, isBoxed: true });
+  else wait("outliers", parts.map);
+}
+
+function drawGpu({ parts, gpu }) {
+  const words = parts.gpu?.age_s === null ? [waiting(parts.gpu, "Asking for its cost…")] : [];
+  show(byId("gpu"), el("div", { class: "card" },
+    el("h3", {}, el("span", {}, gpu.title), el("button", { type: "button", class: "expand", onclick: () => select("", "") }, "Close")),
+    lines([...gpu.texts, ...words]), el("dl", {}, gpu.facts.map(([term, value]) => [el("dt", {}, term), el("dd", {}, content(value))]))));
 }
 
 const asked = () => {
-  const { label, by, metric, order, group, within, model, shown, host, device } = state;
+  const { label, by, metric, order, group, model, shown, host, device } = state;
+  const within = state.within && group;
   return [
-    ["fleet", pathOf("/api/fleet", { label }), drawFleet],
-    ["spend", pathOf("/api/spend", { label, by, shown: isWholeSpend ? ALL : SPEND_SHOWN }), drawSpend],
-    ["map", pathOf("/api/map", { label, metric, order, group, within: within && group, model, shown }), drawMap],
-    ...(host && device ? [["gpu", pathOf("/api/gpu", { host, device }), drawDetail]] : []),
+    [pathOf("/api/fleet", { label, group, within }), drawFleet],
+    [pathOf("/api/spend", { label, by, shown: isWholeSpend ? ALL : SPEND_SHOWN }), drawSpend],
+    [pathOf("/api/map", { label, metric, order, group, within, model, shown }), drawMap],
+    ...(host ? [[pathOf("/api/gpu", { host, device, label, group, within }), drawGpu]] : []),
   ];
 };
-
-const isWaiting = (answer) => [answer, ...Object.values(answer)].some((part) => part && typeof part === "object" && part.figures === null && !part.error);
 
 async function load() {
   clearTimeout(timer);
@@ -96,13 +101,13 @@ async function load() {
   let isSoon = false;
   try {
     const failures = [];
-    await Promise.all(asked().map(async ([name, path, draw]) => {
+    await Promise.all(asked().map(async ([path, draw]) => {
       try {
         const answer = await ask(path);
         if (own !== run) return;
-        answers[name] = answer;
-        isSoon ||= isWaiting(answer);
-        draw();
+        isSoon ||= Object.values(answer.parts).some((part) => part.age_s === null && !part.error);
+        took(answer.parts);
+        draw(answer);
       } catch (error) {
         if (!error.status) throw error;
         failures.push(error.message);
@@ -126,6 +131,8 @@ function fillControls() {
   byId("by-label").value = isLabel ? state.by.slice("label:".length) : "";
   for (const radio of document.querySelectorAll("[name=metric]")) radio.checked = radio.value === state.metric;
   if (byId("model").value !== state.model && [...byId("model").options].some(({ value }) => value === state.model)) byId("model").value = state.model;
+  if (!state.host) show(byId("gpu"));
+  heat.mark(state.host, state.device);
 }
 
 function change(part) {
@@ -136,12 +143,18 @@ function change(part) {
 }
 
 function select(host, device) {
-  answers.gpu = null;
   change({ host, device });
-  drawDetail();
   if (host) byId("gpu").scrollIntoView({ block: "nearest" });
 }
 
+// A link to a GPU selects it on this page.
+byId("main").addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href^='?']");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const query = new URLSearchParams(link.search);
+  select(query.get("host"), query.get("device"));
+});
 byId("filter").addEventListener("submit", (event) => {
   event.preventDefault();
   change({ label: byId("label").value.trim() });
@@ -160,7 +173,6 @@ byId("within").addEventListener("change", () => change({ within: byId("within").
 for (const radio of document.querySelectorAll("[name=metric]")) radio.addEventListener("change", () => change({ metric: radio.value }));
 window.addEventListener("popstate", () => {
   state = readAddress();
-  answers.gpu = null;
   fillControls();
   load();
 });

@@ -1,0 +1,247 @@
+"""The instance by scripted metadata services: complete, refusing, hanging and silent ones."""
+
+import json
+import shutil
+
+import pytest
+from costprobe.adapters.clouds.instance import InstanceDetector, cloud_of, read_dmi
+from costprobe.configuration import validated
+from costprobe.core.records import Instance
+from costprobe.pricing.prices import assumed_prices
+from fakes.inference_server import InferenceServer
+
+TAG = "7783-7084-3265-9085-8269-3286-77"
+DMI = {
+    "aws": {"sys_vendor": "Amazon EC2", "product_name": "p5.48xlarge"},
+    "azure": {"chassis_asset_tag": TAG},
+    "gcp": {"product_name": "Google Compute Engine"},
+    "oci": {"chassis_asset_tag": "OracleCloud.com"},
+}
+IDENTITY = {"instanceType": "g6.xlarge", "region": "eu-west-1", "accountId": "123456789012"}
+SESSION = "AQAEALqv-token"
+GCP = "/computeMetadata/v1/instance"
+# By cloud: header that each request must have, and body by path.
+SERVICES = {
+    "aws": (
+        ("X-aws-ec2-metadata-token", SESSION),
+        {
+            "/latest/dynamic/instance-identity/document": json.dumps(IDENTITY),
+            "/latest/meta-data/instance-life-cycle": "spot",
+        },
+    ),
+    "azure": (
+        ("Metadata", "true"),
+        {
+            "/metadata/instance?api-version=2020-12-01": json.dumps(
+                {
+                    "compute": {
+                        "vmSize": "Standard_NC24ads_A100_v4",
+                        "location": "westeurope",
+                        "priority": "Regular",
+                    }
+                }
+            )
+        },
+    ),
+    "gcp": (
+        ("Metadata-Flavor", "Google"),
+        {
+            f"{GCP}/machine-type": "projects/1/machineTypes/a3-highgpu-8g",
+            f"{GCP}/zone": "projects/1/zones/us-central1-a",
+            f"{GCP}/scheduling/preemptible": "TRUE",
+        },
+    ),
+    "oci": (
+        ("Authorization", "Bearer Oracle"),
+        {
+            "/opc/v2/instance/shape": "BM.GPU.H100.8",
+            "/opc/v2/instance/canonicalRegionName": "us-ashburn-1",
+        },
+    ),
+}
+DETECTED = {
+    "aws": Instance("aws", "g6.xlarge", "eu-west-1", "spot"),
+    "azure": Instance("azure", "Standard_NC24ads_A100_v4", "westeurope", "on_demand"),
+    "gcp": Instance("gcp", "a3-highgpu-8g", "us-central1", "spot"),
+    "oci": Instance("oci", "BM.GPU.H100.8", "us-ashburn-1"),
+}
+
+
+def answering(cloud, **replaced):
+    """Answers as the documented service; `replaced` has other bodies by the end of the path."""
+    (header, value), bodies = SERVICES[cloud]
+
+    def answer(call):
+        if call.method == "PUT":
+            ttl = call.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+            call.whole(SESSION.encode(), 200 if cloud == "aws" and ttl else 400)
+            return
+        body = next((b for end, b in replaced.items() if call.path.endswith(end)), None)
+        body = bodies.get(call.path) if body is None else body
+        allowed = call.headers.get(header) == value
+        call.whole((body or "").encode(), 401 if not allowed else 404 if body is None else 200)
+
+    return answer
+
+
+@pytest.fixture
+def detector(tmp_path):
+    def make(cloud, server, limit_s=5.0):
+        folder = tmp_path / "sys/class/dmi/id"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name, text in DMI.get(cloud, {"sys_vendor": "Dell Inc."}).items():
+            (folder / name).write_text(text)
+        return InstanceDetector(tmp_path, server.url, limit_s)
+
+    return make
+
+
+@pytest.mark.parametrize("cloud", SERVICES)
+def test_metadata_service_of_the_cloud_reports_type_region_and_market(detector, cloud):
+    with InferenceServer(answering(cloud)) as server:
+        found = detector(cloud, server)
+        assert found.instance() == DETECTED[cloud]
+        asked = len(server.calls)
+        assert found.instance() == DETECTED[cloud]
+        assert len(server.calls) == asked  # kept for the process
+
+
+def test_nothing_is_requested_on_a_machine_of_no_cloud(detector):
+    with InferenceServer(answering("aws")) as server:
+        assert detector("none", server).instance() is None
+        assert not server.calls
+
+
+def test_nothing_is_requested_with_a_price_or_with_detection_off(detector, tmp_path):
+    with InferenceServer(answering("aws")) as server:
+        found = detector("aws", server)
+        price = {"plan": "on_demand", "per_hour": 1}
+        for raw in ({"price": [price]}, {"host": {"detect": "off"}}):
+            config = validated(raw, tmp_path / "costprobe.toml")
+            assert (
+                assumed_prices(config.price, config.host, tmp_path / "store.db", found).instance
+                is None
+            )
+        assert not server.calls
+
+
+def test_without_an_answer_the_type_of_dmi_remains_and_the_next_call_asks_again(detector):
+    statuses = [403, 404, 503]
+    with InferenceServer(lambda call: call.whole(b"", statuses[len(server.calls) - 1])) as server:
+        found = detector("aws", server)
+        for number in range(len(statuses)):
+            assert found.instance() == Instance("aws", "p5.48xlarge")
+            assert len(server.calls) == number + 1
+
+
+def test_silent_service_costs_the_time_limit_once(detector):
+    # With a hop limit of 1 a container's request for a token has no answer.
+    with InferenceServer(lambda call: call.pause(30)) as server:
+        assert detector("aws", server, 0.05).instance() == Instance("aws", "p5.48xlarge")
+        assert [call.method for call in server.calls] == ["PUT"]
+
+
+@pytest.mark.parametrize(
+    ("cloud", "replaced"),
+    [
+        ("aws", {"document": "[]"}),
+        ("aws", {"document": '{"instanceType": "g6.xlarge"}'}),
+        ("aws", {"document": json.dumps(IDENTITY | {"region": "eu west\n"})}),
+        ("aws", {"document": "{" * 100}),
+        ("gcp", {"machine-type": "<html>"}),
+        ("gcp", {"zone": "x" * 100_000}),
+        ("oci", {"shape": ""}),
+    ],
+)
+def test_other_answers_than_documented_are_ignored(detector, cloud, replaced):
+    with InferenceServer(answering(cloud, **replaced)) as server:
+        assert detector(cloud, server).instance().region == ""
+
+
+def test_page_of_a_proxy_or_a_redirection_is_no_answer(detector):
+    page = b"<html><title>Sign in to the network</title></html>"
+    answers = {
+        "page": lambda call: call.whole(page, 200),
+        "redirection": lambda call: call.whole(b"", 302, Location="http://127.0.0.1:1/"),
+        "no HTTP": lambda call: (call.write(b"220 mail.example.com ESMTP\r\n"), call.cut()),
+        "nothing": lambda call: call.cut(),
+    }
+    found = {}
+    for cloud in SERVICES:
+        for name, answer in answers.items():
+            with InferenceServer(answer) as server:
+                found[cloud, name] = detector(cloud, server).instance()
+    by_dmi = {cloud: Instance(cloud, DMI[cloud].get("product_name", "")) for cloud in SERVICES}
+    by_dmi["gcp"] = Instance("gcp")
+    assert found == {key: by_dmi[key[0]] for key in found}
+
+
+def test_document_that_arrives_byte_by_byte_costs_the_time_limit(detector):
+    document = json.dumps(IDENTITY)
+
+    def answer(call):
+        if call.method == "PUT":
+            call.whole(SESSION.encode())
+            return
+        call.whole(b"{", Content_Length=str(len(document)))
+        for letter in document[1:]:
+            call.write(letter.encode())
+            call.pause(0.02)
+
+    with InferenceServer(answer) as server:
+        assert detector("aws", server, 0.3).instance() == Instance("aws", "p5.48xlarge")
+
+
+def test_market_is_unknown_if_the_service_does_not_report_it(detector):
+    with InferenceServer(answering("gcp", preemptible="MAYBE")) as server:
+        assert detector("gcp", server).instance().market == ""
+
+
+AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
+MICROSOFT, ORACLE = "Microsoft Corporation", "Oracle Corporation"
+ORACLE_CLOUD = {"chassis_asset_tag": "OracleCloud.com"}
+# sys_vendor and product_name below sys/class/dmi/id, other files there, and the cloud and type.
+TREES = {
+    "EC2 Nitro": ("Amazon EC2", "p5.48xlarge", {}, ("aws", "p5.48xlarge")),
+    "EC2 bare metal": ("Amazon EC2", "g4dn.metal", {}, ("aws", "g4dn.metal")),
+    "EC2 with a hyphen": ("Amazon EC2", "p6-b200.48xlarge", {}, ("aws", "p6-b200.48xlarge")),
+    "older EC2": ("", "g4dn.xlarge", {"bios_vendor": "Amazon EC2"}, ("aws", "g4dn.xlarge")),
+    "EC2 in a virtual machine on bare metal": ("QEMU", "Standard PC (Q35 + ICH9, 2009)", {}, None),
+    "EC2 Xen": ("Xen", "HVM domU", {"bios_version": "4.11.amazon"}, ("aws",)),
+    "Xen of one's own": ("Xen", "HVM domU", {"bios_version": "4.17.3"}, None),
+    "Azure": (MICROSOFT, "Virtual Machine", {"chassis_asset_tag": f" {AZURE_TAG} "}, ("azure",)),
+    "Hyper-V of one's own": (MICROSOFT, "Virtual Machine", {}, None),
+    "Google": ("Google", "Google Compute Engine", {}, ("gcp",)),
+    "Oracle": ("QEMU", "Standard PC", ORACLE_CLOUD, ("oci",)),
+    "Oracle bare metal": (ORACLE, "ORACLE SERVER E4-2c", ORACLE_CLOUD, ("oci",)),
+    "Oracle server of one's own": (ORACLE, "ORACLE SERVER X9-2", {}, None),
+    "Oracle's VirtualBox": ("innotek GmbH", "VirtualBox", {}, None),
+    "DigitalOcean": ("DigitalOcean", "Droplet", {}, ("digitalocean",)),
+    "Dell server": ("Dell Inc.", "PowerEdge XE9680", {}, None),
+    "DGX": ("NVIDIA", "DGXH100", {}, None),
+    "OpenStack": ("OpenStack Foundation", "OpenStack Nova", {}, None),
+    "Alibaba Cloud": ("Alibaba Cloud", "Alibaba Cloud ECS", {}, None),
+    "text behind the type": ("Amazon EC2", "p5.48xlarge; reboot", {}, ("aws",)),
+    "garbage": ("Amazon EC2", "\x1b[2J", {}, ("aws",)),
+}
+
+
+def test_cloud_and_type_follow_from_dmi(tmp_path):
+    found = {"no DMI": cloud_of(read_dmi(tmp_path))}
+    for name, (vendor, product, more, _) in TREES.items():
+        folder = tmp_path / name / "sys/class/dmi/id"
+        folder.mkdir(parents=True)
+        for file, text in {"sys_vendor": vendor, "product_name": product, **more}.items():
+            (folder / file).write_text(f"{text}\n")
+        found[name] = cloud_of(read_dmi(tmp_path / name))
+    expected = {name: cloud and Instance(*cloud) for name, (*_, cloud) in TREES.items()}
+    assert found == expected | {"no DMI": None}
+
+
+def test_xen_instance_is_recognized_by_its_hypervisor_uuid(tmp_path):
+    (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
+    (tmp_path / "sys/hypervisor").mkdir()
+    (tmp_path / "sys/class/dmi/id/sys_vendor").write_text("Xen\n")
+    (tmp_path / "sys/hypervisor/uuid").write_text("ec2e1916-9099-7caf-fd21-012345abcdef\n")
+    assert cloud_of(read_dmi(tmp_path)) == Instance("aws")
