@@ -5,6 +5,7 @@ from costprobe_probes.batch import (
     BatchPoint,
     BatchSearch,
     SearchLimits,
+    predicted_peak_bytes,
 )
 
 GIB = 1 << 30
@@ -57,6 +58,12 @@ def test_batch_above_the_latency_bound_is_not_chosen():
     best, _ = run(device, latency_bound_s=0.02)
     # Batch 8 takes 16 ms and batch 16 takes 24 ms; between them 12 takes just 20 ms.
     assert best == 12
+
+
+def test_peak_is_extrapolated_from_the_steepest_segment():
+    points = [BatchPoint(1, 1, 1, 105), BatchPoint(2, 1, 1, 145), BatchPoint(4, 1, 1, 150)]
+    assert predicted_peak_bytes(100, points, 8) == 150 + 4 * 40
+    assert predicted_peak_bytes(100, [BatchPoint(1, 1, 1, 90)], 2) == 90
 
 
 def test_batch_that_may_not_fit_is_never_tried():

@@ -124,6 +124,11 @@ def test_batches_of_a_program_are_those_that_it_was_exported_for():
             outcome_of(loaded, batch=batch)
 
 
+def test_cuda_graph_needs_a_gpu():
+    with pytest.raises(ProbeConfigError, match="needs a GPU"):
+        outcome_of(models.LoadedModel(workload(), {}, None), batch=1, cuda_graph=True)
+
+
 class FailingCapture:
     """In place of torch.cuda: a pass fails while it is captured, and so does the capture's end."""
 

@@ -214,6 +214,12 @@ def test_program_with_an_input_without_a_batch_is_rejected(tmp_path):
             load(Spec("pt2", model=path))
 
 
+def test_program_with_keyword_inputs_receives_them(tmp_path):
+    kwargs = {"x": torch.ones(3, 4), "factor": torch.ones(3, 1)}
+    made = load(Spec("pt2", model=saved(tmp_path / "a.pt2", scaled(), (), kwargs=kwargs)))
+    assert made.forward_pass(made.inputs(3))().shape == (3, 4)
+
+
 def hostile(path, place):
     """A copy of a program whose weights are declared as pickled and replaced by a payload."""
     buffer = io.BytesIO()

@@ -105,6 +105,11 @@ def test_stated_error_covers_the_true_median_of_noise_and_heavy_tails():
             assert sum(reason == "settled" for _, reason, _ in runs) <= 4, name
 
 
+def test_time_cap_stops_the_runs():
+    rule = StopRule(10**6, 0.5)
+    assert [rule.update([1.0], i, i / 10) for i in range(1, 6)] == ["", "", "", "", "time_cap"]
+
+
 def test_noise_that_more_runs_do_not_reduce_settles():
     """A random walk: the longer it is observed, the more it varies."""
     rng = random.Random(2)

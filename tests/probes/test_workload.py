@@ -173,6 +173,13 @@ def test_flags_that_change_speed_are_part_of_the_fingerprint():
         torch.set_float32_matmul_precision("highest")
 
 
+def test_processor_name_is_that_of_cpuinfo(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7B13\nflags\t: sse\n")
+    found = models.software(torch.device("cpu"), cpuinfo_file=str(cpuinfo))
+    assert found["device_name"] == "AMD EPYC 7B13"
+
+
 # Of torch and the libraries below it.
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate 2 GiB",

@@ -1,11 +1,13 @@
 """The meter of a service over real HTTP: an hour of traffic, with restarts, outages and replicas."""
 
+import itertools
 import random
 
 import pytest
+from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.adapters.engines.scrape import MetricsFetcher
 from costprobe.core.records import NS_PER_S
-from costprobe.serving.meter import ServiceMeter
+from costprobe.serving.meter import MAX_PROBLEMS, ServiceMeter
 from fakes.services import service
 from fakes.serving_engine import ServingEngine
 
@@ -238,6 +240,29 @@ def test_measure_that_one_replica_lacks_is_unknown():
     window = reader.close_window()
     assert (window.is_complete, window.total.requests, window.total.tokens_in) == (True, 0, None)
     assert window.missing == ("http://b/metrics: vllm:prompt_tokens_total (tokens_in)",)
+
+
+def test_saturation_of_a_window_is_the_mean_over_readings():
+    """Of the KV cache the mean of both servers, of waiting requests the sum."""
+    now = {"http://a/metrics": (0.2, 0), "http://b/metrics": (0.4, 4)}
+    page = "vllm:kv_cache_usage_perc {}\nvllm:num_requests_waiting {}\n"
+    reader = meter(list(now), Time(), lambda url: page.format(*now[url]).encode())
+    reader.scrape()
+    now = dict.fromkeys(now, (0.9, 10))
+    gauges = reader.close_window().gauges
+    assert gauges == pytest.approx({"kv_cache_share": 0.6, "requests_waiting": 12})
+
+
+def test_problems_of_a_window_are_bounded():
+    calls = itertools.count()
+
+    def fetch(_):
+        raise ScrapeError(f"failure {next(calls)}")
+
+    reader = meter("http://a", Time(), fetch)
+    for _ in range(100):
+        reader.scrape()
+    assert len(reader.close_window().problems) == MAX_PROBLEMS
 
 
 def test_series_without_a_model_belong_to_the_only_model():
