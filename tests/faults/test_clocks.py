@@ -150,7 +150,7 @@ def test_suspended_daemon_and_suspended_host_resume(daemon_in, gpus_of, calendar
     titles = [row.fields["title"] for row in gaps]
     # A stop of the daemon alone may be a gap as well.
     assert [title for title in titles if "host" in title] == [
-        f"the host was suspended for {HOUR_S} s",
+        "the host was suspended for 1 h",
     ]
     daemon.stop()
     sensor = daemon.state("status")["sensor"]

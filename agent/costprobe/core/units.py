@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from itertools import pairwise
+from typing import Final
 
 HOUR_S = 3600.0
 # A year of 365 days and a twelfth of it: the convention of cloud price lists (730 h a month).
@@ -38,6 +40,7 @@ _SIZE_UNITS_BYTES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+_WORDS_S: Final = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w|y)\s*")
 
@@ -100,6 +103,19 @@ def format_duration(duration_s: float) -> str:
         if count >= 1 and count == int(count):
             return f"{int(count)}{unit}"
     return f"{duration_s * 1000:g}ms" if duration_s < 1 else f"{duration_s:g}s"
+
+
+def duration_words(duration_s: float) -> str:
+    """Format a duration in a message, with its two largest units: "11 h 7 min", "5 min", "2 d", "1.5 s"."""
+    if duration_s < _WORDS_S["min"]:
+        return f"{duration_s:.3g} s" if duration_s >= 1 else f"{duration_s * 1000:.3g} ms"
+    pairs = list(pairwise(_WORDS_S.values()))
+    finest_s = next(part_s for unit_s, part_s in pairs if duration_s >= unit_s)
+    rest_s, words = round(duration_s / finest_s) * finest_s, []
+    for unit, unit_s in _WORDS_S.items():
+        count, rest_s = divmod(rest_s, unit_s)
+        words += [f"{count} {unit}"] if count else []
+    return " ".join(words)
 
 
 def counted(number: int, noun: str) -> str:

@@ -36,6 +36,7 @@ from costprobe.core.clock_step import ClockMonitor, ClockStep, Gap
 from costprobe.core.incident import Fault
 from costprobe.core.records import HOST_DEVICE, Device, Event, FieldValue, Point
 from costprobe.core.schema import event_point, make_point
+from costprobe.core.units import duration_words
 from costprobe.daemon.device_watch import DeviceWatch, HostBoards
 from costprobe.delivery.delivery import Notifying, SinkDelivery
 from costprobe.devices.charges import DeviceCharges
@@ -366,7 +367,7 @@ def gap_event(gap: Gap) -> Event:
     return Event(
         kind="fault",
         severity="info",
-        title=f"{what} for {gap.length_s:.0f} s",
+        title=f"{what} for {duration_words(gap.length_s)}",
         time_ns=gap.end_ns,
         detail="Rows of this time may be missing, and results of probes that include it are discarded.",
         cause="gap",

@@ -39,7 +39,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, OutboxRow, RowBatch
-from costprobe.core.units import format_duration
+from costprobe.core.units import duration_words
 from costprobe.delivery.contract import Notifier, Sink, SinkConfig
 
 logger = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class Worker(ABC):
         """Record that the destination answered."""
         if self._last_error is not None:
             lasted_s = max(1, round(self._now_s() - self._failing_since[1]))
-            logger.info("%s: recovered%s after %s", self.label, news, format_duration(lasted_s))
+            logger.info("%s: recovered%s after %s", self.label, news, duration_words(lasted_s))
         self._backoff.succeeded()
         self._state, self._last_error = "delivering", None
 

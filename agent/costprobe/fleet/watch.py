@@ -31,7 +31,7 @@ from costprobe.core.money import money
 from costprobe.core.periods import DAY_NS, HOUR_NS, iso, period_at
 from costprobe.core.records import NS_PER_S, SOFTWARE_TAGS, Point, natural
 from costprobe.core.schema import make_point
-from costprobe.core.units import counted, format_duration
+from costprobe.core.units import counted, duration_words
 from costprobe.delivery.contract import SinkConfig
 from costprobe.delivery.kinds import build_sink
 from costprobe.drift.causes import UNKNOWN
@@ -606,7 +606,7 @@ def _drift_fault(drift: CommonDrift, cause: str, detail: str) -> Fault:
     on = f" on {key.model}" if key.model else ""
     text = (
         f"{key.workload}{on}: cost {drift.change * 100:+.1f} % on {len(drift.hosts):,} of"
-        f" {counted(drift.compared, 'host')} in the last {format_duration(DRIFT_S)}, compared with the"
+        f" {counted(drift.compared, 'host')} in the last {duration_words(DRIFT_S)}, compared with the"
         " same time before"
     )
     labels = {name: value for name, value in key._asdict().items() if value}

@@ -18,7 +18,7 @@ from costprobe.core.config.fields import Currency, Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.money import cents, money
 from costprobe.core.records import NS_PER_S, Point, Severity
-from costprobe.core.units import HOUR_S, format_duration
+from costprobe.core.units import HOUR_S, duration_words
 
 
 class BudgetRuleConfig(RuleConfig):
@@ -62,7 +62,7 @@ class BudgetRule(Rule[BudgetRuleConfig, RollingSums]):
         used, planned = (cents(amount, config.currency) for amount in (spent, config.amount))
         per_h = money(spent / sums.covered_s(config.per_s) * HOUR_S, config.currency)
         text = (
-            f"{used} were spent in the last {format_duration(config.per_s)},"
+            f"{used} were spent in the last {duration_words(config.per_s)},"
             f" of {planned} planned; {per_h} per hour on average"
         )
         series = f"budget {config.name}"

@@ -29,7 +29,7 @@ from costprobe.core.config.fields import Duration, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Point, Severity
 from costprobe.core.schema import LOAD_CURVE
-from costprobe.core.units import format_duration
+from costprobe.core.units import duration_words
 from costprobe.drift.findings import (
     ACCEPTED_AFTER_S,
     CHANGE_MIN,
@@ -250,7 +250,7 @@ class DriftRule(_ChangeRule[DriftRuleConfig]):
                     del self.series[labels]
             elif age_ns > accept_s * NS_PER_S:
                 shift["is_over"] = shift["is_reported"] = True
-                lasted = format_duration(accept_s)
+                lasted = duration_words(accept_s)
                 shift["ending"] = (
                     f"No further change was reported for {lasted}: the new level counts as normal."
                     if shift["quiet_at_ns"] is None

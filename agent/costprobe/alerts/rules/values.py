@@ -32,7 +32,7 @@ from costprobe.core.config.fields import Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.money import field_text
 from costprobe.core.records import NS_PER_S, TOGETHER, Point
-from costprobe.core.units import format_duration
+from costprobe.core.units import duration_words
 from costprobe.drift.actions import action_of
 
 # Fewest intervals from which the usual interval of a series is known.
@@ -148,8 +148,8 @@ class AbsenceRule(_TimedRule[AbsenceRuleConfig, _Rows]):
         shown_s = round(silent_s / MINUTE_S) * MINUTE_S if silent_s >= 2 * MINUTE_S else silent_s
         usual_s = max(1, round(rows.usual_ns / NS_PER_S))
         text = (
-            f"no row of {self.measurement}{where(labels)} for {format_duration(round(shown_s))};"
-            f" usually one every {format_duration(usual_s)}"
+            f"no row of {self.measurement}{where(labels)} for {duration_words(round(shown_s))};"
+            f" usually one every {duration_words(usual_s)}"
         )
         return self.symptom(labels, self.measurement, text, rows.last_at_ns, value=silent_s)
 
@@ -252,7 +252,7 @@ class SloRule(Rule[SloRuleConfig, RollingSums]):
             sums.since_at_ns = sums.since_at_ns or time_ns
             text = (
                 f"{good} of {runs} runs{where(labels)} in the last"
-                f" {format_duration(config.window_s)} had {config.field} within"
+                f" {duration_words(config.window_s)} had {config.field} within"
                 f" {config.within_ms:g} ms: {100 * good / runs:.1f} %, below the objective"
                 f" of {100 * config.objective:g} %"
             )
