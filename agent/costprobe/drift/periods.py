@@ -98,8 +98,9 @@ def probe_change(
         whole: Whether all runs of the later period represent its level; else the latest do.
     """
     old, new = factors(before), factors(after if whole else after[-LATEST_RUNS:])
-    is_priced = _is_priced(before, after)
     constant = new.at_prices_of(old)
+    # What costs nothing has no ratio.
+    is_priced = _is_priced(before, after) and min(old.cost, constant.cost, new.cost) > 0
     ratio = constant.cost / old.cost if is_priced else new.time_s / old.time_s
     metric: Metric = "cost" if is_priced else "throughput"
     sign, change = 1 if ratio >= 1 else -1, math.log(ratio)

@@ -130,3 +130,19 @@ def test_events_between_are_listed_for_people(explain):
     assert "ranker" not in output
     assert "a month" not in output
     assert "€7.2\n" in output
+
+
+@pytest.mark.parametrize("command", ["explain", "report"])
+def test_what_costs_nothing_is_no_error(tmp_path, command):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n')
+    store = Store.open(tmp_path / "costprobe.db", FakeClock(NOON_NS + 96 * HOUR_S * S))
+    own = {**HOST, "device": "gpu0", "probe": "free"}
+    for hour in range(96):
+        at_ns = NOON_NS + hour * HOUR_S * S
+        latency_ms = 12.0 if hour < 48 else 15.0
+        store.append([rows.run(own, at_ns, latency_ms), rows.run_cost(own, at_ns, 0.0)])
+    store.close()
+    periods = {"explain": PERIODS, "report": ("--since", "2026-03-02", "--until", "2026-03-07")}
+    text = called(config, command, *periods[command]).output
+    assert ("time per inference of free on gpu0 is +25.0 %" in text) == (command == "explain")

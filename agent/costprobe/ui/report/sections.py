@@ -174,7 +174,11 @@ def _trends(report: Report, groups: Sequence[TrendGroup]) -> Section:
         )
     return Section(
         title,
-        charts=[_trend_chart(report, index, group, numbers) for index, group in enumerate(groups)],
+        charts=[
+            _trend_chart(report, index, group, numbers)
+            for index, group in enumerate(groups)
+            if group.before or group.now
+        ],
         charted=[Table(heads, rows, text_columns=2)],
         chart_note=(
             "Thick: the median of identical devices; thin: each device. Axes do not begin at 0, percents"
