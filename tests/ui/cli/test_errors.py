@@ -64,6 +64,8 @@ ERRORS = (
     ("forecast x", 2, "unknown service or device 'x'; write one of "),
     ("forecast --horizon 2y", 2, "write a time from 1d to 365d"),
     ("price list --gpu Voodoo2", 2, "no price matches"),
+    ("price list --gpu Voodoo2 --json", 2, "no price matches"),
+    ("trend --since 1m", 1, "no cost_per_inference since"),
     ("price list --apis --gpu H100", 2, "remove the other filters"),
     ("probe x", 2, "unknown probe 'x'; write one of chat, cnn, decoder:1B/decode, "),
     ("probe chat --sweep", 2, "a server chooses its own batches; use --load"),

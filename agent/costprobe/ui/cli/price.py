@@ -110,10 +110,10 @@ def listing(
         if (is_bought and _is_of(gpu, purchase.gpu_model))
         or (not is_bought and gpu and purchase.gpu_model in chosen)
     ]
+    if not offers and not purchases:
+        raise bad_input("no price matches; `costprobe price list` names each GPU of the catalogue")
     if as_json:
         echo_json(_document(catalogue, offers, purchases))
-    elif not offers and not purchases:
-        raise bad_input("no price matches; `costprobe price list` names each GPU of the catalogue")
     elif not any((gpu, cloud, region, instance)):
         echo_lines(_summary_lines(catalogue, offers, purchases))
     else:

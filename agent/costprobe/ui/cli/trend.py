@@ -29,7 +29,7 @@ from costprobe.ui.cli.support.known_names import (
 )
 from costprobe.ui.cli.support.option_types import LABEL, since_option
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
-from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
+from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
 from costprobe.ui.cli.views.plots import series_names, trend_plots
 from costprobe.ui.text import local
 from costprobe.unit_costs.change import change_of, compared_spans
@@ -111,7 +111,7 @@ def command(
     elif as_csv:
         _write_csv(field, all_series)
     elif not all_series:
-        echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
+        raise nothing_since(field, since_ns)
     else:
         echo_lines([*trend_table(measurement, field, shown, changes), *_continued(found)])
         if any(series.tags.get("plan") == ASSUMED for series in shown):
