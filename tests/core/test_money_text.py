@@ -2,7 +2,16 @@
 
 from decimal import Decimal
 
-from costprobe.core.money import PER_THOUSAND, cents, field_text, is_amount, is_each, money
+from costprobe.core.money import (
+    PER_THOUSAND,
+    cents,
+    common_scale,
+    field_text,
+    is_amount,
+    is_each,
+    money,
+)
+from costprobe.core.units import duration_words
 from fakes.cases import check_all
 
 # An amount, its currency, and its texts: with three digits, with two, and as people check it against a bill.
@@ -20,7 +29,8 @@ AMOUNTS = (
     (999.4, "USD", "$999", "$1,000", "$999.40"),
     (999.95, "USD", "$1,000", "$1,000", "$999.95"),
     (1234.56, "EUR", "€1,230", "€1,200", "€1,234.56"),
-    (1234567.89, "JPY", "1,230,000 JPY", "1,200,000 JPY", "1,234,567.89 JPY"),
+    (1234567.89, "JPY", "1,230,000 JPY", "1,200,000 JPY", "1,234,568 JPY"),
+    (12.34, "JPY", "12.3 JPY", "12 JPY", "12.3 JPY"),
     (1e15, "USD", "$1,000,000,000,000,000", "$1,000,000,000,000,000", "$1,000,000,000,000,000.00"),
     (2.5, "", "2.5", "2.5", "2.50"),
     (0.1, "?", "0.1 ?", "0.1 ?", "0.10 ?"),
@@ -52,6 +62,22 @@ def test_amounts_have_their_digits_separators_and_currency():
             assert (money(one, currency), money(one, currency, 2), cents(one, currency)) == texts
 
     check_all(check, AMOUNTS)
+
+
+def test_the_lowest_price_of_a_table_chooses_its_scale():
+    cases = {
+        (4.5e-10, None, 3.8e-4): 1_000_000,
+        (3e-4, 0.0, 2.0): 1000,
+        (0.2, 5.0): 1,
+        (None,): 1_000_000,
+    }
+    assert {prices: common_scale(prices) for prices in cases} == cases
+
+
+def test_durations_of_messages_have_two_units():
+    cases = {0.35: "350 ms", 1.5: "1.5 s", 90: "1 min 30 s", 900: "15 min", 3599.8: "1 h",
+             40_001: "11 h 7 min", 86_399: "1 d", 90_000: "1 d 1 h", 604_800: "7 d"}  # fmt: skip
+    assert {duration_s: duration_words(duration_s) for duration_s in cases} == cases
 
 
 def test_fields_of_money_are_known():

@@ -19,6 +19,8 @@ MODELLED: Final = 2
 # Series and JSON keys with this word in their names are costs of so many.
 PER_THOUSAND: Final = 1000
 _SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
+# ISO 4217 gives these no minor unit.
+_WITHOUT_CENTS: Final = frozenset(["CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND"])
 # Numbers of units that a unit price may be written for, and the words for them.
 SCALES: Final[Mapping[int, str]] = MappingProxyType({1: "", 1000: "1,000", 1_000_000: "million"})
 _READABLE_MIN: Final = 0.1
@@ -62,15 +64,16 @@ def money(amount: float | Decimal, currency: str, digits: int = MEASURED) -> str
 
 
 def cents(amount: float | Decimal, currency: str) -> str:
-    """Format what people check against a bill, a plan or a price list: "$8,461.20", "$0.0707".
+    """Format what people check against a bill, a plan or a price list: "$8,461.20", "$0.0707", "1,235 JPY".
 
     Args:
-        amount: Currency units; below a unit with three digits where these are finer than cents.
+        amount: Currency units; a small one has three digits where these are finer than the minor unit.
         currency: ISO 4217 code; empty if unknown.
     """
     size = abs(Decimal(amount))
-    fine = _plain(float(f"{size:.{MEASURED}g}")) if size < 1 else ""
-    whole = f"{size:,.2f}"
+    has_cents = currency not in _WITHOUT_CENTS
+    fine = _plain(float(f"{size:.{MEASURED}g}")) if size < (1 if has_cents else 100) else ""
+    whole = f"{size:,.2f}" if has_cents else f"{size:,.0f}"
     return _with_currency(fine if len(fine) > len(whole) else whole, amount, currency)
 
 
@@ -97,12 +100,12 @@ def price_scale(price: float) -> int:
 
 
 def common_scale(prices: Iterable[float | None]) -> int:
-    """Return the scale of unit prices in one table or plot: that of the highest.
+    """Return the scale of unit prices in one table or plot: that of the lowest, so that none reads 0.00045.
 
     Args:
-        prices: Currency per unit; None where unknown.
+        prices: Currency per unit; None where unknown; 0 reads the same at every scale.
     """
-    return price_scale(max((abs(price) for price in prices if price is not None), default=0.0))
+    return price_scale(min((abs(price) for price in prices if price), default=0.0))
 
 
 def unit_price(price: float, currency: str, scale: int, unit: str) -> str:

@@ -109,7 +109,7 @@ def test_every_command_fits_the_terminal_names_one_zone_and_prints_what_is_recor
         problems += [f"{words} at 160: {problem}" for problem in found]
     assert not problems, "\n".join(problems)
     text = "\n".join(printed).replace(str(config.parent), "/sample-host")
-    same("printed", re.sub(r"\(pid(\s+)\d+", r"(pid\1123", text), masked=False)
+    same("printed", re.sub(r"\(pid(\s+)\d+", r"(pid\g<1>123", text), masked=False)
 
 
 # Times in a message of today, 10:25 UTC, and how this host in Berlin writes them.
