@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import dashboard, stat
 
 from scripts.dashboards.parts import bounds, choice, figure, graph, page, target
-from scripts.dashboards.queries import PER_PANEL, Query
+from scripts.dashboards.queries import PER_PANEL, Query, Tag
 from scripts.dashboards.tables import listing
 
 ABOUT = "Power of devices, energy per inference, and emissions."
@@ -79,7 +79,7 @@ def _uncertainty() -> stat.Panel:
     services = Query(
         'mean("energy_rel_err") * 100',
         "cost",
-        where=("\"basis\" = 'serving'",),
+        where=(Tag("basis", "serving"),),
         every=None,
         alias="services",
     )
@@ -124,7 +124,7 @@ def _inferences(board: dashboard.Dashboard) -> None:
         'median("cost_energy") * 1000',
         "cost",
         over=(*RUN, "currency"),
-        where=("\"basis\" = 'probe'",),
+        where=(Tag("basis", "probe"),),
         by=RUN,
         alias=name,
     )

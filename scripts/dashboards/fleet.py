@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards.parts import assumed, bounds, choice, figure, graph, page
-from scripts.dashboards.queries import BOARDS, PER_PANEL, Query, newest
+from scripts.dashboards.queries import BOARDS, PER_PANEL, Query, Tag, newest
 from scripts.dashboards.tables import listing, sorted_by
 
 ABOUT = "Cost and load of all hosts, with their alerts and events."
@@ -32,7 +32,7 @@ def _figures(board: dashboard.Dashboard) -> None:
         'sum("cost")',
         "allocation",
         over=PRICED,
-        where=("\"part\" = 'idle'",),
+        where=(Tag("part", "idle"),),
         every=None,
     )
     board.with_panel(figure("Spend in this range ($currency)", "short", spent))
@@ -42,7 +42,7 @@ def _figures(board: dashboard.Dashboard) -> None:
     board.with_panel(assumed(span=3))
     board.with_panel(
         figure(
-            "Idle cost of services ($currency)",
+            "Paid while services wait ($currency)",
             "short",
             idle,
             about="Cost of the services' devices during time without requests.",
@@ -66,7 +66,7 @@ def _graphs(board: dashboard.Dashboard) -> None:
         'median("cost_per_inference") * 1000',
         "cost",
         over=PRICED,
-        where=("\"basis\" = 'probe'",),
+        where=(Tag("basis", "probe"),),
         by=("probe",),
         alias="$tag_probe",
     )
@@ -99,7 +99,7 @@ def _lists(board: dashboard.Dashboard) -> None:
         ' last("rolling_24h_coverage") AS "coverage", last("rolling_7d") * 1000 AS "7 d"',
         "cost",
         over=PRICED,
-        where=("\"basis\" = 'probe'",),
+        where=(Tag("basis", "probe"),),
         by=("host", "device", "probe", "plan"),
         every=None,
     )

@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards import agents
 from scripts.dashboards.parts import Steps, bounds, choice, figure, graph, page
-from scripts.dashboards.queries import Query
+from scripts.dashboards.queries import Query, Tag
 from scripts.dashboards.tables import listing, sorted_by, with_time
 
 ABOUT = "Health of the agents: liveness, delivery and resource use."
@@ -129,6 +129,6 @@ def _lists(board: dashboard.Dashboard) -> None:
     faults = Query(
         '"host", "severity", "device", "title", "detail"',
         "event",
-        where=("\"kind\" = 'fault'",),
+        where=(Tag("kind", "fault"),),
     )
     board.with_panel(listing("Faults", faults.rows))

@@ -10,7 +10,7 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards import agents, changes, unit_costs
 from scripts.dashboards.budgets import budget_table, month
 from scripts.dashboards.parts import assumed, bounds, choice, figure, page
-from scripts.dashboards.queries import BOARDS, Query, newest
+from scripts.dashboards.queries import BOARDS, Query, Tag, newest
 
 ABOUT = "Cost now, its change and cause, and what is firing, of all hosts."
 PRICED = ("host", "currency")
@@ -55,7 +55,7 @@ def _figures(board: dashboard.Dashboard) -> None:
         'sum("cost")',
         "allocation",
         over=PRICED,
-        where=("\"part\" = 'idle'",),
+        where=(Tag("part", "idle"),),
         every=None,
         since="1h",
     )
@@ -65,15 +65,15 @@ def _figures(board: dashboard.Dashboard) -> None:
             "short",
             spent,
             about="Cost of the last hour's rows, as `per_hour` of the page.",
-            span=3,
+            span=5,
         ),
-        assumed(span=2),
+        assumed(span=3),
         figure(
             "Spent this month ($currency)",
             "short",
             month("spent"),
             about="Of the hosts with a monthly budget of the whole host.",
-            span=3,
+            span=5,
         ),
         figure(
             "Spent of the month's budget",
@@ -81,7 +81,7 @@ def _figures(board: dashboard.Dashboard) -> None:
             month("spent", per="amount"),
             steps=bounds(80, 100),
             about="Of the hosts with a monthly budget of the whole host.",
-            span=2,
+            span=4,
         ),
         figure(
             "Forecast of the month's budget",
@@ -89,31 +89,31 @@ def _figures(board: dashboard.Dashboard) -> None:
             month("forecast", per="amount"),
             steps=bounds(95, 100),
             about="Expected at the end of the month, as a share of the plan.",
-            span=2,
+            span=4,
         ),
+        figure("Power now", "watt", power.of('sum("newest")'), span=3),
         figure(
             "Unused per hour ($currency)",
             "short",
             _UNUSED,
             about="Cost of the last hour in which devices did nothing: 1 minus utilization, weighted by cost.",
-            span=2,
+            span=5,
         ),
         figure(
             "Unused now",
             "percent",
             _UNUSED_SHARE,
             about="The same as a share of the cost of the devices whose utilization is known.",
-            span=2,
+            span=4,
         ),
         figure(
-            "While services wait, per hour ($currency)",
+            "Paid while services wait, per hour ($currency)",
             "short",
             waiting,
             about="Cost of the services' devices in the last hour during time without requests.",
-            span=2,
+            span=7,
         ),
-        figure("Power now", "watt", power.of('sum("newest")'), span=2),
-        figure("Alerts firing", "none", changes.firing_count(), steps=((1, "red"),), span=2),
-        figure("Agents silent", "none", agents.silent_agents(), steps=((1, "red"),), span=2),
+        figure("Alerts firing", "none", changes.firing_count(), steps=((1, "red"),), span=4),
+        figure("Agents silent", "none", agents.silent_agents(), steps=((1, "red"),), span=4),
     ):
         board.with_panel(panel)

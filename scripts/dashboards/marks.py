@@ -9,7 +9,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
 from scripts.dashboards.promql import columns_of
-from scripts.dashboards.queries import PROMETHEUS, SOURCE, Query
+from scripts.dashboards.queries import PROMETHEUS, SOURCE, Query, Tag
 
 
 class _EventTarget(model.AnnotationTarget):
@@ -67,11 +67,11 @@ def marks(
 def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQuery]:
     """Drifts, prices, software, faults and annotations from `event`, and incidents from `alert`."""
     kinds = (
-        ("Drift", "orange", '"kind" =~ /^(drift|anomaly)$/', "cause"),
-        ("Prices", "blue", "\"kind\" = 'price'", "cause"),
-        ("Software", "purple", "\"kind\" = 'software'", "cause"),
-        ("Faults", "red", "\"kind\" = 'fault'", "cause"),
-        ("Annotations", "green", "\"kind\" = 'annotation'", "detail"),
+        ("Drift", "orange", Tag("kind", "drift|anomaly", "=~"), "cause"),
+        ("Prices", "blue", Tag("kind", "price"), "cause"),
+        ("Software", "purple", Tag("kind", "software"), "cause"),
+        ("Faults", "red", Tag("kind", "fault"), "cause"),
+        ("Annotations", "green", Tag("kind", "annotation"), "detail"),
     )
     tags = '"kind", "host", "device", "probe", "service"'
     found = [
@@ -89,7 +89,7 @@ def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQue
         '"summary", "cause", "severity", "rule", "host"',
         "alert",
         over=over,
-        where=('"state" =~ /^(firing|resolved)$/',),
+        where=(Tag("state", "firing|resolved", "=~"),),
     )
     alerts = marks(
         "Alerts", "dark-red", fires.rows, title="rule", words="summary", tags="severity,rule,host"

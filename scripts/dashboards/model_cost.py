@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards.parts import bounds, choice, figure, graph, page
-from scripts.dashboards.queries import Query
+from scripts.dashboards.queries import Query, Tag
 from scripts.dashboards.tables import listing
 
 ABOUT = "One model: cost per inference, its drifts, and their causes."
@@ -71,7 +71,7 @@ def _figures(board: dashboard.Dashboard) -> None:
         'last("level_pct")',
         "event",
         over=CHOSEN,
-        where=("\"kind\" = 'drift'", "\"metric\" = 'cost'"),
+        where=(Tag("kind", "drift"), Tag("metric", "cost")),
         every=None,
         prometheus={"": _LATEST_DRIFT},
     )
@@ -118,7 +118,7 @@ def _cost(board: dashboard.Dashboard) -> None:
         '"host", "device", "kind", "metric", "change_pct", "title", "cause", "before", "after"',
         "event",
         over=CHOSEN,
-        where=('"kind" =~ /^(drift|anomaly|software)$/',),
+        where=(Tag("kind", "drift|anomaly|software", "=~"),),
     )
     board.with_panel(
         listing("Drifts and their causes", drifts.rows, units={"change_pct": "percent"})
@@ -173,7 +173,7 @@ def _batches(board: dashboard.Dashboard) -> None:
         ' last("cost_per_inference") * 1000 AS "cost per 1,000"',
         "sweep",
         over=CHOSEN,
-        where=("\"loop\" = ''",),
+        where=(Tag("loop", ""),),
         by=("host", "device", "batch"),
         every=None,
     )
@@ -184,7 +184,7 @@ def _batches(board: dashboard.Dashboard) -> None:
         ' last("cost_per_million_tokens_out") AS "cost per million tokens"',
         "sweep",
         over=CHOSEN,
-        where=("\"loop\" != ''",),
+        where=(Tag("loop", "", "!="),),
         by=("host", "device", "loop", "step", "concurrency"),
         every=None,
     )
@@ -192,7 +192,7 @@ def _batches(board: dashboard.Dashboard) -> None:
         'last("tokens_out_per_s")',
         "sweep",
         over=CHOSEN,
-        where=("\"loop\" = 'closed'",),
+        where=(Tag("loop", "closed"),),
         by=("host", "device", "concurrency"),
         alias="$tag_host $tag_device $tag_concurrency in flight",
     )

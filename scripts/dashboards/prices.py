@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards.budgets import budget_over_time, budget_table
 from scripts.dashboards.parts import amount, bounds, choice, figure, graph, page
-from scripts.dashboards.queries import Query
+from scripts.dashboards.queries import Query, Tag
 from scripts.dashboards.tables import listing
 
 ABOUT = "Price of a device-hour, and the cost per inference at other prices."
@@ -48,7 +48,7 @@ def _prices(board: dashboard.Dashboard) -> None:
     changes = Query(
         '"host", "device", "title", "before", "after", "detail"',
         "event",
-        where=("\"kind\" = 'price'",),
+        where=(Tag("kind", "price"),),
     )
     plans = Query(
         'last("cost_per_inference") * 1000 AS "cost per 1,000",'
@@ -122,7 +122,7 @@ def _what_if(board: dashboard.Dashboard) -> None:
         'median("cost_per_inference") * 1000',
         "cost",
         over=(*RUN, "currency"),
-        where=("\"basis\" = 'probe'",),
+        where=(Tag("basis", "probe"),),
         by=RUN,
         alias=f"{NAME} $tag_probe current",
     )

@@ -8,7 +8,7 @@ from costprobe.core.schema import SERVING_RATIOS
 from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards.parts import bounds, choice, figure, graph, page
-from scripts.dashboards.queries import PER_PANEL, Query
+from scripts.dashboards.queries import PER_PANEL, Condition, Query, Tag
 from scripts.dashboards.tables import listing
 
 ABOUT = "Cost of services in production including idle time, and its allocation."
@@ -17,9 +17,9 @@ PRICED = (*HERE, "currency")
 # A row of the whole service has no model, so that part of its name is empty.
 NAME = "$tag_host $tag_service $tag_served_model"
 EACH = (*HERE, "served_model")
-SERVING = ("\"basis\" = 'serving'",)
+SERVING = (Tag("basis", "serving"),)
 # A service's own row: the rows of its models repeat what it contains.
-ALONE = ("\"served_model\" = ''",)
+ALONE = (Tag("served_model", ""),)
 WHOLE = (*SERVING, *ALONE)
 
 _BUSY, _IDLE = (
@@ -50,7 +50,7 @@ def _ratio(
     name: str = NAME,
     scale: str = "",
     over: tuple[str, ...] = PRICED,
-    where: tuple[str, ...] = SERVING,
+    where: tuple[Condition, ...] = SERVING,
 ) -> Query:
     """Return the query of a ratio of sums, without the intervals in which nothing was counted.
 
@@ -81,7 +81,9 @@ def _figures(board: dashboard.Dashboard) -> None:
         return Query(select, "serving", over=HERE, where=ALONE, every=None)
 
     board.with_panel(figure("Cost ($currency)", "short", paid(_sum_of("cost_total"))))
-    board.with_panel(figure("Idle cost ($currency)", "short", paid(_sum_of("cost_idle"))))
+    board.with_panel(
+        figure("Paid while services wait ($currency)", "short", paid(_sum_of("cost_idle")))
+    )
     board.with_panel(figure("Requests", "short", served('sum("requests")')))
     board.with_panel(
         figure(
@@ -93,7 +95,12 @@ def _figures(board: dashboard.Dashboard) -> None:
     )
     idle = paid(f"100 * {SERVING_RATIOS['idle_share'].written(_sum_of)}")
     board.with_panel(
-        figure("Idle share", "percent", idle, about="Cost of idle time as a share of the cost.")
+        figure(
+            "Share paid while services wait",
+            "percent",
+            idle,
+            about="Cost of idle time as a share of the cost.",
+        )
     )
     board.with_panel(figure("Output tokens", "short", served('sum("tokens_out")')))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from costprobe.core.schema import COUNTERS, METERED, PREFIX, SCHEMA
 
-from scripts.dashboards.queries import Columns, Query
+from scripts.dashboards.queries import Columns, Query, Tag
 
 # Texts of rows that are labels of their metrics, beside a metric of the rows' time.
 _TEXT_LABELS = {"event": ("severity", "title", "cause"), "alert": ("severity", "cause")}
@@ -19,9 +19,6 @@ _MODEL_TAG = "served_model"
 _COLUMN = re.compile(r'(?P<expression>.+?)(?: AS "(?P<name>[^"]+)")?')
 _CALL = re.compile(r'(?P<function>\w+)\("(?P<field>\w+)"\)')
 _RATE = re.compile(r'non_negative_derivative\(max\("(?P<field>\w+)"\), 1s\)')
-_TAG = re.compile(
-    r"\"(?P<tag>\w+)\" (?P<not>!?)=(?P<like>~?) (?:'(?P<text>\w*)'|/\^\(?(?P<regex>[^)]+?)\)?\$/)"
-)
 _RANGE = "$__range"
 # Windows whose energy is known.
 _IS_METERED = '"energy_j" >= 0'
@@ -114,7 +111,7 @@ def _outer(query: Query, inner: list[Promql]) -> Promql:
     select = query.select
     if select.strip('"') in found:
         text = found[select.strip('"')]
-        positive = re.match(r'"(\w+)" > 0', "".join(query.where))
+        positive = re.match(r'"(\w+)" > 0', "".join(map(str, query.where)))
         # Without it, an amount divided by nothing would be infinite.
         return Promql("", f"({text}) and {found[positive[1]]} > 0" if positive else text)
     call = _CALL.match(select)
@@ -136,7 +133,7 @@ class _Fields:
     """
 
     def __init__(self, query: Query, measurement: str, counted: str) -> None:
-        others = {part for part in query.where if not _TAG.fullmatch(part)}
+        others = {part for part in query.where if not isinstance(part, Tag)}
         if others - {_IS_METERED}:
             raise UntranslatableError(f"chooses rows by a field: {query.where}")
         self._is_metered = _IS_METERED in others
@@ -211,10 +208,7 @@ class _Fields:
         return f"sum{_by(tags)} ({function}({series}[{self._window}]))"
 
     def _matchers(self, unmatched: frozenset[str] = frozenset()) -> str:
-        found = [(tag, "=~", f"${tag}") for tag in self._query.over]
-        for match in map(_TAG.fullmatch, self._query.where):
-            if match is not None:
-                sign = "=~" if match["like"] else f"{match['not']}="
-                found.append((match["tag"], sign, match["regex"] or match["text"] or ""))
-        matchers = [f'{tag}{sign}"{text}"' for tag, sign, text in found if tag not in unmatched]
+        found = [Tag(tag, f"${tag}", "=~") for tag in self._query.over]
+        found += [one for one in self._query.where if isinstance(one, Tag)]
+        matchers = [f'{tag}{sign}"{text}"' for tag, text, sign in found if tag not in unmatched]
         return f"{{{','.join(matchers)}}}" if matchers else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.variants import Dataquery
@@ -18,8 +18,26 @@ PROMETHEUS = "prometheus"
 Columns = Sequence[tuple[str, str]]
 # A device without a row for this long is not there now.
 NOW = "2m"
+
+
+class Tag(NamedTuple):
+    """A condition on a tag, in both languages: = or != a text, or =~ one of several, with | between."""
+
+    name: str
+    text: str
+    sign: str = "="
+
+    @property
+    def influxql(self) -> str:
+        """The condition in InfluxQL."""
+        text = f"/^({self.text})$/" if self.sign == "=~" else f"'{self.text}'"
+        return f'"{self.name}" {self.sign} {text}'
+
+
+# The latter on a field, in InfluxQL only.
+Condition = Tag | str
 # Whole boards: the power of a part of a board is in the board's.
-BOARDS = ("\"kind\" != 'mig'",)
+BOARDS = (Tag("kind", "mig", "!="),)
 
 
 @dataclass(frozen=True)
@@ -43,7 +61,7 @@ class Query:
     select: str
     source: str | Query
     over: tuple[str, ...] = ("host",)
-    where: tuple[str, ...] = ()
+    where: tuple[Condition, ...] = ()
     by: tuple[str, ...] = ()
     every: str | None = PER_PANEL
     alias: str = ""
@@ -66,7 +84,8 @@ class Query:
         source = f"({self.source.text})" if isinstance(self.source, Query) else f'"{self.source}"'
         when = f"time > now() - {self.since}" if self.since else "$timeFilter"
         chosen = [f'"{tag}" =~ /^${tag}$/' for tag in self.over]
-        conditions = " AND ".join([*chosen, *self.where, when])
+        where = [one.influxql if isinstance(one, Tag) else one for one in self.where]
+        conditions = " AND ".join([*chosen, *where, when])
         head = f"SELECT {self.select} FROM {source} WHERE {conditions}"  # noqa: S608 - constant text of this repository
         if self.is_rows:
             return f"{head} ORDER BY time DESC LIMIT {NEWEST}"
@@ -101,7 +120,7 @@ def newest(
     source: str,
     over: tuple[str, ...],
     by: tuple[str, ...],
-    where: tuple[str, ...] = (),
+    where: tuple[Condition, ...] = (),
 ) -> Query:
     """Return the query of a field's newest values, as the column `newest`, whatever the time range."""
     select = f'last("{field}") AS "newest"'

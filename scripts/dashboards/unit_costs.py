@@ -9,7 +9,7 @@ from grafana_foundation_sdk.builders import stat, table
 
 from scripts.dashboards.parts import sparklines
 from scripts.dashboards.promql import promql
-from scripts.dashboards.queries import PER_PANEL, Query
+from scripts.dashboards.queries import PER_PANEL, Query, Tag
 from scripts.dashboards.tables import joined, listing, sorted_by
 
 PRICED = ("host", "currency")
@@ -104,7 +104,7 @@ def model_trends(span: int) -> stat.Panel:
         'median("rolling_1h") * 1000',
         "cost",
         over=PRICED,
-        where=("\"basis\" = 'probe'",),
+        where=(Tag("basis", "probe"),),
         by=("probe",),
         every=PER_PANEL,
         alias="$tag_probe",
@@ -145,7 +145,7 @@ def _promql_ratio(field: str, age: str) -> str:
         SERVING_RATIOS[field].written(_sum_of),
         "cost",
         over=PRICED,
-        where=("\"basis\" = 'serving'",),
+        where=(Tag("basis", "serving"),),
         by=_EACH,
         every=None,
         since="1h",
@@ -192,7 +192,7 @@ def service_trends(span: int) -> stat.Panel:
         f'{ratio.written(_sum_of)} * 1000 AS "ratio", {_sum_of(ratio.per)} AS "count"',
         "cost",
         over=PRICED,
-        where=("\"basis\" = 'serving'",),
+        where=(Tag("basis", "serving"),),
         by=_EACH,
     )
     name = "$tag_service $tag_served_model"

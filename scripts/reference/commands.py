@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import click
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support.command_classes import commands_of, examples_of
+from costprobe.ui.cli.support.place import EXIT_CODES
 
 from scripts.reference.markdown import MADE, code, table
 
@@ -15,15 +16,7 @@ _HEAD = """\
 
 `costprobe --help` and `costprobe COMMAND --help` have the same content as this page, and so has `man costprobe`.
 `costprobe completion bash|zsh|fish` prints a completion script.
-
-| code | means |
-| --- | --- |
-| 0 | success |
-| 1 | failure, or a check failed |
-| 2 | invalid input: an option, an argument or the configuration |
 """
-# Help of options that have the same meaning in every command.
-_SHARED = {"--since": 'Start: a time ago, such as "7d", or a date.'}
 _ENVIRONMENT = """\
 ## Environment
 
@@ -39,6 +32,10 @@ def render() -> str:
     lines = [
         MADE,
         _HEAD,
+        table(
+            ["exit code", "meaning"], [[str(number), words] for number, words in EXIT_CODES.items()]
+        ),
+        "",
         "## Options of all commands",
         "",
         *_options(main),
@@ -71,9 +68,7 @@ def without_words() -> list[str]:
         if not examples_of(command):
             missing.append(f"{path}: examples")
         missing += [
-            f"{path} {option.opts[0]}"
-            for option in _shown_options(command)
-            if not option.help and option.opts[0] not in _SHARED
+            f"{path} {option.opts[0]}" for option in _shown_options(command) if not option.help
         ]
     return missing
 
@@ -97,8 +92,7 @@ def _options(command: click.Command) -> list[str]:
     for option in _shown_options(command):
         record = option.get_help_record(context)
         if record is not None:
-            shared = "" if option.help else _SHARED.get(option.opts[0], "")
-            rows.append([code(record[0]), f"{shared} {record[1]}".strip()])
+            rows.append([code(record[0]), record[1]])
     return [table(["option", "meaning"], rows), ""] if rows else []
 
 

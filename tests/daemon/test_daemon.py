@@ -122,6 +122,9 @@ def test_killed_children_and_a_lost_gpu_do_not_stop_measuring(daemon_in, gpus):
     daemon.wait_for(lambda: daemon.status()["sensor"]["devices"]["gpu1"]["state"] != "good")
     wait_for_more_rows(daemon, "gpu0")
     assert "gpu1 does not respond and is quarantined" in daemon.look("status")
+    # A run whose readings do not come any more is not stored in a closed store.
+    assert daemon.stop() == 0
+    assert "cannot write" not in daemon.output.read_text()
 
 
 def test_gpu_that_torch_cannot_use_is_a_fault_of_the_probe(daemon_in, gpus):

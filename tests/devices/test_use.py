@@ -4,9 +4,17 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from costprobe.adapters.sensors.messages import Absent
+from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S, Device, Energy, Reading
 from costprobe.core.schema import make_point
-from costprobe.devices.use import DeviceLog, sampling_error, shared_modules, with_sampling_error
+from costprobe.devices.use import (
+    DeviceLog,
+    DeviceWindows,
+    sampling_error,
+    shared_modules,
+    with_sampling_error,
+)
 from fakes.runs import probe_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,3 +168,25 @@ def test_devices_without_a_module_and_short_times_are_not_compared():
     assert shared_modules(rows("gpu0", busy, scope="device") + rows("gpu1", busy)) == []
     short = [rows(device, busy, count=30) for device in ("gpu0", "gpu1")]
     assert shared_modules([*short[0], *short[1]]) == []
+
+
+class EndingSensors:
+    """Sensors that end while a window waits for their readings."""
+
+    looks = 0
+
+    def stream_to(self, _):
+        pass
+
+    def watch(self, *_):
+        return True
+
+    def is_available(self, _):
+        self.looks += 1
+        return self.looks < 6
+
+
+def test_wait_for_readings_ends_with_the_sensors():
+    windows = DeviceWindows(EndingSensors(), SystemClock())
+    found = windows.energy("gpu0", 0, 6 * S, 0, 6 * S, timeout_s=3600.0)
+    assert found == Absent("power was polled 0 times in the window")

@@ -56,7 +56,7 @@ def test_message_states_load_amount_money_since_and_what_changed_with_it():
     assert found.title == (
         "cost per million generated tokens of the load curve of chat on gpu0 at 1 in flight is +11.1 %"
         " at constant price (+$1.11 per million generated tokens) since 2026-01-05 00:00 UTC,"
-        " worth $263 a month of this device's capacity if it is fully used"
+        " worth $260 a month of this device's capacity if it is fully used"
     )
     assert found.cost_per_month == pytest.approx(month)
     assert found.detail == (
@@ -75,7 +75,7 @@ def test_same_software_names_the_clock_and_no_price_the_throughput():
     assert missing_lines("load.md", f"{clocked.title}\n{clocked.detail}") == []
     # Without production the load with most work: 1000 → 700.
     assert "generated tokens/s 1,000 → 700 at 16 in flight" in clocked.detail
-    assert "worth $788 a month" in clocked.title
+    assert "worth $790 a month" in clocked.title
     # A lower clock by 2 % is no cause of a third less.
     assert event([BEFORE, slower], (1980.0, 1940.0)).cause == "unknown"
     unknown = event([BEFORE, slower])

@@ -1,31 +1,15 @@
 """Evaluation of arithmetic in documents, and comparison with the written figures."""
 
-import ast
 import math
-import operator
 from decimal import Decimal
 
-OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+# The natural logarithm, and the logarithmic mean.
+FUNCTIONS = {"ln": math.log, "L": lambda a, b: (a - b) / math.log(a / b)}
 
 
 def by_hand(expression):
-    """Evaluate a line of arithmetic, with ln and the logarithmic mean L."""
-    functions = {"ln": math.log, "L": lambda a, b: (a - b) / math.log(a / b)}
-
-    def value(node):
-        if isinstance(node, ast.BinOp):
-            return OPERATORS[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.Call):
-            return functions[node.func.id](*map(value, node.args))
-        assert isinstance(node, ast.Constant), ast.dump(node)
-        return float(node.value)
-
-    return value(ast.parse(expression, mode="eval").body)
+    """Evaluate a line of arithmetic of our own documents."""
+    return float(eval(expression, {"__builtins__": {}, **FUNCTIONS}))  # noqa: S307 - as above
 
 
 def is_as_written(value, written):

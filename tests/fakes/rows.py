@@ -107,9 +107,9 @@ def alert(tags, time_ns, summary, *, hours=4, **more):
         yield make_point("alert", {**tags, "state": state}, fields, at_ns)
 
 
-def status(path, host, started_ns, devices, *, model=H100, **more):
+def status(path, host, started_ns, devices, *, model=H100, restarts=0, **more):
     """The status document of a daemon without probes and services."""
-    sensor = {"state": "running", "driver_version": "570.86.15", "child_restarts": 0}
+    sensor = {"state": "running", "driver_version": "570.86.15", "child_restarts": restarts}
     return {
         "state": "running",
         "version": "0.1.0",

@@ -67,18 +67,22 @@ def _rows(until_ns):
         tags = {**HOST, "device": f"gpu{number}"}
         for step in range(HOURS * 12):
             at_ns = until_ns - step * 300 * S
-            yield rows.device(tags, at_ns, 300, 4.25, 651.4, util_pct=87.0, temp_c=71.0)
+            more = {"sm_clock_mhz": 1755.0, "mem_used_bytes": 61 * rows.GIB}
+            yield rows.device(tags, at_ns, 300, 4.25, 651.4, util_pct=87.0, temp_c=71.0, **more)
     for number in range(len(PROBES)):
         probe, device, currency, each = _probe(number)
         own = {**HOST, "device": device, "probe": probe}
         for hour in range(HOURS):
             at_ns, factor = until_ns - hour * HOUR_NS, 1.3 if hour < 12 else 1.0
-            yield rows.run(own, at_ns, 1234.567 * factor, batch=128, energy_j=1234.5)
+            more = {"latency_p99_ms": 1456.789, "throughput_per_s": 12345.6, "temp_max_c": 88.0}
+            yield rows.run(own, at_ns, 1234.567 * factor, batch=128, energy_j=1234.5, **more)
             rolling = rows.rolling(each * factor)
             yield rows.run_cost(own, at_ns, each * factor, currency=currency, **rolling)
     sweep = {**HOST, "device": "gpu0", "probe": PROBES[0]}
     for batch in (1, 8, 64, 512):
-        figures = {"energy_j": 1234.5, "cost": 1.2e-3 / batch, "cheapest": batch == 64}
+        figures = {"latency_p90_ms": 23.4567 * batch, "throughput_per_s": 123_456.7}
+        figures |= {"energy_rel_err": 0.05, "peak_memory_bytes": 70 * rows.GIB}
+        figures |= {"energy_j": 1234.5, "cost": 1.2e-3 / batch, "cheapest": batch == 64}
         yield rows.swept(sweep, until_ns - 3 * HOUR_NS, batch, 12.3456 * batch, **figures)
     own = {**HOST, "device": "gpu0", "service": SERVICE}
     counts = {"requests": 4321.0, "tokens_in": 9e6, "tokens_out": 2e6}
@@ -86,7 +90,7 @@ def _rows(until_ns):
         for model, total in zip(SERVED_MODELS, (4.1, 2.2), strict=True):
             named = {**own, "served_model": model}
             sums = {**counts, "inferences": 4321.0, "cost_idle": total / 3}
-            sums |= {"cost_tokens_in": total / 2, "cost_tokens_out": total / 2}
+            sums |= {"cost_per_million_tokens_in": 0.31, "cost_per_million_tokens_out": 1.24}
             yield rows.window_cost(named, at_ns, 3600, total, **sums)
             fields = {**counts, "window_s": 3600.0, "complete": True}
             yield Point("serving", {**named, "engine": "vllm"}, fields, at_ns)
@@ -162,6 +166,7 @@ def _status(path, now_ns):
         HOST["host"],
         now_ns - 12 * 24 * HOUR_NS,
         [f"gpu{number}" for number in range(GPUS)],
+        restarts=1,
         version=costprobe.__version__,
         probes=[
             {"device": _probe(n)[1], "probe": _probe(n)[0], "last": _last(n, now_ns), **job}

@@ -16,6 +16,7 @@ from costprobe.core.schema import make_point
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.catalogue_files import packaged
+from costprobe.pricing.plans import OnDemandPlan
 from costprobe.pricing.prices import HostPricing
 from costprobe.probing.rows import terms_document
 from costprobe.ui.cli.support.config_sample import host_sample
@@ -41,6 +42,9 @@ def test_assumed_price_is_shown_with_its_range_and_a_list_price_without():
     }
     assert shown["list"] == "list $6.88/h"
     assert "/h assumed, 2.4 to 14.4 USD/h" in shown["assumed"]
+    # Whoever configures a price for one device means none for the others.
+    plan = OnDemandPlan(plan="on_demand", per_hour=1, device="gpu1")
+    assert PriceBook([plan], None, GPUS, prices()).terms("gpu0", 0) is None
 
 
 def test_config_init_writes_the_price_of_the_detected_instance():

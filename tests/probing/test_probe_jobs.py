@@ -160,6 +160,9 @@ def test_runs_of_unknown_length_stop_at_the_budget():
     first = Host(*[(300, 15.0, 15.0)] * 6, known=False)
     first.run(0.05)
     assert [len(runs) for runs in first.runs] == [1, 1, 1, 0, 0, 0]
+    # Beside another probe it takes its part only: 18 s.
+    both = Host((60, 2.0, 2.0), (3600, 6.0, 6.0), kind="crashed", known=False).run(0.9)
+    assert [len(runs) for runs in both.runs] == [9, 1]
     assert Host((60, 1e3, 1e3), share=1.0, kind="crashed", known=False).jobs[0].wait_s() <= 0
 
 

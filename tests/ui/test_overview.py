@@ -9,6 +9,7 @@ from costprobe.core.records import Event
 from costprobe.core.schema import event_point, make_point
 from costprobe.spend.evaluate import SpendBooks
 from costprobe.spend.now import day_allocations, host_months
+from costprobe.ui.dashboard.now import unit_table
 from costprobe.ui.host_overview import overview
 from fakes.clock import FakeClock
 
@@ -18,7 +19,7 @@ DAY_NS = 24 * HOUR_NS
 NOW = 1_780_056_000 * S  # 29 May 2026, 12:00 UTC
 HOST = {"host": "h"}
 DEVICES = ("gpu0", "gpu1", "gpu2", "gpu3")
-WINDOW_S = 300
+WINDOW_S = 900
 
 
 def device_rows(device, hours, per_hour, util_pct):
@@ -29,48 +30,27 @@ def device_rows(device, hours, per_hour, util_pct):
     ]
 
 
-def probe_rows(device, cost, ago_ns=0, **fields):
-    tags = {**HOST, "device": device, "probe": "encoder"}
+def probe_rows(device, cost, ago_ns=0):
+    own = {**HOST, "device": device, "probe": "encoder"}
+    run = {"latency_p50_ms": 11.0, "energy_per_inference_j": 0.2}
+    paid = {**own, "basis": "probe", "plan": "owned", "currency": "USD"}
+    costs = {"cost_per_inference": cost * 2, "rolling_1h": cost}
     return [
-        make_point(
-            "probe",
-            {**tags, "batch": "16"},
-            {"latency_p50_ms": 11.0, "energy_per_inference_j": 0.2},
-            NOW - ago_ns,
-        ),
-        make_point(
-            "cost",
-            {**tags, "basis": "probe", "plan": "owned", "currency": "USD"},
-            {"cost_per_inference": cost * 2, "rolling_1h": cost, **fields},
-            NOW - ago_ns,
-        ),
+        make_point("probe", {**own, "batch": "16"}, run, NOW - ago_ns),
+        make_point("cost", paid, costs, NOW - ago_ns),
     ]
 
 
 def windows(model, tokens_of, hours=170):
     """Windows of a service that cost 1 each; `tokens_of` takes hours before now."""
-    tags = {
-        **HOST,
-        "device": "gpu0",
-        "service": "chat",
-        "served_model": model,
-        "basis": "serving",
-        "currency": "USD",
-    }
+    own = {**HOST, "device": "gpu0", "service": "chat", "served_model": model}
+    tags = {**own, "basis": "serving", "currency": "USD"}
+    known = {"cost_total": 1.0, "cost_idle": 0.25, "energy_j": 100.0, "window_s": 1.0 * WINDOW_S}
+    halves = dict.fromkeys(("cost_tokens_in", "cost_tokens_out"), 0.5)
+    joules = dict.fromkeys(("energy_tokens_in_j", "energy_tokens_out_j"), 50.0)
     for index in range(hours * 3600 // WINDOW_S):
         tokens = tokens_of(index * WINDOW_S / 3600)
-        fields = {
-            "cost_total": 1.0,
-            "cost_idle": 0.25,
-            "cost_tokens_in": 0.5,
-            "cost_tokens_out": 0.5,
-            "tokens_in": tokens,
-            "tokens_out": tokens,
-            "window_s": 300.0,
-            "energy_j": 100.0,
-            "energy_tokens_in_j": 50.0,
-            "energy_tokens_out_j": 50.0,
-        }
+        fields = {**known, **halves, **joules, "tokens_in": tokens, "tokens_out": tokens}
         if tokens:
             fields["cost_per_million_tokens_out"] = 0.5 / tokens * 1e6
         yield make_point("cost", tags, fields, NOW - index * WINDOW_S * S)
@@ -82,20 +62,9 @@ def allocated(part, cost, service="", device="gpu0"):
 
 
 def drift(ago_ns, level_pct, **more):
-    event = Event(
-        kind="drift",
-        severity="warning",
-        time_ns=NOW - ago_ns,
-        level_pct=level_pct,
-        **{
-            "title": "encoder",
-            "metric": "cost",
-            "device": "gpu0",
-            "subject": {"probe": "encoder"},
-            **more,
-        },
-    )
-    return event_point(event, HOST)
+    own = {"title": "encoder", "metric": "cost", "device": "gpu0", "subject": {"probe": "encoder"}}
+    known = {"kind": "drift", "severity": "warning", "time_ns": NOW - ago_ns}
+    return event_point(Event(**{**known, **own, "level_pct": level_pct, **more}), HOST)
 
 
 @pytest.fixture
@@ -162,11 +131,8 @@ def test_identical_devices_are_one_group_with_spread_and_outliers(look):
     outlier, *_ = group.members
     assert outlier.change_24h_pct == outlier.change_7d_pct == pytest.approx(10)
     assert group.typical.change_24h_pct == pytest.approx(0)
-    assert (group.typical.latency_ms, group.typical.energy_j, group.typical.scale) == (
-        11.0,
-        0.2,
-        1_000_000,
-    )
+    typical = group.typical
+    assert (typical.latency_ms, typical.energy_j, typical.scale) == (11.0, 0.2, 1_000_000)
     assert outlier.trend[-1] == (NOW, 1.1e-6)
 
 
@@ -195,18 +161,16 @@ def test_cost_of_tokens_is_the_ratio_of_sums_of_the_last_hour_against_the_same_h
         windows("", lambda _: 1e6),
         [allocated("busy", 1.0, "chat", f"gpu{number}") for number in (10, 9)],
     )
-    base, tuned = (group.typical for group in overview(reader, Config(), NOW).units)
-    assert (base.name, tuned.name, base.unit, base.scale) == (
-        "chat/base",
-        "chat/tuned",
-        "token",
-        1_000_000,
-    )
+    groups = overview(reader, Config(), NOW).units
+    base, tuned = (group.typical for group in groups)
+    assert (base.name, tuned.name) == ("chat/base", "chat/tuned")
+    assert (base.unit, base.scale) == ("token", 1_000_000)
     assert (base.cost, tuned.cost) == (pytest.approx(1e-6), pytest.approx(0.25e-6))
     assert (base.change_24h_pct, base.change_7d_pct) == (pytest.approx(100), None)
     assert base.devices == ["gpu9", "gpu10"]
     assert tuned.change_7d_pct == pytest.approx(0)
     assert base.energy_j == pytest.approx(50 / 5e5 * 1e6)
+    assert "'100 µJ / token'" in str(unit_table(groups, NOW, ""))
     assert base.trend[20][1] == pytest.approx(0.5e-6)
 
 
@@ -226,17 +190,10 @@ def test_largest_change_is_that_with_most_money_and_keeps_its_cause(look):
 
 
 def test_price_change_is_the_change_where_nothing_drifted(look):
-    price = Event(
-        kind="price", severity="info", title="gpu0 costs less", time_ns=NOW - HOUR_NS, device="gpu0"
-    )
-    reader = look([event_point(price, HOST), drift(8 * DAY_NS, 8.0)])
-    found = overview(reader, Config(), NOW).change
-    assert (found.kind, found.title, found.change_pct, found.cost_per_month) == (
-        "price",
-        "gpu0 costs less",
-        None,
-        None,
-    )
+    price = Event("price", "info", "gpu0 costs less", NOW - HOUR_NS, device="gpu0")
+    found = overview(look([event_point(price, HOST), drift(8 * DAY_NS, 8.0)]), Config(), NOW).change
+    assert (found.kind, found.title) == ("price", "gpu0 costs less")
+    assert (found.change_pct, found.cost_per_month) == (None, None)
 
 
 def test_firing_alerts_are_those_not_silenced_the_worst_first(look):

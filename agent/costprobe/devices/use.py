@@ -93,6 +93,7 @@ def energy_sum(energies: Sequence[Energy]) -> Energy:
 
 
 ANSWER_TIMEOUT_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.25
 # Longer than the time between two samples, which end what is asked for.
 SPARE_WATCH_NS: Final = 3 * NS_PER_S
 MIN_WINDOW_S: Final = 5.0
@@ -263,6 +264,10 @@ class DeviceWindows:
         self._watched_until_ns[device] = until_ns
         return self._sensor.watch(device, until_ns)
 
+    def is_read(self, device: str) -> bool:
+        """Return whether readings of a device come: it is not quarantined, and the sensors run."""
+        return self._sensor.is_available(device)
+
     def mark(self, device: str) -> bool:
         """Read the energy of a device now, at an edge of a window; return False if that fails."""
         self._marked_ns[device] = self._clock.monotonic_ns()
@@ -331,9 +336,12 @@ class DeviceWindows:
             readings = self._readings.get(device, WatchedReadings())
             seen_ns = readings.samples[-1].t_ns if readings.samples else 0
             is_read = seen_ns >= end_ns and readings.edge_ns >= self._marked_ns.get(device, 0)
-            return is_read or not self._sensor.is_available(device)
+            return is_read or not self.is_read(device)
 
-        self._arrived.wait_for(is_complete, timeout_s)
+        # A child that ends, or is stopped, sends nothing that would end a wait.
+        for _ in range(max(1, round(timeout_s / LOOK_EVERY_S))):
+            if self._arrived.wait_for(is_complete, min(LOOK_EVERY_S, timeout_s)):
+                break
         return self._readings.get(device, WatchedReadings())
 
 

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from costprobe.adapters.engines.tables import KV_FULL
 from costprobe.core.columns import numbers
-from costprobe.core.money import money, price_scale, scale_words
+from costprobe.core.money import MEASURED, MODELLED, money, price_scale, scale_words
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import percent, significant
 from costprobe.drift.causes import (
@@ -310,7 +310,7 @@ def _headline(change: ChangeFacts, zone: tzinfo | None) -> str:
             f" both together {_signed(paid.amount + price.amount, paid)}"
         )
         if paid.per_month is not None:
-            month = _plus(paid.per_month + price.per_month, paid.currency)
+            month = _plus(paid.per_month + price.per_month, paid.currency, MODELLED)
             text += f", {month} a month if this device is fully used"
     return text
 
@@ -319,9 +319,9 @@ def _month_text(paid: MoneyChange) -> str:
     """Return what a change is worth in a month; the sign of capacity is that of the change."""
     per_month = paid.per_month or 0.0
     if paid.of == "capacity":
-        worth = money(abs(per_month), paid.currency)
+        worth = money(abs(per_month), paid.currency, MODELLED)
         return f"worth {worth} a month of this device's capacity if it is fully used"
-    month = f"{_plus(per_month, paid.currency)} a month"
+    month = f"{_plus(per_month, paid.currency, MODELLED)} a month"
     if paid.of == "spend":
         return f"spend {month}"
     rate = significant(paid.rate_per_s or 0.0, 3)
@@ -390,8 +390,8 @@ def _signed(amount: float, paid: MoneyChange) -> str:
     return f"{_plus(amount, paid.currency)} per {paid.unit}"
 
 
-def _plus(amount: float, currency: str) -> str:
-    return f"{'+' if amount >= 0 else ''}{money(amount, currency)}"
+def _plus(amount: float, currency: str, digits: int = MEASURED) -> str:
+    return f"{'+' if amount >= 0 else ''}{money(amount, currency, digits)}"
 
 
 def change_of(

@@ -65,7 +65,6 @@ CLEAR_SHARE = 0.5
 _DAYS_BEFORE: Final = tuple(range(1, 8))
 # The same time of the same weekday: the work of services has a weekly pattern.
 _WEEKS_BEFORE: Final = (7, 14, 21)
-_BUCKET_S: Final = 300
 # Time between two checks of budgets, outliers and drift.
 ANALYZE_NS: Final = HOUR_NS
 # A host without a row for so long no longer belongs to the fleet.

@@ -342,13 +342,18 @@ class Measurer:
         """Return the stored result of a batch search; empty if there is none."""
         return restored(self._ledger, _batch_name(probe, device), dict) or {}
 
-    def _joined(self, probe: AnyProbe, target: ProbeTarget, result: ProbeResult) -> ProbeRun:
+    def _joined(
+        self, probe: AnyProbe, target: ProbeTarget, result: ProbeResult
+    ) -> ProbeRun | ProbeFault:
         energies: list[Energy | Absent] = [Absent("this run had no energy window")]
         if result.has_energy_window:
             energies = [self._energy(device, result) for device in target.devices]
         absent = next((each.reason for each in energies if isinstance(each, Absent)), "")
         known = [each for each in energies if isinstance(each, Energy)]
         activity = worst_of([self._activity(device, result) for device in target.devices])
+        if self._stop.is_set() and not all(self._sensor.is_read(d.name) for d in target.devices):
+            # The daemon stops, and its store may be closed.
+            return ProbeFault("cancelled", "the run was ended", ())
         if not isinstance(probe, ProbeConfig):
             # The server is the other process.
             activity = activity.without_neighbour()

@@ -12,6 +12,7 @@ from costprobe.core.units import significant
 __all__ = ["MEASURED", "MODELLED", "UNKNOWN", "change", "money", "rounded", "si", "si_column"]
 _PREFIXES: Final = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
 _HUNDRED: Final = 100
+_UNCERTAIN: Final = 0.1
 UNKNOWN: Final = "\N{EN DASH}"
 
 
@@ -20,10 +21,18 @@ def rounded(value: float, digits: int = MEASURED) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def si(value: float | None, unit: str) -> str:
-    """Format a quantity with three digits and a prefix: "402 nJ", "5.27 kW"; a dash if unknown."""
+def si(value: float | None, unit: str, rel_err: float | None = None) -> str:
+    """Format a quantity with a prefix: "402 nJ", "5.27 kW"; a dash if unknown.
+
+    Args:
+        value: The quantity.
+        unit: Its unit.
+        rel_err: Its uncertainty; from 10 % on it has two digits instead of three.
+    """
     if value is None:
         return UNKNOWN
+    if rel_err is not None and rel_err >= _UNCERTAIN:
+        value = rounded(value, MODELLED)
     prefixed, (number,) = si_column([value], unit)
     return f"{number} {prefixed}"
 

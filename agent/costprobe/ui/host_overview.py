@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from costprobe.adapters.store.read import StoreReader
@@ -13,7 +12,7 @@ from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.configuration import Config
 from costprobe.core.columns import number
 from costprobe.core.periods import WEEK_NS
-from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.core.records import Point, natural
 from costprobe.core.schema import ASSUMED
 from costprobe.core.units import counted
 from costprobe.drift.actions import action_of
@@ -21,6 +20,7 @@ from costprobe.drift.findings import CONTENTION
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import Spending, present_power_w, spending
 from costprobe.ui import amounts
+from costprobe.ui.text import utc
 from costprobe.unit_costs.now import UnitGroup, unit_groups
 
 
@@ -188,7 +188,7 @@ def todo_sentence(cause: str) -> str:
 
 def sentence(change: MainChange) -> str:
     """Return a change as a sentence: what, how much, since when, why, and what to do; times are UTC."""
-    since = datetime.fromtimestamp(change.since_ns / NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    since = utc(change.since_ns)
     tags, pct = change.tags, change.change_pct
     if change.kind != "drift" or pct is None:
         title = change.title.rstrip(".")

@@ -48,11 +48,15 @@ def html_template(file: Path) -> Template:
     ).get_template(file.name)
 
 
-_CLOCK: Final = re.compile(r"(?<!\d )\b(\d\d:\d\d) UTC")
+# "12:04 to 12:08 UTC" names the zone once.
+_SPAN: Final = re.compile(
+    r"(?<=\d\d:\d\d)((?::\d\d)? to (?:\d{4}-\d\d-\d\d )?\d\d:\d\d(?::\d\d)? UTC)"
+)
+_CLOCK: Final = re.compile(r"(?<!\d )(?<![\d:])(\d\d:\d\d)(?::\d\d)? UTC")
 # An event is written some seconds after what it reports.
 _LATE_NS: Final = 60 * NS_PER_S
 _DAY_NS: Final = 86_400 * NS_PER_S
-_DATED: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
+_DATED: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d)(?::\d\d)? UTC")
 
 
 def utc(time_ns: int) -> str:
@@ -61,7 +65,7 @@ def utc(time_ns: int) -> str:
 
 
 def dated(text: str, written_ns: int) -> str:
-    """Return a text from outside on one line, its times of day with their date.
+    """Return a text from outside on one line, its times to the minute and with their date.
 
     Args:
         text: The text.
@@ -74,7 +78,8 @@ def dated(text: str, written_ns: int) -> str:
         at_ns = int(at.timestamp()) * NS_PER_S
         return utc(at_ns - _DAY_NS if at_ns > written_ns + _LATE_NS else at_ns)
 
-    return _CLOCK.sub(with_date, one_line(text))
+    whole = _SPAN.sub(lambda found: " UTC" + found[1].lstrip(":0123456789"), one_line(text))
+    return _DATED.sub(r"\1 UTC", _CLOCK.sub(with_date, whole))
 
 
 def in_local_zone(text: str, written_ns: int) -> str:
@@ -86,7 +91,7 @@ def in_local_zone(text: str, written_ns: int) -> str:
     """
 
     def here(found: re.Match[str]) -> str:
-        at = datetime.strptime(found[0], "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
+        at = datetime.strptime(found[1], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
         return f"{at.astimezone():%Y-%m-%d %H:%M %Z}"
 
     return _DATED.sub(here, dated(text, written_ns))

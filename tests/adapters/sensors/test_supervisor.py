@@ -35,6 +35,7 @@ def test_stop_delivers_the_current_interval(watch, fake_nvml):
     assert {reading.device for reading in watched.readings} == {"gpu0", "gpu1"}
     assert watched.readings[0].fields["power_w"] == 60.0
     assert not is_running(status["pid"])
+    assert not watched.supervisor.is_available("gpu0")
     assert watched.events == []
     watched.supervisor.stop()
 

@@ -20,7 +20,7 @@ from store_samples import query
 
 S = 10**9
 T0_NS = 1_790_000_000 * S // HOUR_NS * HOUR_NS
-DETAIL = Detail(device_s=60, probe_s=900, raw_days=2, sampled_days=2)
+DETAIL = Detail(device_s=300, probe_s=900, raw_days=2, sampled_days=2)
 
 
 def figures(file, now_ns):

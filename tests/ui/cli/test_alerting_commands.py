@@ -154,7 +154,9 @@ def test_silence_is_added_listed_and_ended(costprobe, daemon):
     assert "has ended" in costprobe("silence", "end", silence.id)
     assert daemon.kept == {}
     assert "there is no silence x" in costprobe("silence", "end", "x", code=2)
+    now_ns = time.time_ns()
     later = costprobe.json("silence", *words, "--starts-in", "30m")
+    assert later["starts_ns"] >= now_ns + 1800 * S
     assert "starts in 30 min" in silence_line(later, later["starts_ns"] - 1800 * S)
 
 

@@ -5,7 +5,7 @@ import time
 from functools import partial
 
 import pytest
-from costprobe.core.records import Point
+from fakes import rows
 from fakes.cli import Cli, same
 
 HOUR_NS = 3600 * 10**9
@@ -32,27 +32,20 @@ quality = 0.91
 
 
 def probed(probe, device, now_ns, cost, p99_ms, count=10, **more):
-    """Return ten hours of `probe` and `cost` rows of one probe."""
-    way = {"concurrency": "4"} if probe == "chat" else {"batch": "8"}
+    """Ten hours of runs of one probe."""
+    way = {"concurrency": "4"} if probe == "chat" else {}
     tags = {"device": device, "probe": probe, **LABELS.get(probe, {})}
-    paid = {**tags, "basis": "probe", "plan": "on_demand", "currency": "USD"}
-    fields = {"latency_p50_ms": p99_ms / 2, "latency_p99_ms": p99_ms, "samples": 700}
-    for i in range(count):
-        at_ns = now_ns - i * HOUR_NS
-        yield Point("probe", {**tags, **way}, fields, at_ns)
-        yield Point("cost", paid, {"cost_per_inference": cost, **more}, at_ns)
+    for at_ns in range(now_ns, now_ns - count * HOUR_NS, -HOUR_NS):
+        latencies = {"latency_p99_ms": p99_ms, "samples": 700}
+        yield rows.run({**tags, **way}, at_ns, p99_ms / 2, **latencies)
+        yield rows.run_cost(tags, at_ns, cost, **more)
 
 
 @pytest.fixture
 def costprobe(tmp_path):
     now_ns = time.time_ns() - HOUR_NS
-    served = {"device": "gpu0", "service": "shop", "basis": "serving", "plan": "on_demand"}
-    fields = {
-        "cost_total": 2.0,
-        "cost_idle": 1.5,
-        "inferences": 2000.0,
-        "cost_per_inference": 0.001,
-    }
+    served = {"device": "gpu0", "service": "shop", "currency": "EUR"}
+    counts = {"cost_idle": 1.5, "inferences": 2000.0}
     cli = Cli(tmp_path, CONFIG)
     cli.append(
         probed("large", "gpu0", now_ns, 4e-6, 40.0),
@@ -60,10 +53,7 @@ def costprobe(tmp_path):
         probed("small", "cpu", now_ns, 2e-6, 90.0),
         probed("chat", "gpu1", now_ns, 3e-3, 800.0, cost_per_million_tokens_out=7.0),
         probed("seldom", "gpu0", now_ns, 1e-9, 1.0, count=3),
-        [
-            Point("cost", {**served, "currency": "EUR"}, fields, now_ns - i * HOUR_NS)
-            for i in range(6)
-        ],
+        (rows.window_cost(served, now_ns - i * HOUR_NS, 3600, 2.0, **counts) for i in range(6)),
     )
     return partial(cli, "compare")
 

@@ -6,7 +6,8 @@ import math
 import pytest
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S, Event
-from costprobe.core.schema import event_point, make_point
+from costprobe.core.schema import event_point
+from fakes import rows
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.documents import checked
@@ -20,60 +21,33 @@ PERIODS += ("--and", "2026-03-04T12:00Z", "2026-03-05T12:00Z")
 HOST = {"host": "h"}
 
 
-def probe_rows(hour):
-    """A run of a probe: from the second day on a tenth slower, its clock lower, at a higher price."""
+def window(service, device, end_ns, held_s, busy_s, tokens):
+    """A window of an hour, in which the devices that a service holds cost 1.00 for 1,000 s."""
+    tags = {**HOST, "service": service, "device": device, "currency": "EUR"}
+    cost = held_s / 1000
+    used = {"device_s": held_s, "device_busy_s": busy_s, "cost_idle": (held_s - busy_s) / 1000}
+    counts = {"tokens_out": tokens, "requests": tokens / 1000, "inferences": tokens / 1000}
+    paid = {"cost_total_hardware": cost, "cost_total_energy": 0.0, "cost_tokens_out": cost}
+    return rows.window_cost(tags, end_ns, HOUR_S, cost, **used, **counts, **paid)
+
+
+def rows_of(hour):
+    """From the second day on a probe is a tenth slower at a higher price, a service has half of the tokens, and
+    those of another take 30 % longer."""
     is_late = hour >= 36
+    at_ns, end_ns = (NOON_NS + number * HOUR_S * S for number in (hour, hour + 1))
     slow = 1.1 if is_late else 1.0
-    time_ns = NOON_NS + hour * HOUR_S * S
     tags = {**HOST, "device": "gpu0", "probe": "ranker"}
     time_s = 1e-3 * slow * (1 + 1e-4 * (hour % 3))
-    fields = {
-        "latency_p50_ms": time_s * 8000,
-        "throughput_per_s": 1 / time_s,
-        "sm_clock_mhz": 1980 / slow,
-        "fingerprint": "f",
-    }
-    yield make_point("probe", {**tags, "batch": "8"}, fields, time_ns)
-    price = {"cost_hardware": time_s * (0.002 if is_late else 0.001), "cost_energy": 0.0}
-    own = {**tags, "basis": "probe", "plan": "owned", "currency": "EUR"}
-    yield make_point("cost", own, price, time_ns)
-
-
-def service_row(hour):
-    """A window of a service: from the second day on with half of the tokens."""
-    tokens = 5e5 if hour >= 36 else 1e6
-    own = {"service": "chat", "basis": "serving", "device": "gpu0", "currency": "EUR"}
-    fields = {
-        "window_s": HOUR_S,
-        "device_s": HOUR_S,
-        "device_busy_s": HOUR_S * tokens / 2e6,
-        "cost_total": 3.6,
-        "cost_total_hardware": 3.6,
-        "cost_total_energy": 0.0,
-        "cost_idle": 3.6 * (1 - tokens / 2e6),
-        "idle_share": 1 - tokens / 2e6,
-        "tokens_out": tokens,
-        "cost_tokens_out": 3.6,
-        "requests": tokens / 1000,
-        "inferences": tokens / 1000,
-    }
-    time_ns = NOON_NS + (hour + 1) * HOUR_S * S
-    return make_point("cost", {**HOST, **own}, fields, time_ns)
-
-
-def slower_rows(hour):
-    """A window of a service whose tokens take 30 % longer from the second day on, and its device."""
-    row = service_row(0)
-    time_ns = NOON_NS + (hour + 1) * HOUR_S * S
-    busy_s = HOUR_S * (0.65 if hour >= 36 else 0.5) * (1 + 0.01 * math.sin(hour))
-    tags = {**row.tags, "service": "batch", "device": "gpu1"}
-    held_s = 1.5 * busy_s
-    busy = {"device_s": held_s, "device_busy_s": busy_s, "cost_idle": (held_s - busy_s) / 1000}
-    busy |= {"cost_total": held_s / 1000, "cost_total_hardware": held_s / 1000}
-    yield make_point("cost", tags, {**row.fields, **busy}, time_ns)
-    limit_w = 500.0 if hour >= 36 else 700.0
-    device = {"power_limit_w": limit_w, "sm_clock_mhz": 1980.0 * (limit_w / 700), "util_pct": 50.0}
-    yield make_point("device", {**HOST, "device": "gpu1", "kind": "gpu"}, device, time_ns - S)
+    yield rows.run(tags, at_ns, time_s * 8000, sm_clock_mhz=1980 / slow, fingerprint="f")
+    yield rows.run_cost(tags, at_ns, time_s * (0.002 if is_late else 0.001), currency="EUR")
+    tokens = 5e5 if is_late else 1e6
+    yield window("chat", "gpu0", end_ns, HOUR_S, HOUR_S * tokens / 2e6, tokens)
+    busy_s = HOUR_S * (0.65 if is_late else 0.5) * (1 + 0.01 * math.sin(hour))
+    yield window("batch", "gpu1", end_ns, 1.5 * busy_s, busy_s, 1e6)
+    limit_w = 500.0 if is_late else 700.0
+    limited = {"power_limit_w": limit_w, "sm_clock_mhz": 1980.0 * (limit_w / 700)}
+    yield rows.device({**HOST, "device": "gpu1"}, end_ns - S, 60, 3.6, 300.0, **limited)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +57,7 @@ def config(tmp_path_factory):
     path.write_text(f'[host]\nname = "h"\n[store]\npath = "{folder}/costprobe.db"\n')
     store = Store.open(folder / "costprobe.db", FakeClock(NOON_NS + 96 * HOUR_S * S))
     for hour in range(72):
-        store.append([*probe_rows(hour), service_row(hour), *slower_rows(hour)])
+        store.append(list(rows_of(hour)))
     for hour, text, subject in ((35.5, "deployed v42", {"service": "chat"}), (80, "later", {})):
         time_ns = NOON_NS + int(hour * HOUR_S) * S
         store.append(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from costprobe.ui.grafana.provisioning import alert_rules, boards
+from fakes.cli import same
 from fakes.command import called
 
 V1 = ['api = "v1"', 'url = "https://influx.example.com:8086"', 'database = "costs"']
@@ -23,89 +23,36 @@ def costprobe(tmp_path):
     return run
 
 
-def read(folder, kind):
-    return yaml.safe_load((folder / kind / "costprobe.yaml").read_text())
+AUTHORITY = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
+# Grafana reads two dollar signs as one.
+OTHER = ("--url", "http://inside:8086/$a", "--database", 'b: "c" $d', "--dashboards", "/d")
+# A name, the sink, and options.
+PROVISIONED = (
+    ("a user of InfluxDB 1", V1, ("--user", "reader", "--secret-file", "/etc/grafana/password")),
+    ("a token of InfluxDB 2", V2, ("--secret-file", "/etc/grafana/token")),
+    ("other addresses and names", V2, OTHER),
+    ("an authority of its own", [*V1, 'ca_file = "{folder}/ca.pem"'], ()),
+    ("hourly rows", V2, ("--hourly",)),
+)
 
 
-def source_of(folder):
-    document = read(folder, "datasources")
-    assert document["apiVersion"] == 1
-    (source,) = document["datasources"]
-    return source
-
-
-def test_provision_for_1x_with_a_user_whose_password_stays_in_its_file(costprobe, tmp_path):
-    folder = tmp_path / "provisioning"
-    password = ("--user", "reader", "--secret-file", "/etc/grafana/influx.password")
-    printed = costprobe(V1, "provision", str(folder), *password)
-    assert source_of(folder) == {
-        "name": "costprobe",
-        "uid": "costprobe",
-        "type": "influxdb",
-        "access": "proxy",
-        "url": "https://influx.example.com:8086",
-        "user": "reader",
-        "jsonData": {"dbName": "costs", "httpMode": "POST"},
-        "secureJsonData": {"password": "$__file{/etc/grafana/influx.password}"},
-    }
-    (provider,) = read(folder, "dashboards")["providers"]
-    assert provider["options"] == {"path": "/var/lib/grafana/dashboards/costprobe"}
-    assert (provider["type"], provider["allowUiUpdates"]) == ("file", False)
-    assert "restart Grafana" in printed
-
-
-def test_provisioned_alert_rule_queries_the_provisioned_data_source(costprobe, tmp_path):
-    folder = tmp_path / "provisioning"
-    costprobe(V1, "provision", str(folder))
-    document = read(folder, "alerting")
-    assert document == alert_rules("costprobe")
-    (rule,) = document["groups"][0]["rules"]
-    query, last, threshold = rule["data"]
-    assert query["datasourceUid"] == source_of(folder)["uid"]
-    # The query's newest value, and whether it is above 0.
-    assert [one["datasourceUid"] for one in (last, threshold)] == ["__expr__"] * 2
-    chain = [(one["refId"], one["model"].get("expression")) for one in rule["data"]]
-    assert chain == [("A", None), ("B", "A"), ("C", "B")]
-    assert rule["condition"] == "C"
-    # The panel that shows it.
-    board = json.loads(boards()["health.json"])
-    assert rule["dashboardUid"] == board["uid"]
-    (panel,) = [panel for panel in board["panels"] if panel["id"] == rule["panelId"]]
-    assert panel["title"] == "Agents silent"
-    # Grafana expands what follows a dollar sign.
-    assert "$" not in json.dumps(rule["annotations"])
-
-
-def test_what_the_data_source_has_of_sink_and_options(costprobe, tmp_path):
-    folder = tmp_path / "p"
-    authority = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
-    (tmp_path / "ca.pem").write_text(authority)
-    own_ca = [*V1, f'ca_file = "{tmp_path}/ca.pem"']
-    options = ("--url", "http://inside:8086/$a", "--database", 'b: "c" $d', "--dashboards", "/d")
-    header = {"httpMode": "POST", "httpHeaderName1": "Authorization"}
-    token = {"httpHeaderValue1": "Token $__file{/etc/grafana/token}"}
-    # Grafana reads two dollar signs as one.
-    named = {"dbName": 'b: "c" $$d', "httpMode": "POST"}
-    trusted = {"dbName": "costs", "httpMode": "POST", "tlsAuthWithCACert": True}
-    for sink, words, shown, secret in (
-        (V2, ("--secret-file", "/etc/grafana/token"), {"dbName": "costprobe", **header}, token),
-        (V2, options, named, None),
-        (own_ca, (), trusted, {"tlsCACert": authority}),
-    ):
-        printed = costprobe(sink, "provision", str(folder), *words)
-        source = source_of(folder)
-        assert (source["jsonData"], source.get("secureJsonData")) == (shown, secret)
-        assert "user" not in source
-        assert ("without a token" in printed) is (words == options)
-        if words == options:
-            assert source["url"] == "http://inside:8086/$$a"
-            assert read(folder, "dashboards")["providers"][0]["options"] == {"path": "/d"}
-    costprobe(V2, "provision", str(folder), "--hourly")
-    sources = read(folder, "datasources")["datasources"]
-    assert [(one["uid"], one["jsonData"]["dbName"]) for one in sources] == [
-        ("costprobe", "costprobe"),
-        ("costprobe_hourly", "costprobe_hourly"),
-    ]
+def test_provisioning_files_name_the_sink_and_contain_no_secret(costprobe, tmp_path):
+    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    folder, texts = tmp_path / "provisioning", []
+    for name, sink, options in PROVISIONED:
+        lines = [line.replace("{folder}", str(tmp_path)) for line in sink]
+        printed = costprobe(lines, "provision", str(folder), *options).splitlines()
+        texts += [f"# {name}", *(line for line in printed if not line.endswith(": written"))]
+        texts += [
+            (folder / kind / "costprobe.yaml").read_text() for kind in ("datasources", "dashboards")
+        ]
+    texts.append((folder / "alerting" / "costprobe.yaml").read_text())
+    same("grafana", "\n".join(texts).replace(str(tmp_path), "/folder"))
+    boards = [json.loads(file.read_text()) for file in (folder / "boards").iterdir()]
+    chosen = {one["uid"] for one in yaml.safe_load(texts[-3])["datasources"]}
+    for board in boards:
+        source = board["templating"]["list"][0]
+        assert (source["name"], source["current"]["value"] in chosen) == ("datasource", True)
 
 
 def test_conflicting_options_are_rejected(costprobe, tmp_path):

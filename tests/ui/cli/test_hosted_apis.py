@@ -14,13 +14,12 @@ from costprobe.savings.hosted_apis import hosting_choices
 from costprobe.savings.settings import ApiConfig
 from costprobe.ui import hosted_apis
 from fakes.cases import check_all
+from fakes.rows import window_cost
 
 HOUR_NS = 3600 * 10**9
 TAGS = {"device": "gpu0", "service": "chat", "basis": "serving", "plan": "owned", "currency": "USD"}
 # An hour of docs/comparison.md: 5.00, of which 1.00 for electricity, at 25 % utilization.
 HOUR = {
-    "window_s": 3600.0,
-    "cost_total": 5.0,
     "cost_total_hardware": 4.0,
     "cost_total_energy": 1.0,
     "cost_idle": 3.75,
@@ -34,11 +33,6 @@ HOUR = {
     "cost_tokens_fresh": 1.25,
     "cost_tokens_cached": 0.0,
     "cost_cache_saved": 0.3125,
-    "cost_per_million_tokens_in": 2.5,
-    "cost_per_million_tokens_fresh": 3.125,
-    "cost_per_million_tokens_cached": 0.0,
-    "cost_per_million_tokens_out": 15.0,
-    "cost_per_inference": 0.005,
 }
 PRICES = "($3.12 fresh in, $0 cached in (no weight measured), $15 out per million tokens)"
 LARGE = {
@@ -69,9 +63,9 @@ currency = "EUR"
 """
 
 
-def hour(at=1, tags=(), **changed):
-    fields = {name: value for name, value in {**HOUR, **changed}.items() if value is not None}
-    return Point("cost", {**TAGS, **dict(tags)}, fields, at * HOUR_NS)
+def hour(at=1, tags=(), cost_total=5.0, **changed):
+    sums = {name: value for name, value in {**HOUR, **changed}.items() if value is not None}
+    return window_cost({**TAGS, **dict(tags)}, at * HOUR_NS, 3600, cost_total, **sums)
 
 
 def chosen(*rows, **api):

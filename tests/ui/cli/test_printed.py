@@ -21,6 +21,8 @@ from costprobe.ui.cli.support.fitting import table_lines, wrapped
 from costprobe.ui.cli.support.output import colour_of, paint
 from costprobe.ui.cli.views.status_lines import probe_line, service_lines
 from costprobe.ui.cli.watch import ScrolledView, sections, snapshot
+from costprobe.ui.text import in_local_zone
+from fakes.cases import check_all
 from fakes.cli import same
 from fakes.command import called, leaves
 from fakes.terminal import on_terminal
@@ -108,6 +110,25 @@ def test_every_command_fits_the_terminal_names_one_zone_and_prints_what_is_recor
     assert not problems, "\n".join(problems)
     text = "\n".join(printed).replace(str(config.parent), "/sample-host")
     same("printed", re.sub(r"\(pid(\s+)\d+", r"(pid\1123", text), masked=False)
+
+
+# Times in a message of today, 10:25 UTC, and how this host in Berlin writes them.
+MESSAGES = (
+    ("since 09:05 UTC", "since 2026-06-22 11:05 CEST"),
+    ("at 23:00 UTC", "at 2026-06-22 01:00 CEST"),
+    ("09:05:10 to 09:06:58 UTC", "2026-06-22 11:05 CEST to 2026-06-22 11:06 CEST"),
+    ("2026-01-20 09:05 to 2026-06-21 09:06 UTC", "2026-01-20 10:05 CET to 2026-06-21 11:06 CEST"),
+    ("2026-06-20 09:05:11 UTC, +8 %", "2026-06-20 11:05 CEST, +8 %"),
+    ("for 12:30 minutes", "for 12:30 minutes"),
+)
+
+
+@pytest.mark.usefixtures("config")
+def test_times_in_messages_are_in_the_zone_of_the_host():
+    def check(text, here):
+        assert in_local_zone(text, int(NOW_S) * 10**9) == here
+
+    check_all(check, MESSAGES)
 
 
 def test_live_view_fits_any_width(config):

@@ -1,11 +1,11 @@
-"""A dashboard server with a store of one day."""
+"""A dashboard server with a store of one day, and tabs of Chromium."""
 
 import pytest
 from browser_tab import Tab, blank_page
 from costprobe.core.clock import SystemClock
-from dashboard_page import Page
 from dashboard_samples import DEVICES, device_row, filled, planned, write_status
 from fakes.clock import FakeClock
+from page_servers import host_server
 
 SIZE = {"width": 1280, "height": 720}
 
@@ -23,18 +23,18 @@ def store(tmp_path, clock):
 
 
 @pytest.fixture
-def page_on():
-    """Starts dashboard servers; stops them at the end."""
+def stopped():
+    """Takes servers; stops them at the end."""
     made = []
+    yield lambda server: made.append(server) or server
+    for server in made:
+        server.stop()
 
-    def start(store_path, clock, **options):
-        page = Page(store_path, clock, **options)
-        made.append(page)
-        return page
 
-    yield start
-    for page in made:
-        page.stop()
+@pytest.fixture
+def page_on(stopped):
+    """Starts servers of a host's page."""
+    return lambda *args, **options: stopped(host_server(*args, **options))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def kept_store(tmp_path_factory):
 def kept_page(kept_store):
     """The server of that store."""
     clock = FakeClock()
-    page = Page(kept_store.path, clock, budgets=planned(kept_store, clock))
+    page = host_server(kept_store.path, clock, budgets=planned(kept_store, clock))
     yield page
     page.stop()
 
@@ -94,19 +94,19 @@ def tab_of(browser, kept_tab):
 
 @pytest.fixture
 def open_tab(page_on, today, tab_of):
+    """Opens the page of a daemon that is running: its status and its readings are new."""
     opened = []
     clock = SystemClock()
-    server = page_on(today.path, clock, budgets=planned(today, clock))
+    url = page_on(today.path, clock, budgets=planned(today, clock)).address.url
 
-    def start(query="", **options):
-        # A daemon that is running: its status and its readings are new.
+    def start(**options):
         now_ns = clock.time_ns()
         today.append([device_row(device, 1, now_ns) for device in DEVICES])
         write_status(today, now_ns)
-        opened.append(tab_of(f"{server.address.url.rstrip('/')}/{query}", **options))
+        opened.append(tab_of(url, **options))
         return opened[-1]
 
     yield start
     for tab in opened:
         assert tab.console == []
-        assert all(url.startswith(server.address.url) for url in tab.requested), tab.requested
+        assert all(one.startswith(url) for one in tab.requested), tab.requested

@@ -221,8 +221,9 @@ def test_assumed_prices_are_called_so_beside_each_amount(page, store, clock):
     status = status_document(store.path, clock.time_ns())
     store.put_state("status", {**status, "prices": prices})
     store.append(cost_rows("gpu0", 300, clock.time_ns() - NS_PER_S, plan="assumed"))
-    page.json("/api/budgets")
-    found = page.json("/api/now")
+    (budget, _), found = page.json("/api/budgets")["budgets"], page.json("/api/now")
+    assert budget["remarks"][-1] == "prices in EUR are assumed"
+    assert page.json(f"{COST}&device=gpu0")["notes"][-1] == "The price is assumed: set [[price]]."
     assert {one["Price"] for one in rows(found["devices"]).values()} == {"€2 / h assumed"}
     assert words(found["tiles"][0]["notes"]) == "assumed price: set [[price]]"
     assert words(found["tiles"][1]["notes"]).endswith(", price assumed")
@@ -314,18 +315,13 @@ def test_costs_and_budgets_are_those_of_the_commands(page_on, today):
         assert (card["name"], card["state"][1]) == (own["budget"], verdict)
 
 
-def test_spent_budget_is_the_cost_of_its_rows(kept_page, kept_store, clock):
-    both, one = kept_page.json("/api/budgets")["budgets"]
+def test_cards_of_budgets_say_what_they_are_of_and_when_they_end(kept_page, clock):
+    month, day = kept_page.json("/api/budgets")["budgets"]
     now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-    own = stored(kept_store, "device", device="gpu1")
-    costs = [each.fields["cost"] for each in own if each.time_ns / 1e9 > midnight]
-    # A row that spans midnight counts for both days.
-    assert value(one["big"]) == pytest.approx(sum(costs), abs=0.05)
-    facts = {name: fact for name, fact, _ in one["facts"]}
-    assert facts["ends"] == f"{now + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
-    assert (one["scope"], one["state"][0]) == (f"gpu1, {now:%Y-%m-%d} (UTC)", "good")
-    assert (both["state"], words(both["big"])[0]) == (["bad", "exceeded"], "€")
+    assert day["scope"] == f"gpu1, {now:%Y-%m-%d} (UTC)"
+    ends = next(fact for name, fact, _ in day["facts"] if name == "ends")
+    assert ends == f"{now + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
+    assert (month["state"][0], day["state"][0]) == ("bad", "good")
 
 
 def test_budgets_are_cached_and_follow_the_configuration(page, page_on, store, clock):

@@ -20,6 +20,7 @@ SCREENS = {
     (375, 667): ("#spend-now", "#change", "#units tbody tr >> nth=0"),
 }
 TIMES = {
+    "from 09:40:03 to 09:41:06 UTC": "from 2026-03-03 09:40 UTC to 2026-03-03 09:41 UTC",
     "since 09:40 UTC": "since 2026-03-03 09:40 UTC",
     "23:50 UTC, 2026-01-01 00:10 UTC": "2026-03-02 23:50 UTC, 2026-01-01 00:10 UTC",
 }

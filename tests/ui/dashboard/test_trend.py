@@ -1,7 +1,7 @@
 """Changes from a baseline, groups, names of lines, and series that continue under another plan or label."""
 
 import pytest
-from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.adapters.store.read import SeriesValues
 from costprobe.ui.dashboard.charts import line_names, most_changed, series_names
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
 from costprobe.ui.dashboard.trend import grouped, is_mixed, thin
@@ -151,21 +151,3 @@ def test_change_of_plan_is_in_one_series_of_the_trend(page, store, clock):
     assert change["time_ms"] == rows[1].time_ns // 10**6
     assert one["values"][-1] == rows[1].fields["cost_per_inference"]
     assert found["notes"][0].startswith("gpu0 encoder: plan owned to spot on 2026-")
-
-
-def test_a_year_of_twelve_series_is_bounded(page, store, clock):
-    now_ns = clock.time_ns()
-    for number in range(12):
-        own = {"probe": "p", "basis": "probe", "currency": "EUR", "device": f"gpu{number}"}
-        store.append(
-            row("cost", now_ns - hour * HOUR_NS, {"cost_per_inference": 1e-6}, **own)
-            for hour in range(365 * 24, 0, -5)
-        )
-    store.settle(now_ns, limit=10**6)
-    found = page.json(f"{PATH}&since=365d&probe=p&scale=change&rows=1000")
-    assert (len(found["series"]), found["hourly"]) == (12, True)
-    lengths = [one["times_ms"][-1] - one["times_ms"][0] for one in found["series"]]
-    assert min(lengths) > 364 * 86_400_000
-    reader = StoreReader.open(store.path)
-    assert len(reader.series("cost", {"probe": "p"})) == 12
-    reader.close()

@@ -5,8 +5,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from browser_tab import Tab, blank_page
 from costprobe.core.clock import SystemClock
-from dashboard_page import Page
 from dashboard_samples import filled, many_rows, status_document
+from page_servers import host_server
 
 DAY_MS = 86_400_000
 CONTROLS = "#trend :is(button, input, summary, a)"
@@ -28,7 +28,7 @@ def trend_tab(browser, tmp_path_factory):
     store.append(many_rows(now_ns))
     # Figures that are not live are grey, in light and dark mode.
     store.put_state("status", {**status_document(store.path, now_ns), "state": "stopped"})
-    server = Page(store.path, SystemClock())
+    server = host_server(store.path, SystemClock())
     tab = Tab(blank_page(browser), server.address.url, is_live=False)
     yield tab
     tab.leave()
@@ -116,6 +116,7 @@ def test_tooltip_has_the_colours_and_units_of_the_lines(open_page):
     of_tip = rows.evaluate_all(colours)
     assert of_tip == tab.page.locator("#trend .legend button").evaluate_all(colours)
     assert len(set(of_tip.values())) == 2
+    assert "€2.06" in tab.page.inner_text("#trend .legend")  # 1.6e-6 and 28.7 % more
     # The unit once, in the head.
     assert all("per M" not in text and "€" in text for text in rows.all_inner_texts())
     assert tab.page.inner_text("#trend .tip p").endswith(", per M inferences")

@@ -145,8 +145,8 @@ RATIOS = {
         "h chat out": 18.0 * 6 / 12 / 3,
     },
     "production: Cost ($currency)": 18.0,
-    "production: Idle cost ($currency)": 10.0,
-    "production: Idle share": 100 * 10 / 18,
+    "production: Paid while services wait ($currency)": 10.0,
+    "production: Share paid while services wait": 100 * 10 / 18,
     "production: Busy share of its devices": {"h chat": (0.9 * 300 + 0.3 * 600) / 1200},
     "energy: CO2-equivalent per kWh": 400.0,
     "energy: CO2-equivalent per kWh, with PUE": {"h": 400.0},
@@ -199,8 +199,11 @@ def test_nothing_is_divided_by_what_was_not_counted(influxdb):
     found = {
         title: shown_from_influxdb(PANELS[title], "", query)
         for title in ("home: Services: cost now ($currency)", *RATIOS)
-        if title.startswith(("home", "production: Cost", "production: Idle"))
+        if title.startswith(("home", "production: Cost", "production: Paid", "production: Share"))
     }
-    amounts = {"production: Cost ($currency)": 6.0, "production: Idle cost ($currency)": 6.0}
-    amounts["production: Idle share"] = 100.0
+    amounts = {
+        "production: Cost ($currency)": 6.0,
+        "production: Paid while services wait ($currency)": 6.0,
+    }
+    amounts["production: Share paid while services wait"] = 100.0
     assert {title: value for title, value in found.items() if value} == amounts

@@ -82,14 +82,3 @@ def test_top_ends_on_q_on_a_terminal(config):
                     break
         assert process.wait(60) == 0
     os.close(ours)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_shell(shell):
-    done = subprocess.run(
-        [sys.executable, "-m", "costprobe", "completion", shell],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "_COSTPROBE_COMPLETE" in done.stdout

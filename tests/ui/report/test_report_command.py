@@ -175,7 +175,7 @@ def test_untrusted_text_is_escaped_in_every_format(costprobe, found, page):
 
 def test_invalid_requests_have_clear_errors(config, tmp_path):
     wrong = called(config, "report", "--since", "1d", "--until", "2d", code=2)
-    assert "--since: must be before --until" in wrong.stderr
+    assert "must be before" in wrong.stderr
     unwritten = called(
         config, "report", "--since", "1d", "--out", str(tmp_path / "no" / "r"), code=2
     )

@@ -286,8 +286,9 @@ class SensorSupervisor:
         return self._has_looked.is_set()
 
     def is_available(self, device: str) -> bool:
-        """Whether a device is known and not quarantined."""
-        return self.registry.is_available(device)
+        """Whether a device is read: a child that knows its devices runs, and this one is not quarantined."""
+        is_reading = self._process is not None and self._is_known and not self._stopping.is_set()
+        return is_reading and self.registry.is_available(device)
 
     @property
     def restarts(self) -> int:

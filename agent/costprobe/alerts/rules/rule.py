@@ -211,7 +211,8 @@ def over(symptom: Symptom, text: str, *details: str) -> Symptom:
         details: Sentences before its own causes.
     """
     causes, *_ = symptom.detail.replace("No action is needed", TO_DO).partition(TO_DO)
-    return replace(symptom, text=text, detail=" ".join(filter(None, (*details, causes.strip()))))
+    detail = " ".join(filter(None, (*details, causes.strip())))
+    return replace(symptom, text=text, detail=detail.rstrip(";"))
 
 
 # What ended without a return: its series has no rows any more, or is not measured any more.

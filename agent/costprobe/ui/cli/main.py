@@ -218,7 +218,7 @@ class MainGroup(LazyGroup):
         )
         if module
     },
-    epilog=EXIT_CODES,
+    epilog=f"Exit codes: {'; '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=(
         "costprobe run  # run the daemon; without a configuration file in demo mode",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -83,9 +83,10 @@ class DashboardBudgets:
             StoreError: The store cannot be read.
         """
         known = self._current(reader)
+        assumed = self.overview(reader).assumed
         return {
             "time_ms": known.time_ns // NS_PER_MS,
-            "budgets": [_card(overview.status) for overview in known.planned],
+            "budgets": [_card(one.status, assumed) for one in known.planned],
         }
 
     def overview(self, reader: StoreReader) -> Overview:
@@ -154,7 +155,7 @@ _VERDICTS: Final = {
 WELL_COVERED: Final = 0.9
 
 
-def _card(status: BudgetStatus) -> Mapping[str, Any]:
+def _card(status: BudgetStatus, assumed: Collection[str]) -> Mapping[str, Any]:
     """Return the contents of a budget's card: spend, forecast with its interval, and what they leave out."""
     budget, remaining = status.budget, status.remaining
     currency, amount, spent = budget.currency, status.amount, status.spent
@@ -180,6 +181,7 @@ def _card(status: BudgetStatus) -> Mapping[str, Any]:
         else "",
         f"{remaining.method}, from {remaining.hours:,} h" if remaining else "",
         status.note,
+        f"prices in {currency} are assumed" if currency in assumed else "",
     )
     verdict = status.verdict(amount)
     return {

@@ -16,6 +16,7 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import number
 from costprobe.core.money import common_scale, is_amount, is_each
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.schema import ASSUMED
 from costprobe.core.units import counted
 from costprobe.probing.load_curve import curve_from_rows, is_load_row
 from costprobe.ui.amounts import UNKNOWN, money, si
@@ -190,6 +191,9 @@ def _notes(query: TrendQuery, answer: TrendAnswer, names: Sequence[str]) -> Iter
         more = f" ({len(changes)} changes of plan or label)" if len(changes) > 1 else ""
         words = f"{newest.tag} {newest.before or 'none'} to {newest.after or 'none'}"
         yield f"{name}: {words} on {utc(newest.time_ns)}{more}."
+    is_assumed = any(one.tags.get("plan") == ASSUMED for one in answer.series)
+    if is_assumed and is_amount(query.measurement, query.field):
+        yield "The price is assumed: set [[price]]."
     if answer.is_hourly:
         yield "Hours were read, evenly spaced."
 

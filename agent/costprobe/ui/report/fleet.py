@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from costprobe.core.money import cents, common_scale, money, scale_words
-from costprobe.core.units import KWH_J, MONTH_H, counted, percent
+from costprobe.core.units import HOUR_S, MONTH_H, counted, percent
 from costprobe.fleet.answers import hours_of
 from costprobe.fleet.report import FleetReport, idle_cost
 from costprobe.fleet.spend import FleetSpend
 from costprobe.fleet.unit_costs import FleetUnitCost
+from costprobe.ui.amounts import si
 from costprobe.ui.fleet_documents import price_cell, spend_cells
 from costprobe.ui.report.formats import Document, Section
 from costprobe.ui.tables import Table
@@ -51,9 +52,9 @@ def headlines(report: FleetReport) -> Iterator[str]:
     if report.total.coverage is not None:
         yield f"Rows cover {percent(report.total.coverage)} of the time; gaps are not extrapolated."
     if report.total.energy_j is not None:
-        words = f"{report.total.energy_j / KWH_J:,.4g} kWh"
+        words = si(report.total.energy_j / HOUR_S, "Wh")
         if report.total.carbon_g is not None:
-            words += f", {report.total.carbon_g / 1000:,.4g} kg of CO2-equivalent"
+            words += f", {si(report.total.carbon_g, 'g')} CO2e"
             known = report.total.carbon_share
             words += f" for {percent(known)} of it" if known is not None and known < 1 else ""
         yield f"{words}."

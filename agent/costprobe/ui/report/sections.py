@@ -13,7 +13,7 @@ from costprobe.core.money import PER_THOUSAND, SCALES, cents
 from costprobe.core.units import counted
 from costprobe.core.units import percent as share
 from costprobe.ui import hosted_apis, key_costs
-from costprobe.ui.amounts import money
+from costprobe.ui.amounts import money, si_column
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.formats import Chart, Document, Section
 from costprobe.ui.report.gather import Period, step_ns
@@ -283,29 +283,29 @@ def _parts(key: str, spend: Spend, parts: Sequence[Amount], caption: str = "") -
 
 
 def _models(report: Report) -> Section:
-    heads = ("model", "on", "median cost", "p50 ms", "p99 ms", "J", "g CO2e", "samples")
-    tables = [
-        Table(
-            heads,
-            [
-                (
-                    one.name,
-                    devices_text(one.devices),
-                    each(one.cost, currency),
-                    *map(
-                        figure,
-                        (one.latency_p50_ms, one.latency_p99_ms, one.energy_j, one.carbon_g),
-                    ),
-                    f"{one.samples:,}",
-                )
-                for one in rows
-            ],
-            text_columns=2,
-            caption=f"{currency}, {BASES[basis]}. Medians of samples without contention or throttling,"
-            " newest software only.",
+    tables = []
+    for currency, basis, rows in model_groups(report):
+        joules, energies = si_column([one.energy_j for one in rows], "J")
+        grams, emissions = si_column([one.carbon_g for one in rows], "gCO2e")
+        cells = [
+            (
+                one.name,
+                devices_text(one.devices),
+                each(one.cost, currency),
+                figure(one.latency_p50_ms),
+                figure(one.latency_p99_ms),
+                energy,
+                carbon,
+                f"{one.samples:,}",
+            )
+            for one, energy, carbon in zip(rows, energies, emissions, strict=True)
+        ]
+        heads = ("model", "on", "median cost", "p50 ms", "p99 ms", joules, grams, "samples")
+        caption = (
+            f"{currency}, {BASES[basis]}. Medians of samples without contention or throttling,"
+            " newest software only."
         )
-        for currency, basis, rows in model_groups(report)
-    ]
+        tables.append(Table(heads, cells, text_columns=2, caption=caption))
     lines = [f"{name}: per million tokens {text}." for name, text in token_words(report)]
     lines += [f"Not listed: {one.candidate.name}: {one.reason}" for one in report.left_out]
     notes = () if tables else ["No model has enough samples in this period."]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -10,9 +9,10 @@ from zoneinfo import ZoneInfo
 from costprobe.core.money import cents, money, price_scale, scale_words
 from costprobe.core.periods import local_time
 from costprobe.core.records import NS_PER_S
-from costprobe.core.units import HOUR_S, KWH_J
+from costprobe.core.units import HOUR_S
 from costprobe.core.units import percent as share
 from costprobe.spend.budget import BudgetStatus
+from costprobe.ui.amounts import si
 from costprobe.ui.report.model import (
     Drawn,
     Price,
@@ -20,9 +20,8 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
-from costprobe.ui.text import figure, forecast_cells
+from costprobe.ui.text import forecast_cells, utc
 
-_G_PER_KG: Final = 1000
 PARTS: Final = {
     "busy": "busy",
     "idle": "idle time",
@@ -41,12 +40,12 @@ def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
 
 def day(time_ns: int) -> str:
     """Format a UTC day."""
-    return _utc(time_ns).strftime("%Y-%m-%d")
+    return utc(time_ns)[: len("2026-11-28")]
 
 
 def minute(time_ns: int) -> str:
     """Format a UTC minute, without the time zone, which the report states once."""
-    return _utc(time_ns).strftime("%Y-%m-%d %H:%M")
+    return utc(time_ns).removesuffix(" UTC")
 
 
 def period(report: Report) -> str:
@@ -89,7 +88,7 @@ def energy(drawn: Drawn) -> str:
     """Format the energy with its emissions; empty if it is unknown."""
     if drawn.energy_j is None:
         return ""
-    return ", ".join(filter(None, (f"{figure(drawn.energy_j / KWH_J)} kWh", carbon(drawn))))
+    return ", ".join(filter(None, (si(drawn.energy_j / HOUR_S, "Wh"), carbon(drawn))))
 
 
 def carbon(drawn: Drawn) -> str:
@@ -100,7 +99,7 @@ def carbon(drawn: Drawn) -> str:
     covered = ""
     if coverage is not None and share(coverage) != "100 %":
         covered = f" (intensity known for {share(coverage)} of the time)"
-    return f"{figure(drawn.carbon_g / _G_PER_KG)} kg CO2e{covered}"
+    return f"{si(drawn.carbon_g, 'g')} CO2e{covered}"
 
 
 def electricity(price: Price) -> str:
@@ -148,7 +147,3 @@ def cause_text(change: ReportedChange) -> str:
     if cause not in ("", "unknown") and cause not in change.detail:
         parts.append(f"cause: {cause}")
     return "; ".join(part for part in parts if part)
-
-
-def _utc(time_ns: int) -> datetime:
-    return datetime.fromtimestamp(time_ns / NS_PER_S, tz=UTC)

@@ -26,10 +26,12 @@ if TYPE_CHECKING:  # the imports take longer than the commands that need neither
 FAILED = click.ClickException.exit_code
 BAD_INPUT = click.UsageError.exit_code
 NOT_RUNNING = 3
-EXIT_CODES = (
-    "Exit codes: 0 done; 1 it failed, a check found something, or there is nothing to show; 2 the command line, the"
-    " configuration or the store must be changed first; 3 no daemon is running."
-)
+EXIT_CODES = {
+    0: "done",
+    FAILED: "it failed, a check found something, or there is nothing to show",
+    BAD_INPUT: "the command line, the configuration or the store must be changed first",
+    NOT_RUNNING: "no daemon is running",
+}
 # Faults of a store that the user can correct; the others are failures.
 _CORRECTABLE = frozenset(
     {"denied", "foreign", "in_use", "locked", "missing", "newer", "not_ready", "shape", "unsafe"}

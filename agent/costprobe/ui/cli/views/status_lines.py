@@ -398,11 +398,14 @@ def _energy(energy: dict[str, Any]) -> str:
         ("energy_per_million_tokens_in_j", "per million tokens in"),
         ("energy_per_million_tokens_out_j", "per million tokens out"),
     )
-    parts = [f"{si(energy[key], 'J')} {word}" for key, word in kinds if energy[key] is not None]
+    error = energy["energy_rel_err"]
+    parts = [
+        f"{si(energy[key], 'J', error)} {word}" for key, word in kinds if energy[key] is not None
+    ]
     board = ", of the whole board by slices" if energy["energy_scope"] == "parent" else ""
     suspect = ", suspect" if energy["energy_suspect"] else ""
-    method = f"{energy['energy_method']} ±{percent(energy['energy_rel_err'])}"
-    total = f"energy {si(energy['energy_j'], 'J')}"
+    method = f"{energy['energy_method']} ±{percent(error)}"
+    total = f"energy {si(energy['energy_j'], 'J', error)}"
     return f"{', '.join((total, *parts))} ({method}{board}{suspect})"
 
 
@@ -564,7 +567,7 @@ def _energy_of_run(document: dict[str, Any], unit: str) -> str:
     board = SCOPES.get(energy.get("energy_scope"), "")
     suspect = ", suspect" if energy.get("energy_suspect") else ""
     return (
-        f"{si(per_inference_j, 'J')}/{unit}{board}"
+        f"{si(per_inference_j, 'J', energy['energy_rel_err'])}/{unit}{board}"
         f" ({energy['energy_method'].replace('_', ' ')} ±{percent(energy['energy_rel_err'])}{suspect})"
     )
 

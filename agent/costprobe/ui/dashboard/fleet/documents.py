@@ -144,10 +144,10 @@ def _month(month: MonthForecast | None, currency: str, note: str) -> Mapping[str
     name = datetime.fromtimestamp(month.period.start_ns / NS_PER_S, ZoneInfo(month.timezone))
     found = next((one for one in month.currencies if one.currency == currency), None)
     if found is None:
-        return tile(f"{name:%B}", UNKNOWN, part("no spend in this currency", "muted"))
+        return tile(f"{name:%B %Y}", UNKNOWN, part("no spend in this currency", "muted"))
     only = month.planned.get(None) if len(month.currencies) == 1 else None
     amount = month.planned.get(currency) if only is None else only
-    return spend_tile(f"{name:%B}", currency, (found.spent, amount, found.expected), note)
+    return spend_tile(f"{name:%B %Y}", currency, (found.spent, amount, found.expected), note)
 
 
 def _power(now: NowSpend) -> Mapping[str, Any]:
@@ -264,7 +264,7 @@ def _worst(found: FleetOutliers, assumed: Collection[str]) -> dict[str, Any]:
 
 def _gpu_link(host: str, device: str) -> Content:
     """Return the name of a GPU as a link that selects it on the page."""
-    query = urlencode({"host": host, "device": device})
+    query = urlencode({"host": host, "device": device}, errors="replace")
     return part(f"{host} {device or 'all GPUs'}", href=f"?{query}")
 
 
@@ -341,7 +341,7 @@ def spend_table(spend: SpendByKey, shown: int, assumed: Collection[str]) -> dict
     note = f"; prices in {' and '.join(sorted(assumed))} are assumed" if assumed else ""
     # The total of the largest currency stands below; the others are rows before it.
     document = table(
-        f"Hardware and electricity of all devices, idle time included{note}.",
+        f"Hardware and electricity of all devices, unused time included{note}.",
         ("Group", "#Cost", "#Share", "#Unused", "#Energy~", "#Covered~", "Share as a bar~"),
         [*body, *whole[1:]],
         whole[0] if whole else (),

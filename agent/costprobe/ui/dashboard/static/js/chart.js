@@ -38,7 +38,7 @@ export class Chart {
     this.frame.prepend(this.strip.row, this.canvas);
     this.tools = el("div", { class: "tools" }, tools);
     this.legend = new Legend({
-      onToggle: (names) => { this.applyShown(); onSelect(names); },
+      onToggle: (names) => { this.redraw(); onSelect(names); },
       onEmphasis: (index) => this.plot?.setSeries(index === null ? null : index + 1, { focus: index !== null }),
     });
     this.scrub = el("input", {
@@ -146,12 +146,6 @@ export class Chart {
     if (width === 0) return;
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     if (width >= DRAG_PX) this.onZoom?.(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
-  }
-
-  applyShown() {
-    if (!this.plot || !this.data) return;
-    // Colours are given to the lines that are shown.
-    this.redraw();
   }
 
   width() {

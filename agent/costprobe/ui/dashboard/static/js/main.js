@@ -4,7 +4,6 @@ import { showSweeps } from "./curves.js";
 import { byId, el, show } from "./dom.js";
 import { moment, setNow, zone } from "./format.js";
 import { update } from "./freshness.js";
-import { Loading } from "./loading.js";
 import { barOf, boxed, content, mapOf, showTiles } from "./place.js";
 import { Trend } from "./trend.js";
 import { showRows } from "./units.js";
@@ -14,10 +13,12 @@ const POLL_MS = 5000;
 const ANSWER_MS = 30000;
 // Interval at which the rest of the page is loaded while rows arrive.
 const REST_EVERY_MS = 60000;
+// Pause after a load, as a multiple of its duration, to limit CPU use on the host.
+const REST_FACTOR = 20;
 const FIRING_SHOWN = 4;
 const UNITS_SHOWN = 12;
 
-const state = { poll: null, run: 0, sort: { by: "Device", isDown: false } };
+const state = { poll: null, run: 0, isLoading: false, dueMs: 0, sort: { by: "Device", isDown: false } };
 const trend = new Trend(ask, () => poll());
 byId("zone").textContent = zone();
 
@@ -87,11 +88,24 @@ async function loadSpend() {
   show(byId("spend"), tables.map((one) => boxed(one)));
 }
 
-// Each is shown as it arrives.
-const rest = new Loading(REST_EVERY_MS, trouble, () => Promise.all([
-  loadSpend(),
-  ask("/api/incidents?since=7d").then((found) => show(byId("incidents"), boxed(found))),
-  ask("/api/sweeps").then(showSweeps)]));
+// What is loaded now and then, one load at a time, each shown as it arrives; called with every answer about now.
+async function loadRest() {
+  if (state.isLoading || Date.now() < state.dueMs) return;
+  state.isLoading = true;
+  const begun = Date.now();
+  try {
+    await Promise.all([
+      loadSpend(),
+      ask("/api/incidents?since=7d").then((found) => show(byId("incidents"), boxed(found))),
+      ask("/api/sweeps").then(showSweeps)]);
+    state.dueMs = Date.now() + Math.max(REST_EVERY_MS, REST_FACTOR * (Date.now() - begun));
+  } catch (error) {
+    // A lost server is shown by the state of the connection.
+    if (error.status) trouble(error.message);
+    state.dueMs = Date.now() + POLL_MS;
+  }
+  state.isLoading = false;
+}
 
 function take(now) {
   const { daemon } = now;
@@ -113,7 +127,7 @@ function take(now) {
   }
   byId("change").hidden = isEmpty && now.change.kind === "calm";
   trend.take(now.choices);
-  rest.refresh();
+  loadRest();
 }
 
 // A hidden page asks for nothing.
