@@ -89,7 +89,7 @@ def test_requests_served_alone_show_the_time_of_a_step_that_always_has_prompt_to
 
 
 def test_a_window_whose_requests_answered_nothing_decoded_no_tokens():
-    assert CalibrationWindow(requests=10, tokens_in=100, tokens_out=8, device_s=1).decoded == 0
+    assert replace(window(MIX), requests=10, tokens_out=8).decoded == 0
 
 
 def test_windows_that_tell_nothing_are_refused():
