@@ -62,6 +62,7 @@ _BY_SQLITE_CODE: dict[int, Fault] = {
     sqlite3.SQLITE_AUTH: "denied",
 }
 _BY_ERRNO: dict[int, Fault] = {
+    errno.ELOOP: "unsafe",
     errno.ENOSPC: "full",
     errno.EDQUOT: "full",
     errno.EROFS: "read_only",
