@@ -60,6 +60,9 @@ class FiniteRange(click.FloatRange):
 
     name = "number"
 
+    def _describe_range(self) -> str:
+        return "" if self.min is self.max is None else super()._describe_range()
+
     def convert(
         self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
