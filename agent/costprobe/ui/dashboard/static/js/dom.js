@@ -2,13 +2,17 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Control characters, and invisible ones that change the direction of text.
+const UNPRINTABLE = /[\p{Cc}\u200e\u200f\u202a-\u202e\u2066-\u2069]+/gu;
+const printable = (child) => (typeof child === "string" ? child.replace(UNPRINTABLE, " ") : child);
+
 function filled(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "onclick" || name === "oninput") node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined).map(printable));
   return node;
 }
 
