@@ -606,8 +606,8 @@ def _compared(one: Outlier) -> Iterator[tuple[str, Content]]:
             ends = f" {excess.low * 100:.2g} to {excess.high * 100:.2g} %"
             yield f"{metric} per inference", [moved(excess.mean * 100), part(ends, "small")]
     if (cost := one.cost) is not None:
-        ends = (cost.mean, cost.low, cost.high)
-        mean, low, high = (_modelled(each, cost.currency) for each in ends)
+        amounts = (cost.mean, cost.low, cost.high)
+        mean, low, high = (_modelled(each, cost.currency) for each in amounts)
         yield "excess cost", f"{mean} a month at the present use ({low} to {high})"
     peers = ", ".join(filter(None, one.peers))
     yield "compared with", f"{one.peer_count:,} of {peers}"
