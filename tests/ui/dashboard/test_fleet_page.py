@@ -245,7 +245,7 @@ def test_empty_fleet_has_one_thing_to_do(stopped, answered):
     found = answered(server, "/api/fleet")
     assert found["is_empty"] is True
     assert "Add that database as a [[sink]] on each host" in found["units"]["none"]
-    assert {words(one["notes"]) for one in found["tiles"][:3]} == {"no rows in the last hour"}
+    assert {words(one["notes"]) for one in found["tiles"][:3]} == {"no cost in the last hour"}
     filtered = answered(server, "/api/fleet?label=rack%3Dx")["units"]["none"]
     assert filtered.startswith("No host with this label")
 

@@ -88,7 +88,7 @@ def tiles(
     if now is None:
         first = [pending(name) for name in ("Spend now", "This month", "Unused now", "Power")]
     elif not now.total.costs:
-        none = part("no rows in the last hour", "muted" if hosts is None or not hosts[0] else "bad")
+        none = part("no cost in the last hour", "muted" if hosts is None or not hosts[0] else "bad")
         names = ("Spend now", "This month", "Unused now")
         first = [*(tile(name, UNKNOWN, none) for name in names), _power(now)]
     else:
