@@ -30,15 +30,19 @@ export const colour = (name) => getComputedStyle(document.documentElement).getPr
 export const byId = (id) => document.getElementById(id);
 
 /**
- * Replace the content of an element unless it is unchanged, to keep focus and scroll position.
- * Details with a data-key stay open.
+ * Replace the content of an element unless it is unchanged, to keep the scroll position.
+ * Details with a data-key stay open, and the focus stays where it was among its kind.
  */
 export function show(place, ...children) {
   const fresh = el("div", {}, ...children);
   const open = new Set(Array.from(place.querySelectorAll("details[open]"), (entry) => entry.dataset.key));
   for (const entry of fresh.querySelectorAll("details[data-key]")) entry.open = open.has(entry.dataset.key);
   if (place.innerText !== undefined && place.isEqualNode(shell(place, fresh))) return;
+  const { activeElement: held } = document;
+  const alike = () => Array.from(place.querySelectorAll(held.tagName));
+  const at = place.contains(held) ? alike().indexOf(held) : -1;
   place.replaceChildren(...fresh.childNodes);
+  if (at >= 0) alike()[at]?.focus({ preventScroll: true });
 }
 
 function shell(place, fresh) {
