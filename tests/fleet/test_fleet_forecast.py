@@ -1,7 +1,6 @@
 """The forecast of a fleet's spend, from the cost of each hour."""
 
 import pytest
-from click.testing import CliRunner
 from costprobe.adapters.databases.kinds import READERS
 from costprobe.adapters.databases.question import FleetAnswer, FleetConfig, GroupValue
 from costprobe.adapters.databases.reader import FleetReader
@@ -9,7 +8,6 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.periods import HOUR_NS, TimeSpan
 from costprobe.fleet.answers import FleetAnswers, FleetPeriod
 from costprobe.fleet.spend import fleet_forecast
-from costprobe.ui.cli.main import main
 from fakes.command import called
 from fakes.documents import checked
 
@@ -52,36 +50,29 @@ def test_forecast_adds_the_usual_hours_to_what_was_spent():
     assert found.low == found.high == pytest.approx(found.expected)
 
 
-def test_forecast_command_compares_with_a_planned_amount(tmp_path, monkeypatch):
+def test_planned_amounts_are_compared_with_the_forecast(tmp_path, monkeypatch):
     monkeypatch.setitem(READERS, "prometheus", Hourly)
     path = tmp_path / "costprobe.toml"
     path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
 
-    def run(*words, code=0):
-        done = CliRunner().invoke(main, ["-c", str(path), "forecast", "--fleet", *words])
-        assert done.exit_code == code, done.output
-        return done.output
+    def asked(command, *words):
+        done = called(path, command, "--fleet", *words, "--json")
+        return checked(f"{command} --fleet", done.stdout)
 
-    (one,) = checked("forecast --fleet", run("--period", "year", "--amount", "1", "--json"))[
-        "currencies"
-    ]
-    assert (one["currency"], one["amount"], one["verdict"]) == ("EUR", 1, "exceeded")
-    assert "EUR: median" in run("--period", "quarter")
-    assert "exceeded" in run("--period", "day", "--amount", "47.9")
-    assert "within it" in run("--period", "day", "--amount", "49")
-    assert run("--csv").startswith("currency,spent,coverage,forecast,")
-    assert "no time zone" in run("--timezone", "Mars/Base", code=2)
+    def verdict(*words):
+        (one,) = asked("forecast", *words)["currencies"]
+        return one["currency"], one["amount"], one["verdict"]
 
-
-def test_budgets_of_the_fleet_are_shown_as_those_of_a_host(tmp_path, monkeypatch):
-    monkeypatch.setitem(READERS, "prometheus", Hourly)
-    path = tmp_path / "costprobe.toml"
-    path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
+    assert verdict("--period", "year", "--amount", "1") == ("EUR", 1, "exceeded")
+    # A day costs 48.
+    assert verdict("--period", "day", "--amount", "47.9")[-1].endswith("exceeded")
+    assert verdict("--period", "day", "--amount", "49")[-1] == ""
+    done = called(path, "forecast", "--fleet", "--timezone", "Mars/Base", code=2)
+    assert "no time zone" in done.stderr
     assert "add a [[fleet.watch.budget]]" in called(path, "budget", "--fleet", code=2).stderr
     with path.open("a") as file:
         file.write(
             '[[fleet.watch.budget]]\nname = "gpus"\namount = 1\ncurrency = "EUR"\nperiod = "year"\n'
         )
-    (one,) = checked("budget --fleet", called(path, "budget", "--fleet", "--json").stdout)
+    (one,) = asked("budget")
     assert (one["budget"], one["amount"], one["verdict"]) == ("gpus", 1, "exceeded")
-    assert "gpus: EXCEEDED" in called(path, "budget", "--fleet").stdout
