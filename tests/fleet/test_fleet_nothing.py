@@ -4,9 +4,13 @@ import json
 import urllib.parse
 
 import pytest
-from costprobe.fleet.unit_costs import FleetUnitCost
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
+from costprobe.fleet.answers import FleetAnswers, fleet_period
+from costprobe.fleet.unit_costs import fleet_unit_costs
 from costprobe.ui.cli.fleet_questions import compare_lines
 from fakes.command import called, of_fleet
+from fakes.fleet_answers import RowsReader
 from fakes.servers import Scripted
 
 END_S = 1_780_012_800
@@ -64,11 +68,25 @@ def test_a_key_that_no_row_has_is_stated(ask):
     assert done.stderr == "no rows with a nope\n"
 
 
-@pytest.mark.parametrize(("currencies", "is_stated"), [(("EUR", "USD"), True), (("EUR",), False)])
-def test_a_model_without_unit_costs_in_several_currencies_is_explained(currencies, is_stated):
-    found = [FleetUnitCost("serving", "chat", "", currency) for currency in currencies]
-    text = "\n".join(compare_lines(found, "model"))
-    assert ("paid in several currencies" in text) is is_stated
+def test_a_model_paid_in_several_currencies_has_no_unit_cost_without_counts_of_each():
+    """A database that counts inferences without their currency."""
+    tags = {"host": "a", "service": "chat", "basis": "serving", "served_model": ""}
+
+    def found(*currencies):
+        rows = [
+            make_point("cost", {**tags, "currency": name}, fields, END_S * NS_PER_S)
+            for name, fields in (
+                ("", {"inferences": 50.0}),
+                *((currency, {"cost_total": 1.0}) for currency in currencies),
+            )
+        ]
+        period = fleet_period((END_S - 3600) * NS_PER_S, END_S * NS_PER_S, END_S * NS_PER_S)
+        units = fleet_unit_costs(FleetAnswers(RowsReader(rows), period, {}), "model")
+        is_stated = "paid in several currencies" in "\n".join(compare_lines(units, "model"))
+        return [one.cost_per_inference for one in units], is_stated
+
+    assert found("EUR") == ([0.02], False)
+    assert found("EUR", "USD") == ([None, None], True)
 
 
 def test_a_partial_report_says_so(ask, tmp_path):

@@ -1,5 +1,7 @@
 """What the commands over a fleet print, as recorded; the figures are tested on the databases."""
 
+from dataclasses import replace
+
 import pytest
 from costprobe.adapters.databases.kinds import READERS
 from costprobe.core.periods import iso
@@ -12,9 +14,16 @@ from fakes.page_examples import missing_lines
 from fakes.watched_fleet import CHECKS, NOW_S, SILENT
 
 WATCHED = watched_fleet.fleet_rows(NOW_S, dict(SILENT), watched_fleet.ROLLED_OUT_S)
+# Services waited for a quarter of their cost.
+FLEET = [
+    replace(row, fields={**row.fields, "cost_idle": row.fields["cost_total"] / 4})
+    if "cost_idle" in row.fields
+    else row
+    for row in fleet.rows()
+]
 # Rows, hours before NOW_S, and commands.
 COMMANDS = (
-    (fleet.rows(), 2, ("status", "status --by label:rack", "spend --by host", "spend --csv", "spend --by label:nope",
+    (FLEET, 2, ("status", "status --by label:rack", "spend --by host", "spend --csv", "spend --by label:nope",
                        "compare --by label:rack", "compare --by driver", "savings", "savings --by host --csv",
                        "report --by label:rack")),
     (fleet_gpus.rows(), 4, ("outliers --within label:rack", "outliers --csv", "change driver --window 1h",
