@@ -8,7 +8,7 @@ from costprobe.savings.evidence import ExpectedLoad
 from costprobe.savings.savings import savings
 from costprobe.savings.supply import MonthlyCost, interval
 from fakes.cases import check_all
-from fakes.past import device, figures, history, price, probe
+from fakes.past import device, figures, history, price, probe, service
 
 UTC = ZoneInfo("UTC")
 MONTH_H = 730
@@ -122,6 +122,9 @@ def test_nights_and_weekends_off():
     )
     assert (off.held_out.hours, off.held_out.hours_short) == (168, 0)
     assert (off.held_out.refused_per_week, off.held_out.refused_per_week_max) == (0.0, 0.0)
+    # With requests in them they are not idle.
+    asked = [service(lambda _: 1, days=28)]
+    assert not answer(history(device(util_of=office, days=28), served=asked, zone=UTC)).supplies
 
 
 def test_a_reservation_for_the_base_load():
