@@ -33,6 +33,7 @@ def test_full_slots_displace_who_sends_no_request_and_keep_a_reserve_for_this_ho
         # and which connection is displaced: one of its own, beyond the limit of an address.
         ((OTHER, *busy), 0, REMOTE, (True, 1)),
         (busy, 3, REMOTE, (False, None)),
+        ((*busy, OTHER), 3, REMOTE, (False, None)),
         (busy, 3, OTHER, (True, None)),
         # A full server: the oldest of the address with the most.
         ((OTHER, *busy), 0, third, (True, 1)),
