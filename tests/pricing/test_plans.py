@@ -120,9 +120,12 @@ class TestSpot:
         book = PriceBook(plans, None, GPUS)
         assert book.terms("gpu0", ns(2026, 2, 1)).rate.per_hour == 5
 
-    @pytest.mark.parametrize(
-        ("text", "prices"),
-        [
+    def test_price_responses_are_parsed(self):
+        def is_parsed(text, prices):
+            found = parse_spot(text, T * S, "USD")
+            assert [(p.time_ns // S - T, str(p.value)) for p in found] == prices
+
+        responses = [
             ("1.25", [(0, "1.25")]),
             (f"time,per_hour\n{T + 10},1.5\n{T + 20},1.75\n", [(10, "1.5"), (20, "1.75")]),
             (f"{T + 10},1.5\n{T + 20},1.75", [(10, "1.5"), (20, "1.75")]),
@@ -140,11 +143,8 @@ class TestSpot:
             ("Time;Per_Hour;\r\n2026-01-01 00:00;3,21;\r\n\r\n", [(0, "3.21")]),
             ('time\tper_hour\n2026-01-01\t"3,21"\n', [(0, "3.21")]),
             ("per_hour;currency;unit\n3,21;USD;hour\n", [(0, "3.21")]),
-        ],
-    )
-    def test_price_responses_are_parsed(self, text, prices):
-        found = parse_spot(text, T * S, "USD")
-        assert [(p.time_ns // S - T, str(p.value)) for p in found] == prices
+        ]
+        check_all(is_parsed, responses)
 
     def test_invalid_prices_are_rejected_with_line_and_fix(self):
         spot = '{"SpotPriceHistory": [%s]}'

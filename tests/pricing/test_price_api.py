@@ -12,6 +12,7 @@ from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.pricing.catalogue import OFFER_COLUMNS
 from costprobe.pricing.plans import ListPlan, SpotPlan
 from costprobe.pricing.prices import RETRY_S, Feeds, read_output
+from fakes.cases import check_all
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 from pydantic import ValidationError
@@ -104,9 +105,13 @@ def test_azure_pages_are_followed_on_the_same_host_only():
         assert len(server.calls) == 1
 
 
-@pytest.mark.parametrize(
-    ("document", "problem"),
-    [
+def test_unusable_price_list_is_a_fault_of_the_source():
+    def is_refused(document, problem):
+        with serving(document) as server, pytest.raises(SourceError, match=problem) as caught:
+            read_output(azure(server.url))
+        assert str(caught.value).startswith("price list azure: ")
+
+    cases = [
         (page(), f"has no price of {NC24} in westeurope"),
         (page(item(1.0), item(2.0)), "has several prices"),
         (page(item(0.0)), "costs 0 in it; set the price that you pay"),
@@ -116,12 +121,8 @@ def test_azure_pages_are_followed_on_the_same_host_only():
         (page(item("NaN")), "not a number"),
         ({"error": {"code": "429"}}, "not as documented"),
         ([], "not a JSON object"),
-    ],
-)
-def test_unusable_price_list_is_a_fault_of_the_source(document, problem):
-    with serving(document) as server, pytest.raises(SourceError, match=problem) as caught:
-        read_output(azure(server.url))
-    assert str(caught.value).startswith("price list azure: ")
+    ]
+    check_all(is_refused, cases)
 
 
 def sku(name, *nanos, units="0", usage="h", currency="USD", since="2020-08-05T01:48:54.819Z"):

@@ -43,8 +43,10 @@ def test_failed_command_is_reported_with_its_cause():
         with pytest.raises(SourceError) as caught:
             read_source(source)
         assert words in str(caught.value)
+        assert str(caught.value).isprintable()
 
     programs = {
+        "import sys; sys.exit('gone\\x1b[2J\\r\\n\\x00there\\u202e')": "with code 1 (gone [2J there",
         "import sys; sys.exit('no credentials')": "failed with code 1 (no credentials)",
         "import sys; sys.exit(3)": "failed with code 3 (no message on standard error)",
         "print('x' * (2 << 20))": "more than",

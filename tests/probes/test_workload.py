@@ -59,6 +59,7 @@ def test_entry_of_the_inputs_that_is_no_tensor_is_named():
         ({"scale": torch.tensor(1.0)}, "example input scale has the shape ()"),
         ((torch.ones(0, 2),), "example input 1 has the shape (0, 2)"),
         ([], "not an empty list"),
+        ({}, "not an empty dict"),
         ("abc", "returns such; not str"),
     ):
         with pytest.raises(ProbeConfigError) as caught:

@@ -5,13 +5,14 @@ from decimal import Decimal
 
 import pytest
 from costprobe.core.columns import columns_of
+from costprobe.core.money import money
 from costprobe.core.records import NS_PER_S, Energy
 from costprobe.pricing.book import Prices, Terms
 from costprobe.pricing.plans import Rate
 from costprobe.probing.cost import ProbeState, account_run
 from costprobe.probing.roofline import PassLimit
 from costprobe.probing.rows import report_document, run_points
-from costprobe.ui.amounts import money, si
+from costprobe.ui.amounts import si
 from costprobe.ui.cli.views.status_lines import probe_line
 from costprobe.ui.text import per_million_tokens
 from costprobe.unit_costs.compare import probe_candidates

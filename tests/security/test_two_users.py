@@ -173,6 +173,10 @@ def test_files_written_in_a_folder_of_the_other_user_are_his(host):
     assert load(target).store.path == states / "costprobe" / "costprobe.db"
     shown = as_root("-c", target, "doctor").stdout
     assert f"store: {states}" in shown
+    # What only root may write is refused with the reason.
+    done = as_root("-c", target, "store", "backup", host / "copy.db")
+    assert "note: root's commands run as nobody" in done.stderr
+    assert not (host / "copy.db").exists()
     # Through a link to a folder of root he gets no file there.
     link, secret = host / "state" / "link", host / "secret"
     secret.mkdir(mode=0o700)

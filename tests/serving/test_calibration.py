@@ -88,6 +88,10 @@ def test_requests_served_alone_show_the_time_of_a_step_that_always_has_prompt_to
     assert calibrated(loaded, MIX, alone).token_in_s.value == pytest.approx(truth_s, rel=1e-4)
 
 
+def test_a_window_whose_requests_answered_nothing_decoded_no_tokens():
+    assert replace(window(MIX), requests=10, tokens_out=8).decoded == 0
+
+
 def test_windows_that_tell_nothing_are_refused():
     same = [window(MIX) for _ in range(8)]
     for measured, words in (

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from costprobe.core.money import MEASURED, MODELLED, money
+from costprobe.core.money import MEASURED, MODELLED
 from costprobe.core.units import significant
 
-__all__ = ["MEASURED", "MODELLED", "UNKNOWN", "change", "money", "rounded", "si", "si_column"]
 _PREFIXES: Final = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
 _HUNDRED: Final = 100
 _UNCERTAIN: Final = 0.1

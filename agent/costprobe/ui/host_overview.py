@@ -11,6 +11,7 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.configuration import Config
 from costprobe.core.columns import number
+from costprobe.core.money import MODELLED, money
 from costprobe.core.periods import WEEK_NS
 from costprobe.core.records import Point, natural
 from costprobe.core.schema import ASSUMED
@@ -214,7 +215,7 @@ def _worth(change: MainChange) -> str:
     """Return what a change is worth; a probe has no bill: its change is a part of its device's capacity."""
     if change.cost_per_month is None:
         return ""
-    amount = amounts.money(abs(change.cost_per_month), change.currency, amounts.MODELLED)
+    amount = money(abs(change.cost_per_month), change.currency, MODELLED)
     if change.tags.get("probe"):
         return f"Worth up to {amount} a month, if the device is fully used."
     return f"About {amount} {'less' if change.cost_per_month < 0 else 'more'} a month."

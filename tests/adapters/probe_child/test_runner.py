@@ -150,7 +150,7 @@ def test_failed_child_gives_a_fault_of_its_kind():
         ("os.kill(os.getpid(), signal.SIGKILL)", "died", "SIGKILL"),
         ("sys.exit(7)", "died", "exit code 7"),
         ("raise RuntimeError('boom')", "died", "exit code 1"),
-        ("send(type='error', kind='oom', message='too big')", "oom", "too big"),
+        ("send(type='error', kind='oom', message='far too big')", "oom", "far too big"),
         ("send(type='error', kind='config', message='no such')", "config", "no such"),
         ("send(type='error', kind='?', message='odd')", "crash", "odd"),
         ("[print('x' * 99) for _ in range(5000)]", "malformed", "malformed lines"),

@@ -2,7 +2,7 @@
 
 import pytest
 from costprobe.core.clock import SystemClock
-from costprobe.ui.amounts import money
+from costprobe.core.money import money
 from dashboard_samples import cost_rows, labelled_rows, tenant_rows, write_status
 
 NS_PER_S = 10**9

@@ -13,6 +13,7 @@ from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.configuration import Config, demo_config, load
 from costprobe.core.clock import Clock
 from costprobe.core.config.load import ConfigError
+from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S
@@ -30,7 +31,6 @@ from costprobe.spend.query import (
     label_spend,
     span_spend,
 )
-from costprobe.ui.amounts import money
 from costprobe.ui.dashboard.cells import Content, part, price, table
 from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.host_overview import Overview, overview

@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from costprobe.core.money import money
 from costprobe.core.periods import HOUR_NS
-from costprobe.ui.amounts import UNKNOWN, change, money
+from costprobe.ui.amounts import UNKNOWN, change
 
 Content = str | Mapping[str, Any] | Sequence[Any]
 # Smaller changes are noise, and the least that is shown.

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import number
-from costprobe.core.money import common_scale, is_amount, is_each
+from costprobe.core.money import common_scale, is_amount, is_each, money
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import ASSUMED
 from costprobe.core.units import counted
 from costprobe.probing.load_curve import curve_from_rows, is_load_row
-from costprobe.ui.amounts import UNKNOWN, money, si
+from costprobe.ui.amounts import UNKNOWN, si
 from costprobe.ui.dashboard.cells import Content, table
 from costprobe.ui.dashboard.fields import trend_field
 from costprobe.ui.dashboard.now import NS_PER_MS, scale_words

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from costprobe.adapters.store.database import decoding
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import number
-from costprobe.core.money import price_scale
+from costprobe.core.money import MODELLED, money, price_scale
 from costprobe.core.money import scale_words as long_words
 from costprobe.core.periods import WEEK_NS
 from costprobe.core.records import NS_PER_S, FieldValue, Point, natural
@@ -18,7 +18,7 @@ from costprobe.core.units import counted, percent
 from costprobe.spend.budget import period_words
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import DayAllocation, Spending
-from costprobe.ui.amounts import MODELLED, UNKNOWN, change, money, rounded, si
+from costprobe.ui.amounts import UNKNOWN, change, rounded, si
 from costprobe.ui.dashboard.cells import (
     Content,
     moved,

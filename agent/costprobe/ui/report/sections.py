@@ -9,11 +9,11 @@ from typing import Final
 
 from markupsafe import Markup
 
-from costprobe.core.money import PER_THOUSAND, SCALES, cents
+from costprobe.core.money import PER_THOUSAND, SCALES, cents, money
 from costprobe.core.units import counted
 from costprobe.core.units import percent as share
 from costprobe.ui import hosted_apis, key_costs
-from costprobe.ui.amounts import money, si_column
+from costprobe.ui.amounts import si_column
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.formats import Chart, Document, Section
 from costprobe.ui.report.gather import Period, step_ns

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from costprobe.core.money import PER_THOUSAND, cents, price_scale, total_of
+from costprobe.core.money import MODELLED, PER_THOUSAND, cents, money, price_scale, total_of
 from costprobe.core.periods import DAY_NS
 from costprobe.core.records import natural
 from costprobe.core.units import MONTH_H, counted
@@ -21,7 +21,6 @@ from costprobe.core.units import percent as share
 from costprobe.savings.load import LoadCost, LoadPosition
 from costprobe.savings.savings import Answer, Supply
 from costprobe.spend.now import Spending
-from costprobe.ui.amounts import MODELLED, money
 from costprobe.ui.host_overview import sentence
 from costprobe.ui.report.formats import Entry, KeyFigure
 from costprobe.ui.report.model import (

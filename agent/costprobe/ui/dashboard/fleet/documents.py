@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
+from costprobe.core.money import MODELLED, money
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.units import HOUR_S, counted, percent
@@ -19,7 +20,7 @@ from costprobe.fleet.outliers import GpuMap, MappedGpu
 from costprobe.fleet.peers import FALSE_SHARE, LEAST_EFFECT, Excess, FleetOutliers, Outlier
 from costprobe.fleet.spend import CurrencyCost, FleetForecast, FleetSpend, SpendByKey
 from costprobe.fleet.unit_costs import FleetUnitCost, UnitChange
-from costprobe.ui.amounts import MODELLED, UNKNOWN, change, money, si
+from costprobe.ui.amounts import UNKNOWN, change, si
 from costprobe.ui.dashboard.cells import Content, moved, part, price, table, tile
 from costprobe.ui.dashboard.now import LEAST_SPREAD, scale_words, spend_tile
 from costprobe.ui.host_overview import todo_sentence
