@@ -300,7 +300,7 @@ _REASON = (
 )
 _DRIFT = (
     "cost per inference of encoder on gpu0 is +8.4 % at constant price (+$0.03 per million)"
-    " since 09:40 UTC, worth $212.4 a month of this device's capacity if it is fully used"
+    " since 09:40 UTC, worth $210 a month of this device's capacity if it is fully used"
 )
 _BUDGET = "budget gpus: the forecast for November 2026 is above the $23,500 that are planned"
 

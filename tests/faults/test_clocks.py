@@ -185,3 +185,21 @@ def test_energy_of_a_suspension_is_in_no_row_and_no_window(tmp_path):
         length_s = (reading["end_ns"] - reading["start_ns"]) / NS_PER_S
         assert reading["fields"].get("energy_j", 0.0) <= POWER_W * length_s * 1.05
     assert energy.get("energy_j", 0.0) <= POWER_W * 60 * 1.05
+
+
+def test_energy_of_a_suspension_while_a_device_is_lost_is_no_impossible_reading(tmp_path):
+    fake = FakeNvml(tmp_path, simulated_utc_ns=1_780_000_000 * NS_PER_S)
+    gpu = fake.gpus[0]
+    gpu.set_power(POWER_W)
+    with fake.in_this_process():
+        (sensor,) = nvidia_sensors(context_of(fake))
+        bench = WorkerBench(fake, sensor)
+        bench.run(60)
+        gpu.vanish()
+        bench.run(15)
+        fake.clock.suspend(HOUR_S)
+        gpu.set(counter_base_mj=1_000_000_000 + int(POWER_W * HOUR_S * 1000))
+        gpu.come_back()
+        bench.run(30)
+    assert [fault["code"] for fault in bench.of("fault")] == ["GPU_IS_LOST"]
+    assert bench.of("reading")[-1]["fields"]["energy_j"] == pytest.approx(POWER_W * 10, rel=0.01)

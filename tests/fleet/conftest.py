@@ -1,5 +1,7 @@
 """The three databases of a simulated fleet, each a real server."""
 
+from contextlib import ExitStack, contextmanager
+
 import pytest
 from costprobe.adapters.databases.question import FleetConfig
 from costprobe.core.records import NS_PER_S
@@ -41,15 +43,43 @@ def victoriametrics(tmp_path_factory):
         yield server
 
 
-@pytest.fixture(scope="session")
-def prometheus(tmp_path_factory):
+@contextmanager
+def scraping(folder, samples):
+    """A Prometheus with these samples."""
+
     class Scraped(Prometheus):
         def __init__(self, folder):
             super().__init__(folder)
-            self.backfill("\n".join([*fleet.scraped(), ""]))
+            self.backfill("\n".join([*samples, ""]))
 
-    with running(Scraped, tmp_path_factory.mktemp("prometheus"), "prometheus") as server:
+    with running(Scraped, folder, "prometheus") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def prometheus(tmp_path_factory):
+    with scraping(tmp_path_factory.mktemp("prometheus"), fleet.scraped()) as server:
+        yield server
+
+
+@pytest.fixture
+def section(request, tmp_path):
+    """The section [fleet] of a database of its own, with the lines that hosts push or the samples of a scrape."""
+    with ExitStack() as stack:
+
+        def filled(kind, name, lines=(), scraped=()):
+            if kind == "prometheus":
+                server = stack.enter_context(scraping(tmp_path / "prometheus", scraped))
+                return f'[fleet]\nkind = "{kind}"\nurl = "{server.url}"\n'
+            server = request.getfixturevalue({"influxql": "influxdb"}.get(kind, kind))
+            if kind == "influxql":
+                server.query(f'CREATE DATABASE "{name}"')
+            fleet.write(server, lines, db=name)
+            if kind == "victoriametrics":
+                get(f"{server.url}/internal/force_flush")
+            return f'[fleet]\nkind = "{kind}"\nurl = "{server.url}"\ndatabase = "{name}"\n'
+
+        yield filled
 
 
 @pytest.fixture(params=["influxql", "victoriametrics", "prometheus"])

@@ -1,40 +1,34 @@
-"""`costprobe fleet` over each kind of database: what it prints is what the rows of the fleet say."""
+"""Figures of the commands over each kind of database: those that the rows of the fleet say."""
 
-import csv
-import io
 import json
 import math
 import statistics
-from datetime import UTC, datetime
 
 import pytest
-from click.testing import CliRunner
+from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
-from costprobe.ui.cli.main import main
 from fakes import fleet
-from fakes.command import of_fleet
+from fakes.cases import check_all
+from fakes.command import called, of_fleet
 from fakes.documents import checked
 
 HOURS = 2
+CURRENCIES = ("USD", "EUR")
 START_S = fleet.END_S - HOURS * 3600
-
-
-def at(time_s):
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @pytest.fixture
 def ask(config, tmp_path):
-    """Runs a command on the period of the fleet; returns its standard output."""
+    """Asks a command about the period of the fleet; returns its document."""
     keys = config.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     path = tmp_path / "costprobe.toml"
     path.write_text("[fleet]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in keys.items()))
 
-    def run(*arguments):
-        period = ["--since", at(START_S), "--until", at(fleet.END_S)]
-        done = CliRunner().invoke(main, ["-c", str(path), *of_fleet(*arguments), *period])
-        assert (done.exit_code, done.stderr) == (0, ""), done.output
-        return done.stdout
+    def run(command, *words, how="--json"):
+        period = ("--since", iso(START_S * NS_PER_S), "--until", iso(fleet.END_S * NS_PER_S))
+        done = called(path, *of_fleet(command, *words), *period, *how.split())
+        assert done.stderr == ""
+        return checked(f"{command} --fleet", done.stdout) if how == "--json" else done.stdout
 
     return run
 
@@ -49,8 +43,7 @@ def test_only_the_section_fleet_has_to_be_valid(tmp_path):
         (unknown_key, 2, [reported]),
     ):
         path.write_text(text)
-        done = CliRunner().invoke(main, ["-c", str(path), "status", "--fleet"])
-        assert done.exit_code == code
+        done = called(path, "status", "--fleet", code=code)
         assert [one for one in words if one not in done.stderr] == []
 
 
@@ -68,111 +61,85 @@ def total(measurement, field, **tags):
     return math.fsum(row.fields.get(field, 0.0) for row in rows(measurement, **tags))
 
 
+def by_currency(costs):
+    spent = dict.fromkeys(CURRENCIES, 0.0)
+    for one in costs:
+        spent[one["currency"]] += one["cost"]
+    return spent
+
+
+def totals(measurement, field, **tags):
+    return {name: total(measurement, field, currency=name, **tags) for name in CURRENCIES}
+
+
 def test_status_lists_silent_hosts_first_then_those_with_faults(ask):
-    found = checked("status --fleet", ask("status", "--json"))
+    found = ask("status")
     assert (found["hosts"], found["silent"], found["is_partial"]) == (fleet.HOSTS, 1, False)
     assert found["versions"] == {"0.1.0": fleet.HOSTS - 1, "0.2.0": 1}
-    assert [state["host"] for state in found["states"]] == [
-        "h02",
-        "h03",
-        "h00",
-        "h01",
-        "h04",
-        "h05",
-    ]
-    assert {state["host"]: state["faults"] for state in found["states"] if state["faults"]} == {
-        "h03": 1
-    }
-    assert {state["devices"] for state in found["states"]} == {fleet.GPUS}
+    states = [(one["host"], one["devices"], one["faults"]) for one in found["states"]]
+    assert states == [(f"h0{n}", fleet.GPUS, int(n == 3)) for n in (2, 3, 0, 1, 4, 5)]
     silent = found["states"][0]
     assert abs(silent["newest_ns"] / NS_PER_S - fleet.SILENT_S) <= 15
-    table = ask("status")
-    assert "6 hosts, 1 silent, 12 devices, 1 fault, 0 firing incidents" in table
-    assert "silent for 30 min" in table
-    groups = checked("status --fleet", ask("status", "--by", "label:rack", "--json"))["groups"]
-    assert [(one["group"], one["hosts"], one["silent"]) for one in groups] == [
-        ("r0", 2, 0),
-        ("r1", 2, 0),
-        ("r2", 2, 1),
-    ]
+    groups = ask("status", "--by", "label:rack")["groups"]
+    silent = {one["group"]: (one["hosts"], one["silent"]) for one in groups}
+    assert silent == {"r0": (2, 0), "r1": (2, 0), "r2": (2, 1)}
 
 
 def test_spend_adds_up_to_the_rows_of_the_fleet(ask):
-    found = checked("spend --fleet", ask("spend", "--by", "host", "--json"))
+    found = ask("spend", "--by", "host")
     whole = found["total"]
-    paid = {one["currency"]: one["cost"] for one in whole["costs"]}
-    assert paid == pytest.approx(
-        {name: total("device", "cost", currency=name) for name in ("USD", "EUR")}
-    )
-    assert whole["energy_j"] == pytest.approx(total("device", "energy_j"))
-    assert whole["carbon_g"] == pytest.approx(total("device", "carbon_g"))
-    assert whole["carbon_share"] == pytest.approx(
-        total("device", "carbon_energy_j") / total("device", "energy_j")
-    )
+    assert by_currency(whole["costs"]) == pytest.approx(totals("device", "cost"))
+    for field in ("energy_j", "carbon_g"):
+        assert whole[field] == pytest.approx(total("device", field))
+    share = total("device", "carbon_energy_j") / total("device", "energy_j")
+    assert whole["carbon_share"] == pytest.approx(share)
     hosts = {part["group"][0]: part for part in found["parts"]}
     assert {host: part["coverage"] for host, part in hosts.items()} == pytest.approx(
         {"h00": 1, "h01": 1, "h02": 0.75, "h03": 1, "h04": 22 / 24, "h05": 1}
     )
-    used = total_used("h00")
-    assert hosts["h00"]["costs"][0]["idle_share"] == pytest.approx(used)
-    (line,) = [
-        row
-        for row in csv.DictReader(io.StringIO(ask("spend", "--csv")))
-        if row["currency"] == "EUR"
-    ]
-    assert float(line["cost"]) == pytest.approx(paid["EUR"])
-    assert "€" in ask("spend", "--by", "gpu_model")
-
-
-def total_used(host):
-    """The idle share of a host: 1 minus utilization, weighted by the cost of its devices."""
+    # 1 minus utilization, weighted by the cost of the devices.
     paid, used = [], []
     for gpu in range(fleet.GPUS):
-        of_device = rows("device", host=host, device=f"gpu{gpu}")
+        of_device = rows("device", host="h00", device=f"gpu{gpu}")
         paid.append(math.fsum(row.fields["cost"] for row in of_device))
         used.append(paid[-1] * statistics.fmean(row.fields["util_pct"] for row in of_device))
-    return 1 - math.fsum(used) / 100 / math.fsum(paid)
+    idle = 1 - math.fsum(used) / 100 / math.fsum(paid)
+    assert hosts["h00"]["costs"][0]["idle_share"] == pytest.approx(idle)
 
 
 def test_spend_by_service_tenant_and_model_has_a_rest(ask):
-    whole = {name: total("device", "cost", currency=name) for name in ("USD", "EUR")}
-    for by, measurement, field, tags in (
-        ("service", "allocation", "cost", {}),
-        ("label:team", "allocation", "cost", {"team": "search"}),
-        ("tenant", "tenant", "cost", {}),
-        ("model", "cost", "cost_total", {"basis": "serving", "served_model": ""}),
-    ):
-        found = checked("spend --fleet", ask("spend", "--by", by, "--json"))
-        spent = dict.fromkeys(whole, 0.0)
-        for part in found["parts"]:
-            for one in part["costs"]:
-                spent[one["currency"]] += one["cost"]
-        wanted = {name: total(measurement, field, currency=name, **tags) for name in whole}
-        assert spent == pytest.approx(wanted), by
-        rest = {one["currency"]: one["cost"] for one in found["rest"]}
-        assert rest == pytest.approx(
-            {name: max(0.0, whole[name] - spent[name]) for name in whole}
-        ), by
+    whole = totals("device", "cost")
+
+    def check(by, measurement, field, tags):
+        found = ask("spend", "--by", by)
+        spent = by_currency(one for part in found["parts"] for one in part["costs"])
+        assert spent == pytest.approx(totals(measurement, field, **tags))
+        rest = {name: max(0.0, whole[name] - spent[name]) for name in whole}
+        assert by_currency(found["rest"]) == pytest.approx(rest)
+
+    check_all(
+        check,
+        [
+            ("service", "allocation", "cost", {}),
+            ("label:team", "allocation", "cost", {"team": "search"}),
+            ("tenant", "tenant", "cost", {}),
+            ("model", "cost", "cost_total", {"basis": "serving", "served_model": ""}),
+        ],
+    )
 
 
 def test_compare_divides_sums_of_production_and_takes_medians_of_probes(ask):
-    found = checked("compare --fleet", ask("compare", "--label", "rack=r0", "--json"))["models"]
+    found = ask("compare", "--label", "rack=r0")["models"]
     by_model = {(one["basis"], one["model"]): one for one in found}
     assert set(by_model) == {("serving", "base"), ("serving", "tuned"), ("probe", "ranker")}
     of_model = {"rack": "r0", "basis": "serving", "served_model": "tuned"}
+    paid, inferences, tokens = (
+        total("cost", field, **of_model) for field in ("cost_total", "inferences", "tokens_out")
+    )
     tuned = by_model["serving", "tuned"]
-    paid = total("cost", "cost_total", **of_model)
-    assert tuned["cost_per_inference"] == pytest.approx(
-        paid / total("cost", "inferences", **of_model)
-    )
-    assert tuned["cost_per_million_tokens_out"] == pytest.approx(
-        1e6 * paid * 0.75 / total("cost", "tokens_out", **of_model)
-    )
+    assert tuned["cost_per_inference"] == pytest.approx(paid / inferences)
+    assert tuned["cost_per_million_tokens_out"] == pytest.approx(1e6 * paid * 0.75 / tokens)
     assert tuned["series"] == 2
-    counted = checked("compare --fleet", ask("compare", "--json"))["models"]
-    assert {
-        (one["model"], one["currency"]): one["series"] for one in counted if one["model"] == "base"
-    } == {("base", "USD"): fleet.HOSTS - 1, ("base", "EUR"): 1}
     medians = [
         statistics.median(
             row.fields["cost_per_inference"]
@@ -181,62 +148,47 @@ def test_compare_divides_sums_of_production_and_takes_medians_of_probes(ask):
         for host in ("h00", "h03")
         for gpu in range(fleet.GPUS)
     ]
-    assert by_model["probe", "ranker"]["cost_per_inference"] == pytest.approx(
-        statistics.median(medians)
-    )
-    by_gpu = checked("compare --fleet", ask("compare", "--by", "gpu_model", "--json"))["models"]
+    of_probe = by_model["probe", "ranker"]["cost_per_inference"]
+    assert of_probe == pytest.approx(statistics.median(medians))
+    counted = {(one["model"], one["currency"]): one["series"] for one in ask("compare")["models"]}
+    assert (counted["base", "USD"], counted["base", "EUR"]) == (fleet.HOSTS - 1, 1)
+    by_gpu = ask("compare", "--by", "gpu_model")["models"]
     assert {(one["basis"], one["group"]) for one in by_gpu} == {
         (basis, model) for basis in ("probe", "serving") for model in fleet.MODELS
     }
-    by_driver = checked("compare --fleet", ask("compare", "--by", "driver", "--json"))["models"]
+    by_driver = ask("compare", "--by", "driver")["models"]
     assert {(one["basis"], one["group"], one["series"]) for one in by_driver} == {
         ("probe", "550", 2),
         ("probe", "550", 4),
         ("probe", "570", 6),
     }
-    assert "per 1,000" in ask("compare", "--by", "label:rack")
 
 
 def test_report_has_the_figures_of_the_other_commands(ask):
-    found = checked("report --fleet", ask("report", "--json"))
-    spend = checked("spend --fleet", ask("spend", "--by", "service", "--json"))
+    found, spend = ask("report"), ask("spend", "--by", "service")
     assert found["total"] == approximately(spend["total"])
-    (by_service,) = [one for one in found["divided"] if one["by"] == "service"]
-    assert by_service["parts"] == approximately(spend["parts"])
     assert [one["by"] for one in found["divided"]] == ["service", "model", "tenant"]
+    assert found["divided"][0]["parts"] == approximately(spend["parts"])
     # The simulated fleet has but an hour of the two before.
     assert found["before"] is None
     costs = [one["costs"][0]["cost"] * one["costs"][0]["idle_share"] for one in found["hosts"]]
     assert costs == sorted(costs, reverse=True)
-    text = ask("report", "--by", "label:rack")
-    for words in (
-        "## Spend by rack",
-        "| h02 | silent for 30 min |",
-        "Not compared with the period",
-    ):
-        assert words in text
-    page = ask("report", "--format", "html")
+    page = ask("report", how="--format html")
     assert page.startswith("<!doctype html>")
     assert '<th scope="row">tuned</th>' in page
 
 
 def test_savings_are_spare_devices_at_a_utilization(ask):
-    found = checked("savings --fleet", ask("savings", "--utilization", "80", "--json"))
-    (h100,) = [one for one in found["groups"] if one["group"] == ["H100"]]
-    used = (
-        1
-        - checked("spend --fleet", ask("spend", "--by", "gpu_model", "--json"))["parts"][0][
-            "costs"
-        ][0]["idle_share"]
-    )
-    paid = total("device", "cost", model="H100")
-    assert h100["utilization_share"] == pytest.approx(used)
+    found = ask("savings", "--utilization", "80")["groups"]
+    (h100,) = [one for one in found if one["group"] == ["H100"]]
+    spent = ask("spend", "--by", "gpu_model")["parts"][0]
+    used = 1 - spent["costs"][0]["idle_share"]
+    month = total("device", "cost", model="H100") * 730 / HOURS
     needed = math.ceil(6 * used / 0.8)
+    assert h100["utilization_share"] == pytest.approx(used)
     assert (h100["devices"], h100["spare"], needed < 6) == (6, 6 - needed, True)
-    assert h100["cost_per_month"] == pytest.approx(paid * 730 / HOURS)
-    assert h100["saving_per_month"] == pytest.approx(paid * 730 / HOURS * (6 - needed) / 6)
-    assert "H100" in ask("savings")
-    assert ask("savings", "--by", "host", "--csv").startswith("group,currency,devices,")
+    assert h100["cost_per_month"] == pytest.approx(month)
+    assert h100["saving_per_month"] == pytest.approx(month * (6 - needed) / 6)
 
 
 def approximately(document):

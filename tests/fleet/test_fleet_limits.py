@@ -1,168 +1,316 @@
-"""What servers refuse and truncate, and the paths, tenants and headers of clusters."""
+"""Servers that refuse, limit, truncate or fail: parts that add up, a stated gap, or an error; and the requests of clusters."""
 
 import base64
 import json
+import math
+import threading
+from collections import defaultdict
 
 import pytest
 from costprobe.adapters.databases.question import FleetConfig, Question
-from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
+from costprobe.adapters.http.errors import DeliveryError, Misconfigured, Rejected, RetryLater
+from costprobe.core import outside
+from costprobe.core.periods import iso
+from costprobe.core.records import NS_PER_S
+from fakes import fleet
+from fakes.cases import check_all
 from fakes.command import called
-from fakes.fleet_database import KINDS, ask, document, form_of
-from fakes.servers import Scripted
+from fakes.fleet import END_S
+from fakes.fleet_database import HOUR_S, KINDS, MEDIAN, ask, document, form_of, hours_of
+from fakes.servers import InfluxDB, Scripted, running
 from pydantic import ValidationError
 
-
-@pytest.fixture(params=KINDS)
-def kind(request):
-    return request.param
-
-
-def test_other_errors_are_not_repeated(kind):
-    body = b'{"error": "parse error at char 7"}'
-    with Scripted(lambda *_: (400, {}, body)) as server, pytest.raises(Rejected, match="char 7"):
-        ask(kind, server)
-    assert len(server.requests) == 1
+DATABASE = "costprobe"
+LIMITS = """[coordinator]
+  max-select-point = 400
+"""
+TOO_MANY = (422, {}, b'{"status":"error","error":"too many samples"}')
 
 
-def test_a_server_that_limits_the_rate_is_asked_once(kind, tmp_path):
-    refusal = (429, {"Retry-After": "30"}, b"Too Many Requests")
-    path = tmp_path / "costprobe.toml"
-    with Scripted(lambda *_: refusal) as server:
-        with pytest.raises(RetryLater, match="HTTP 429: Too Many Requests; try again in 30 s"):
-            ask(kind, server)
+def encoded(kind, value, **more):
+    return json.dumps(document(kind, value, **more)).encode()
+
+
+def always(body, status=200, headers=()):
+    return Scripted(lambda *_: (status, dict(headers), body))
+
+
+def up_to(hours, kind, refusal=TOO_MANY):
+    """A server on which each hour costs 1, and longer spans are refused."""
+
+    def answer(_method, _path, _headers, body):
+        asked = hours_of(body)
+        return refusal if asked > hours else (200, {}, encoded(kind, asked))
+
+    return Scripted(answer)
+
+
+CUT = {"Connection": "close"}
+REFUSALS = (
+    ("influxql", 200, {}, b'{"results":[{"error":"max-select-series limit exceeded: (9/8)"}]}'),
+    ("influxql", 200, {}, b'{"results":[{"error":"max-select-buckets limit exceeded: (9/8)"}]}'),
+    ("influxql", 200, {}, b'{"results":[{"error":"query-timeout limit exceeded"}]}'),
+    ("influxql", 200, {}, b'{"results":[{"error":"max-select-point limit exceeded: (9/8)"}]}'),
+    # The error comes after groups that were sent already.
+    ("influxql", 200, {}, encoded("influxql", 9) + b'\n{"results":[{"error":"timeout"}]}\n'),
+    ("influxql", 200, {"Content-Length": "999", **CUT}, encoded("influxql", 9)),
+    ("victoriametrics", 422, {}, b'{"status":"error","error":"too many points for the given step"}'),
+    ("victoriametrics", 422, {}, b'{"status":"error","error":"cannot select more than 8 unique timeseries"}'),
+    ("victoriametrics", 422, {}, b'{"status":"error","error":"not enough memory for processing"}'),
+    ("victoriametrics", 503, {}, b'{"status":"error","error":"timeout exceeded during the query"}'),
+    ("victoriametrics", 200, {"Transfer-Encoding": "chunked", **CUT}, b"fff\r\n{"),
+    ("victoriametrics", 504, {}, b"<html><head><title>504 Gateway Time-out</title></head></html>"),
+    # VictoriaMetrics quotes the query before the reason.
+    ("victoriametrics", 422, {}, b'{"error":"cannot execute query=\\"%s\\": cannot select more than 7 samples"}' % (b"sum by (host) " * 60)),
+    ("prometheus", 422, {}, b'{"status":"error","error":"query processing would load too many samples"}'),
+    ("prometheus", 422, {}, b'{"status":"error","error":"the query exceeded the maximum number of chunks"}'),
+    ("prometheus", 503, {}, b'{"status":"error","error":"query timed out in expression"}'),
+    ("prometheus", 413, {}, b"request entity too large"),
+)  # fmt: skip
+
+
+def test_spans_that_a_server_cannot_answer_are_asked_in_halves():
+    def check(kind, *refusal):
+        with up_to(4, kind, refusal) as server:
+            found = ask(kind, server)
+        assert ([row.value for row in found.rows], found.problems) == ([8.0], ())
+        # A median has no halves: the command fails, with the server's reason.
+        with up_to(4, kind, refusal) as server, pytest.raises(DeliveryError) as caught:
+            ask(kind, server, MEDIAN)
         assert len(server.requests) == 1
-        section = {**KINDS[kind], "url": server.url}
-        path.write_text("[fleet]\n" + "".join(f'{k} = "{v}"\n' for k, v in section.items()))
-        done = called(path, "status", "--fleet", code=1)
-    assert done.stderr == f"Error: {server.url}: HTTP 429: Too Many Requests; try again in 30 s\n"
+        assert ("7 samples" in str(caught.value)) is (b"7 samples" in refusal[-1])
+
+    check_all(check, REFUSALS)
 
 
-def test_an_answer_that_is_no_json_is_not_asked_in_parts(kind):
-    # The parser's message has the word "delimiter".
-    with (
-        Scripted(lambda *_: (200, {}, b'{"data" 1}')) as server,
-        pytest.raises(Rejected, match=r"delimiter.*check url and kind of \[fleet\]"),
-    ):
-        ask(kind, server)
-    assert len(server.requests) == 1
+def test_counts_and_largest_values_of_parts_are_those_of_the_whole():
+    """Of the devices `a` and `b` of a host, each has rows in one half."""
+    number = Question("device", "cost", "count", "count", by=("host",))
+    newest = Question("agent", "rss_bytes", "newest", by=("host",))
+    for question, wanted in ((number, 2.0), (newest, END_S - 60)):
+
+        def answer(_method, _path, _headers, body, question=question):
+            if hours_of(body) > 4:
+                return TOO_MANY
+            is_last = int(form_of(body)["time"]) == END_S
+            value = END_S - (60 if is_last else 6 * HOUR_S)
+            device = {"device": "ab"[is_last]} if question is number else {}
+            result = [{"metric": {"host": "h", **device}, "value": [END_S, str(value)]}]
+            return 200, {}, json.dumps({"data": {"result": result}}).encode()
+
+        with Scripted(answer) as server:
+            found = ask("victoriametrics", server, question)
+        assert [(row.tags, row.value) for row in found.rows] == [(("h",), wanted)]
+        assert found.problems == ()
 
 
-def test_truncated_answers_of_servers_are_partial():
+def test_adjacent_parts_without_an_answer_are_one():
+    def answer(_method, _path, _headers, body):
+        if hours_of(body) > 2 or int(form_of(body)["time"]) > END_S - 4 * HOUR_S:
+            return TOO_MANY
+        return 200, {}, encoded("victoriametrics", hours_of(body))
+
+    with Scripted(answer) as server:
+        found = ask("victoriametrics", server)
+    assert [row.value for row in found.rows] == [4.0]
+    (problem,) = found.problems
+    begin, end = (iso((END_S - hours * HOUR_S) * NS_PER_S) for hours in (4, 0))
+    assert problem.startswith(f"no answer from {begin} to {end}: ")
+
+
+def test_a_server_that_is_too_slow_is_asked_in_halves_and_is_the_reason():
+    def asked(longest):
+        is_over = threading.Event()
+
+        def answer(_method, _path, _headers, body):
+            if hours_of(body) > longest:
+                is_over.wait()
+            return 200, {}, encoded("victoriametrics", hours_of(body))
+
+        with Scripted(answer) as server:
+            try:
+                return ask("victoriametrics", server, timeout="300ms")
+            finally:
+                is_over.set()
+
+    found = asked(4)
+    assert ([row.value for row in found.rows], found.problems) == ([8.0], ())
+    with pytest.raises(RetryLater, match="no response within"):
+        asked(0)
+
+
+def test_answers_with_too_many_values_are_asked_in_halves(monkeypatch):
+    monkeypatch.setattr(outside, "MAX_VALUES", 30)
+    hourly = Question("device", "cost", "sum", by=("host",), every_s=HOUR_S)
+
+    def answer(_method, _path, _headers, body):
+        start_s, end_s, step_s = (int(form_of(body)[name]) for name in ("start", "end", "step"))
+        times = range(start_s, end_s + 1, step_s)
+        result = [{"metric": {"host": "a"}, "values": [[time_s, "1"] for time_s in times]}]
+        return 200, {}, json.dumps({"data": {"result": result}}).encode()
+
+    with Scripted(answer) as server:
+        found = ask("victoriametrics", server, hourly)
+        assert len(server.requests) == 3
+        assert math.fsum(row.value for row in found.rows) == 8
+        # All of the hosts at once: no part of the period is smaller.
+        monkeypatch.setattr(outside, "MAX_VALUES", 5)
+        with pytest.raises(Rejected, match="more than 5 values"):
+            ask("victoriametrics", server, hourly)
+
+
+def test_influxdb_with_limits_gives_the_same_answer(tmp_path):
+    wanted = defaultdict(float)
+    for row in fleet.rows():
+        if row.measurement == "device" and row.time_ns > (END_S - 2 * HOUR_S) * NS_PER_S:
+            wanted[(row.tags["host"],)] += row.fields["cost"]
+
+    class Limited(InfluxDB):
+        def __init__(self, folder):
+            super().__init__(folder)
+            # Fewer rows than groups: in one piece it would leave out hosts without notice.
+            text = self._config.read_text().replace("[http]\n", "[http]\n  max-row-limit = 3\n")
+            self._config.write_text(text + LIMITS)
+
+    with running(Limited, tmp_path / "influxdb", "influxd") as server:
+        server.query(f'CREATE DATABASE "{DATABASE}"')
+        fleet.write(server, db=DATABASE)
+        found = ask("influxql", server, hours=2, database=DATABASE)
+    assert found.problems == ()
+    assert {row.tags: row.value for row in found.rows} == pytest.approx(wanted)
+
+
+def part_of(host, **more):
+    """A part of a response of InfluxDB."""
+    series = [{"tags": {"host": host}, "values": [[0, 1.0]]}]
+    return json.dumps({"results": [{"series": series, **more}]}).encode() + b"\n"
+
+
+def test_truncated_answers_are_partial_and_names_are_text():
     says = "the database says: "
-    for kind, answer, wanted in (
-        ("influxql", document("influxql", 1.0, partial=True), "the database truncated the answer"),
-        (
-            "influxql",
-            document("influxql", 1.0, messages=[{"level": "warning", "text": "deprecated"}]),
-            f"{says}deprecated",
-        ),
+    warned = {"messages": [{"level": "warning", "text": "deprecated"}]}
+    cases = [
+        ("influxql", part_of("a", partial=True), "a", "the database truncated the answer"),
+        # Parts of a response are joined; only its end must not be partial.
+        ("influxql", part_of("a", partial=True) + part_of("b"), "ab"),
+        ("influxql", encoded("influxql", 1.0, **warned), "a", f"{says}deprecated"),
         (
             "victoriametrics",
-            document("victoriametrics", 1.0, isPartial=True),
+            encoded("victoriametrics", 1.0, isPartial=True),
+            "a",
             "a storage node of the cluster did not answer",
         ),
         (
             "prometheus",
-            document("prometheus", 1.0, warnings=["store \x1b[2J gone"]),
+            encoded("prometheus", 1.0, warnings=["store \x1b[2J gone"]),
+            "a",
             f"{says}store [2J gone",
         ),
-    ):
-        body = json.dumps(answer).encode()
-        with Scripted(lambda *_, body=body: (200, {}, body)) as server:
+    ]
+    # A name with half a character would stop all alerts of `fleet watch`.
+    cases += [(kind, encoded(kind, 1.0).replace(b'"a"', rb'"a\ud800b"'), ["a?b"]) for kind in KINDS]
+
+    def check(kind, body, hosts, *problems):
+        with always(body) as server:
             found = ask(kind, server)
-        assert found.problems == (wanted,), kind
-        assert found.rows[0].value == 1.0
+        assert found.problems == problems
+        assert [(row.tags, row.value) for row in found.rows] == [((host,), 1.0) for host in hosts]
+
+    check_all(check, cases)
 
 
-def test_answers_of_another_shape_are_rejected(kind):
+def test_answers_that_no_smaller_question_changes_are_errors_at_once(tmp_path):
+    limited = "HTTP 429: Too Many Requests; try again in 30 s"
     shapes = [b"[]", b"{}", b'{"results": 7, "data": 7}', b"<html>", b'{"data": {"result": [7]}}']
     shapes += [b'{"results": [{"series": [{"values": [7]}]}]}', b"[" * 100, b'{"a": ' + b" " * 9]
     # Sums of such values overflow, and such times have no date.
-    shapes += [json.dumps(document(kind, value)).encode() for value in (1e308, -1e308)]
-    shapes += [json.dumps(document("prometheus", value)).encode() for value in ("+Inf", "-Inf")]
-    for body in shapes:
-        with (
-            Scripted(lambda *_, body=body: (200, {}, body)) as server,
-            pytest.raises(Rejected, match="answer"),
-        ):
+    shapes += [encoded("prometheus", value) for value in ("+Inf", "-Inf")]
+    cases = [("influxql", b'{"results": [{"error": "database not found: d"}]}', Misconfigured, "check database")]  # fmt: skip
+    for kind in KINDS:
+        cases += [
+            (kind, b'{"error": "parse error at char 7"}', Rejected, "char 7", 400),
+            (kind, b"Too Many Requests", RetryLater, limited, 429, (("Retry-After", "30"),)),
+            # The parser's message has the word "delimiter".
+            (kind, b'{"data" 1}', Rejected, r"delimiter.*check url and kind of \[fleet\]"),
+            *((kind, shape, Rejected, "answer") for shape in shapes),
+            *((kind, encoded(kind, value), Rejected, "answer") for value in (1e308, -1e308)),
+        ]
+
+    def check(kind, body, error, words, *more):
+        with always(body, *more) as server, pytest.raises(error, match=words):
             ask(kind, server)
+        assert len(server.requests) == 1
 
-
-def test_names_that_are_no_unicode_are_replaced(kind):
-    # A name with half a character would stop all alerts of `fleet watch`.
-    body = json.dumps(document(kind, 1.0)).replace('"a"', '"a\\ud800é"').encode()
-    with Scripted(lambda *_: (200, {}, body)) as server:
-        found = ask(kind, server)
-    assert [row.tags for row in found.rows] == [("a?é",)]
-
-
-def test_missing_database_is_an_error_of_the_configuration():
-    body = b'{"results": [{"error": "database not found: d"}]}'
-    with (
-        Scripted(lambda *_: (200, {}, body)) as server,
-        pytest.raises(Misconfigured, match="check database"),
-    ):
-        ask("influxql", server)
+    check_all(check, cases)
+    path = tmp_path / "costprobe.toml"
+    with always(b"Too Many Requests", 429, {"Retry-After": "30"}) as server:
+        path.write_text(f'[fleet]\nkind = "prometheus"\nurl = "{server.url}"\n')
+        done = called(path, "status", "--fleet", code=1)
+    assert done.stderr == f"Error: {server.url}: {limited}\n"
 
 
 def test_paths_tenants_and_credentials_of_clusters(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("s3cr3t-of-fleet\n")
     basic = base64.b64encode(b"reader:s3cr3t-of-fleet").decode()
-    for config, path, headers in (
+    cases = (
         # VictoriaMetrics cluster: account and project in the path of vmselect.
-        ({"kind": "victoriametrics", "tenant": "42:7"}, "/select/42:7/prometheus/api/v1/query", {}),
-        ({"kind": "victoriametrics"}, "/api/v1/query", {}),
+        ("victoriametrics", {"tenant": "42:7"}, "/select/42:7/prometheus/api/v1/query", {}),
+        ("victoriametrics", {}, "/api/v1/query", {}),
         # Mimir and Cortex: below /prometheus, with the tenant in a header.
         (
-            {"kind": "prometheus", "path": "/prometheus", "tenant": "ml|search"},
+            "prometheus",
+            {"tenant": "ml|search"},
             "/prometheus/api/v1/query",
             {"X-Scope-OrgID": "ml|search"},
         ),
         (
-            {"kind": "prometheus", "token": f"file:{secret}", "headers": {"X-Cluster": "eu"}},
+            "prometheus",
+            {"token": f"file:{secret}", "headers": {"X-Cluster": "eu"}},
             "/api/v1/query",
             {"Authorization": "Bearer s3cr3t-of-fleet", "X-Cluster": "eu"},
         ),
         # InfluxDB Enterprise, Clustered and 2.x.
         (
-            {**KINDS["influxql"], "user": "reader", "password": f"file:{secret}"},
+            "influxql",
+            {"user": "reader", "password": f"file:{secret}"},
             "/query",
             {"Authorization": f"Basic {basic}"},
         ),
         (
-            {**KINDS["influxql"], "token": f"file:{secret}"},
+            "influxql",
+            {"token": f"file:{secret}"},
             "/query",
             {"Authorization": "Token s3cr3t-of-fleet"},
         ),
-    ):
-        kind = config.pop("kind")
-        body = json.dumps(document(kind, 1.0)).encode()
-        with Scripted(lambda *_, body=body: (200, {}, body)) as server:
-            ask(kind, server, **{"url": server.url + config.pop("path", ""), **config})
+    )
+
+    def check(kind, config, path, headers):
+        prefix = path.removesuffix("/api/v1/query") if kind == "prometheus" else ""
+        with always(encoded(kind, 1.0)) as server:
+            ask(kind, server, **config, url=server.url + prefix)
         ((_, found, sent, _),) = server.requests
         assert found == path
-        assert headers.items() <= sent.items(), config
+        assert headers.items() <= sent.items()
+
+    check_all(check, cases)
 
 
 def test_replicas_are_counted_once_by_their_labels():
-    body = json.dumps(document("prometheus", 1.0)).encode()
-    with Scripted(lambda *_: (200, {}, body)) as server:
+    with always(encoded("prometheus", 1.0)) as server:
         ask("prometheus", server, replica_labels=["replica"])
     query = form_of(server.requests[0][3])["query"]
     assert query.startswith("sum by (host) (max without (replica) (")
 
 
+@pytest.mark.parametrize("kind", ["influxql", "victoriametrics"])
 def test_hourly_rows_answer_for_whole_hours_of_long_periods(kind):
-    if kind == "prometheus":
-        return
     asked = []
 
     def answer(_method, _path, _headers, body):
         form = form_of(body)
-        is_hourly = form.get("db", form.get("query", "")).find("hourly") >= 0
-        asked.append(is_hourly)
-        return 200, {}, json.dumps(document(kind, 70.0 if is_hourly else 2.0)).encode()
+        asked.append("hourly" in form.get("db", form.get("query", "")))
+        return 200, {}, encoded(kind, 70.0 if asked[-1] else 2.0)
 
     with Scripted(answer) as server:
         databases = {"database": "d", "hourly_database": "hourly"}
@@ -171,37 +319,31 @@ def test_hourly_rows_answer_for_whole_hours_of_long_periods(kind):
         assert [row.value for row in found.rows] == [72.0]
         asked.clear()
         # Counts of rows, and rows that have no hours.
-        ask(kind, server, Question("probe", "samples", "count", by=("host",)), 72, **databases)
-        ask(kind, server, Question("event", "title", "count", by=("host",)), 72, **databases)
+        for names in (("probe", "samples"), ("event", "title")):
+            ask(kind, server, Question(*names, "count", by=("host",)), 72, **databases)
     assert asked == [False, False]
 
 
 def test_sections_that_do_not_fit_their_kind_are_errors():
-    url = "http://127.0.0.1:8086"
-    for config, words in (
-        ({"kind": "influxql"}, 'add database = "costprobe"'),
-        ({"kind": "influxql", "database": "d", "tenant": "7"}, "belong to PromQL"),
-        ({"kind": "prometheus", "database": "d"}, "remove database"),
-        ({"kind": "prometheus", "retention_policy": "d"}, "remove it"),
-        ({"kind": "prometheus", "tenant": "a/b"}, "tenant id"),
-        ({"kind": "prometheus", "password": "file:/x"}, "add user"),
-        ({"kind": "prometheus", "user": "u", "token": "file:/x"}, "one of them"),
-        ({"kind": "prometheus", "headers": {"Authorization": "x"}}, "authorization is set by"),
-        ({"kind": "prometheus", "key": "file:/x", "key_header": "Host"}, "key_header: host is set"),
-        ({"kind": "prometheus", "key": "x-1234"}, "never the key itself"),
-        (
-            {"kind": "prometheus", "headers": {"x-api-key": "x"}},
-            "x-api-key: its value goes into key",
-        ),
-    ):
+    def check(config, words):
         with pytest.raises(ValidationError, match=words):
-            FleetConfig.model_validate({"url": url, **config})
+            FleetConfig.model_validate(
+                {"kind": "prometheus", "url": "http://127.0.0.1:8086", **config}
+            )
 
-
-def test_numbers_of_options_are_finite(tmp_path):
-    path = tmp_path / "costprobe.toml"
-    path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
-    for command, option in (("forecast", "--amount"), ("savings", "--utilization")):
-        for value in ("nan", "inf", "-inf", "many"):
-            done = called(path, command, "--fleet", option, value, code=2)
-            assert f"Invalid value for '{option}'" in done.stderr
+    check_all(
+        check,
+        [
+            ({"kind": "influxql"}, 'add database = "costprobe"'),
+            ({"kind": "influxql", "database": "d", "tenant": "7"}, "belong to PromQL"),
+            ({"database": "d"}, "remove database"),
+            ({"retention_policy": "d"}, "remove it"),
+            ({"tenant": "a/b"}, "tenant id"),
+            ({"password": "file:/x"}, "add user"),
+            ({"user": "u", "token": "file:/x"}, "one of them"),
+            ({"headers": {"Authorization": "x"}}, "authorization is set by"),
+            ({"key": "file:/x", "key_header": "Host"}, "key_header: host is set"),
+            ({"key": "x-1234"}, "never the key itself"),
+            ({"headers": {"x-api-key": "x"}}, "x-api-key: its value goes into key"),
+        ],
+    )

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from costprobe.configuration import parse
+from costprobe.core.incident import Silence
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
 from costprobe.daemon.fleet_watch import FleetWatcher
@@ -35,6 +36,7 @@ class Watched:
         text = f"""
 [host]
 name = "{name}"
+labels = {{ site = "eu" }}
 [fleet]
 kind = "influxql"
 {address}
@@ -68,13 +70,14 @@ url = "{self.hook.url}/{name}"
         self.clock.move(EVERY_S)
 
     def notices(self, number):
-        """The next notices, as (watcher, state, rule, host)."""
+        """The next notices, as (watcher, state, rule, host); all have the labels of the watcher."""
         ends_s = time.monotonic() + 20
         while len(self.hook.requests) < self.seen + number and time.monotonic() < ends_s:
             time.sleep(0.005)
         new = self.hook.requests[self.seen :]
         self.seen = len(self.hook.requests)
         alerts = [(path.strip("/"), json.loads(body)["alert"]) for _, path, _, body in new]
+        assert all(alert["labels"]["site"] == "eu" for _, alert in alerts)
         return sorted(
             (name, alert["state"], alert["name"], alert["labels"].get("host", ""))
             for name, alert in alerts
@@ -92,12 +95,17 @@ def watched(tmp_path):
 
 
 def test_one_of_two_watchers_notifies_once(watched):
-    first = [("host-silent", ""), ("host-silent", "h01"), ("gpu-outlier", "h03"), ("budget", "")]
+    first = [("host-silent", ""), ("host-silent", "h01"), ("gpu-outlier", "h03")]
     with watched.watcher("b") as b:
         with watched.watcher("a") as a:
+            silent_ns = NOW_S * NS_PER_S, (NOW_S + 86_400) * NS_PER_S
+            a.watching.add_silence(Silence("s", {"rule": "budget"}, *silent_ns, "known", "me"))
             for _ in range(5):
                 watched.evaluate(b, a)
-            assert watched.notices(4) == sorted(("a", "firing", *one) for one in first)
+            assert watched.notices(3) == sorted(("a", "firing", *one) for one in first)
+            listed = a.watching.alerts()
+            (budget,) = [one["id"] for one in listed["alerts"] if one["name"] == "budget"]
+            assert listed["silenced"] == [budget]
         # The active one is gone, and another host becomes silent before its lease expires.
         watched.live.remove("h02")
         for _ in range(3):

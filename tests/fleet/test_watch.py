@@ -7,62 +7,41 @@ from contextlib import closing
 from threading import Thread
 
 import pytest
-from click.testing import CliRunner
 from costprobe.adapters.databases.kinds import READERS
 from costprobe.adapters.databases.question import FleetAnswer, GroupValue
 from costprobe.adapters.databases.reader import FleetReader
 from costprobe.adapters.http.errors import RetryLater
 from costprobe.adapters.store.read import StoreReader
-from costprobe.configuration import load, parse
+from costprobe.configuration import load
 from costprobe.core.clock import SystemClock
-from costprobe.core.incident import Silence
 from costprobe.core.records import NS_PER_S
 from costprobe.daemon.fleet_watch import FleetWatcher
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.fleet.settings import FleetSection
 from costprobe.fleet.watch import FleetWatch
-from costprobe.ui.cli.main import main
 from fakes import watched_fleet
-from fakes.clock import FakeClock
+from fakes.cases import check_all
+from fakes.command import called
 from fakes.documents import checked
-from fakes.servers import Scripted, get
-from fakes.watched_fleet import CHECKS, NOW_S, RACK, SILENT, write
-
-
-def once(tmp_path, server, kind, database=""):
-    path = tmp_path / f"{database}.toml"
-    named = f'database = "{database}"\n' if database else ""
-    text = f'[fleet]\nkind = "{kind}"\nurl = "{server.url}"\n{named}[fleet.watch]'
-    path.write_text(text + CHECKS)
-    words = ["-c", str(path), "fleet", "watch", "--once"]
-    done = CliRunner().invoke(main, [*words, "--json"])
-    assert done.exit_code == 0, done.output
-    return checked("fleet watch", done.stdout)
+from fakes.servers import Scripted
+from fakes.watched_fleet import CHECKS, NOW_S, RACK, SILENT
 
 
 @pytest.mark.parametrize("kind", ["influxql", "victoriametrics"])
-def test_planted_faults_are_found_once(kind, request, tmp_path, monkeypatch):
-    server = request.getfixturevalue({"influxql": "influxdb"}.get(kind, kind))
+def test_planted_faults_are_found_once(kind, section, tmp_path, monkeypatch):
     monkeypatch.setattr("costprobe.ui.cli.fleet_watch.time.time_ns", lambda: NOW_S * NS_PER_S)
-    databases = {
-        "sick": watched_fleet.lines(NOW_S, silent=SILENT),
-        "rollout": watched_fleet.lines(NOW_S, rolled_out=watched_fleet.ROLLED_OUT_S),
-        "services": watched_fleet.service_lines(),
-    }
-    for name, lines in databases.items():
-        if kind == "influxql":
-            server.query(f'CREATE DATABASE "{name}"')
-        write(server, lines, name)
-    if kind == "victoriametrics":
-        get(f"{server.url}/internal/force_flush")
-    found = once(tmp_path, server, kind, "sick")
+    path = tmp_path / "costprobe.toml"
+
+    def once(name, lines):
+        path.write_text(f"{section(kind, name, lines)}[fleet.watch]{CHECKS}")
+        done = called(path, "fleet", "watch", "--once", "--json")
+        return checked("fleet watch", done.stdout)
+
+    found = once("sick", watched_fleet.lines(NOW_S, silent=SILENT))
     assert (found["hosts"], found["silent"], found["is_partial"]) == (12, 7, False)
     lone, rack, gpu = found["found"]
-    assert (lone["kind"], lone["labels"], lone["severity"]) == (
-        "host_silent",
-        {"host": "h01"},
-        "warning",
-    )
+    assert (lone["kind"], lone["severity"]) == ("host_silent", "warning")
+    assert lone["labels"] == {"host": "h01"}
     assert (rack["kind"], rack["severity"], rack["value"]) == ("host_silent", "critical", 6)
     assert all(host in rack["text"] for host in RACK)
     assert (gpu["kind"], gpu["cause"]) == ("gpu_outlier", "clock")
@@ -70,76 +49,20 @@ def test_planted_faults_are_found_once(kind, request, tmp_path, monkeypatch):
     assert "a month" in gpu["text"]
     (budget,) = found["budgets"]
     assert (budget["budget"], budget["verdict"]) == ("gpus", "exceeded")
-    found = once(tmp_path, server, kind, "rollout")
     # GPUs whose software changed are not compared with each other.
-    (drift,) = found["found"]
-    assert_rollout(drift)
-    found = once(tmp_path, server, kind, "services")
-    (drift,) = found["found"]
-    assert_service_drift(drift)
-    assert drift["cause"] == "unknown"
-
-
-def assert_rollout(drift):
+    lines = watched_fleet.lines(NOW_S, rolled_out=watched_fleet.ROLLED_OUT_S)
+    (drift,) = once("rollout", lines)["found"]
+    common = {"model": "NVIDIA H100", "currency": "EUR"}
+    dearer = 100 * watched_fleet.DEARER
     assert (drift["kind"], drift["cause"]) == ("fleet_drift", "driver")
-    assert drift["labels"] == {"workload": "ranker", "model": "NVIDIA H100", "currency": "EUR"}
-    assert drift["value"] == pytest.approx(100 * watched_fleet.DEARER, abs=0.5)
+    assert drift["labels"] == {"workload": "ranker", **common}
+    assert drift["value"] == pytest.approx(dearer, abs=0.5)
     assert "12 of 12 hosts" in drift["text"]
-    assert "driver 550.54 → 560.28 on 12 hosts" in drift["detail"]
-
-
-def assert_service_drift(drift):
-    assert drift["kind"] == "fleet_drift"
-    assert drift["labels"] == {"workload": "chat", "model": "NVIDIA H100", "currency": "EUR"}
-    assert drift["value"] == pytest.approx(100 * watched_fleet.DEARER, abs=1e-6)
+    (drift,) = once("services", watched_fleet.service_lines())["found"]
+    assert (drift["kind"], drift["cause"]) == ("fleet_drift", "unknown")
+    assert drift["labels"] == {"workload": "chat", **common}
+    assert drift["value"] == pytest.approx(dearer, abs=1e-6)
     assert "8 of 12 hosts" in drift["text"]
-
-
-def test_drift_of_the_fleet_reaches_a_notifier_unless_it_is_silenced(influxdb, tmp_path):
-    influxdb.query('CREATE DATABASE "drifting"')
-    write(influxdb, watched_fleet.lines(NOW_S, rolled_out=watched_fleet.ROLLED_OUT_S), "drifting")
-    write(influxdb, watched_fleet.service_lines(), "drifting")
-    clock = FakeClock(NOW_S * NS_PER_S)
-    with Scripted(lambda *_: (200, {}, b"")) as hook:
-        text = f"""
-[host]
-labels = {{ site = "eu" }}
-[fleet]
-kind = "influxql"
-url = "{influxdb.url}"
-database = "drifting"
-[fleet.watch]
-outliers = false
-[store]
-path = "{tmp_path}/fleet.db"
-[[notifier]]
-name = "hook"
-kind = "webhook"
-url = "{hook.url}"
-"""
-        config = parse(text, tmp_path / "fleet.toml")
-        notifier = SystemdNotifier("", None, clock)
-        watcher = FleetWatcher(config, tmp_path / "fleet.toml", clock, notifier)
-        with closing(watcher):
-            match = {"rule": "fleet-drift", "workload": "chat"}
-            now_ns = clock.time_ns()
-            watcher.watching.add_silence(
-                Silence("s", match, now_ns, now_ns + 3600 * NS_PER_S, "known", "me")
-            )
-            watcher.evaluate()
-            listed = watcher.watching.alerts()
-            ends_s = time.monotonic() + 20
-            while not hook.requests and time.monotonic() < ends_s:
-                time.sleep(0.005)
-    firing = {alert["labels"]["workload"]: alert["id"] for alert in listed["alerts"]}
-    assert sorted(firing) == ["chat", "ranker"]
-    assert listed["silenced"] == [firing["chat"]]
-    ((_, _, _, body),) = hook.requests
-    alert = json.loads(body)["alert"]
-    assert (alert["name"], alert["state"], alert["cause"]) == ("fleet-drift", "firing", "driver")
-    assert alert["labels"].items() >= {"workload": "ranker", "site": "eu"}.items()
-    assert "on 12 of 12 hosts" in alert["summary"]
-    assert "driver 550.54 → 560.28 on 12 hosts" in alert["detail"]
 
 
 class Newest(FleetReader):
@@ -248,26 +171,6 @@ def test_reload_applies_a_new_file_keeps_incidents_and_rejects_one_with_an_error
     assert "not valid TOML" in event.fields["detail"]
 
 
-def test_once_prints_what_would_be_reported(tmp_path, monkeypatch):
-    def reader(config, _clock):
-        made = Newest(config)
-        made.newest = {"a": time.time() - 900, **dict.fromkeys("bcd", time.time() - 9)}
-        return made
-
-    monkeypatch.setitem(READERS, "prometheus", reader)
-    path = tmp_path / "costprobe.toml"
-    path.write_text(
-        '[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n[[fleet.watch.budget]]\n'
-        'name = "gpus"\namount = 10\ncurrency = "EUR"\nperiod = "month"\n'
-    )
-    done = CliRunner().invoke(main, ["-c", str(path), "fleet", "watch", "--once"])
-    assert done.exit_code == 0, done.output
-    hosts, silent, budget = done.stdout.splitlines()
-    assert hosts == "4 hosts, 1 silent"
-    assert silent.startswith("warning: a is silent: its newest row is of ")
-    assert budget.startswith("budget gpus: €0.00 of €10.00 for ")
-
-
 def test_empty_database_and_missing_settings_are_errors(tmp_path, monkeypatch):
     monkeypatch.setitem(READERS, "prometheus", lambda config, _clock: Newest(config))
     path = tmp_path / "costprobe.toml"
@@ -281,10 +184,10 @@ def test_empty_database_and_missing_settings_are_errors(tmp_path, monkeypatch):
         (two, (), 2, "the lease is written to one database"),
         (fleet, ("--json",), 2, "--json: add --once"),
     )
-    wrong = []
-    for text, words, code, message in cases:
+
+    def check(text, words, code, message):
         path.write_text(text)
-        done = CliRunner().invoke(main, ["-c", str(path), "fleet", "watch", *words])
-        if done.exit_code != code or message not in done.stderr:
-            wrong.append((text, words, done.exit_code, done.stderr))
-    assert wrong == []
+        done = called(path, "fleet", "watch", *words, code=code)
+        assert message in done.stderr
+
+    check_all(check, cases)

@@ -155,15 +155,34 @@ def test_a_cheap_probe_runs_as_often_as_its_part_allows():
 def test_runs_of_unknown_length_stop_at_the_budget():
     """A probe that searches its batch, or fails: what it takes is known only after the run."""
     failing = Host((300, 40.0, 40.0), kind="crashed", known=False).run(3)
-    assert failing.minutes() == [0, 65, 130]
+    assert failing.minutes() == [0, 65, 135]
     assert failing.jobs[0].status()["fault"]["title"] == "out of memory"
     first = Host(*[(300, 15.0, 15.0)] * 6, known=False)
     first.run(0.05)
     assert [len(runs) for runs in first.runs] == [1, 1, 1, 0, 0, 0]
-    # Beside another probe it takes its part only: 18 s.
+    # Beside another probe it takes its part only: 30 s an hour.
     both = Host((60, 2.0, 2.0), (3600, 6.0, 6.0), kind="crashed", known=False).run(0.9)
-    assert [len(runs) for runs in both.runs] == [9, 1]
+    assert [len(runs) for runs in both.runs] == [14, 1]
     assert Host((60, 1e3, 1e3), share=1.0, kind="crashed", known=False).jobs[0].wait_s() <= 0
+
+
+def test_a_probe_that_fails_at_its_deadline_stays_within_the_budget():
+    """Of 36 s an hour, beside one that would use all of it; half is for each."""
+    both = Host((300, 180.0, 180.0), (60, 6.0, 6.0), kind="crashed", known=False).run(40)
+    assert both.minutes(0) == [0, 600, 1200, 1800]
+    assert both.jobs[0].status()["allowed_every_s"] == 36_000
+    assert sum(run[1] for run in both.runs[1]) == pytest.approx(40 * 18, rel=0.1)
+
+
+def test_waiting_for_a_command_on_the_device_is_not_in_the_budget():
+    host = Host((300, 9.0, 9.0), kind="busy").run(0.4)
+    assert (len(host.runs[0]), host.jobs[0].status()["budget_used_share"]) == (2, 0)
+    assert host.jobs[0].status()["allowed_every_s"] == 900
+
+
+def test_a_daily_probe_has_its_first_run_when_others_have_used_up_the_budget():
+    host = Host((60, 40.0, 40.0), (86_400, 5.0, 5.0), known=False).run(0.1)
+    assert [len(runs) for runs in host.runs] == [1, 1]
 
 
 def test_a_restart_keeps_fault_duty_and_interval():

@@ -9,7 +9,7 @@ from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint
 from costprobe.savings.evidence import LoadEvidence
 from costprobe.savings.savings import savings
 from costprobe.serving.tokens import LengthMix
-from costprobe.ui.savings import position_document, position_lines
+from costprobe.ui.savings import position_lines
 from fakes.cases import check_all
 from fakes.past import MONDAY, device, history, price, service
 
@@ -67,10 +67,14 @@ def evidence(replicas=2, **more):
     return LoadEvidence(replicas=replicas, **known)
 
 
-def positioned(found, tokens_of_minute, *, days=DAYS, prices=None, **more):
+def positioned(found, tokens_of_minute, *, days=DAYS, prices=None, idle_w=None, **more):
     """The position of a service on as many devices as it has replicas."""
     names = [f"gpu{index}" for index in range(found.replicas)]
-    devices = [device(name, days=days) for name in names]
+    util_pct = 50.0 if idle_w is None else 0.0
+    devices = [device(name, lambda _: util_pct, days) for name in names]
+    if idle_w is not None:
+        for hour in (hour for each in devices for hour in each.hours.values()):
+            hour.energy_j, hour.power_s = idle_w * 3600, 3600.0
     served = service(tokens_of_minute, on=tuple(names), days=days, unit="tokens_out")
     past = history(
         *devices,
@@ -105,115 +109,94 @@ def test_cost_of_a_load_against_the_cheapest_point_within_the_service_level():
     assert found.merge.times_floor == pytest.approx(2.5)
 
 
-def test_replicas_carry_the_peak_and_not_the_mean():
-    # 5 % of the minutes have 1,400 tokens/s, the others 100: three of four replicas for 500 each.
-    found = positioned(evidence(4), lambda minute: 60 * (1400 if minute % 20 == 0 else 100)).cost
-    assert found.merge.replicas == 3
-    assert found.merge.at_peak_ms == {"ttft_p90": pytest.approx(150 + 100 * (1400 / 3 - 250) / 250)}
-    # The 95th percentile is within rounding of the quiet minutes: one suffices for it.
-    assert (found.merge.saving_low, found.merge.saving_high) == (MONTH, 3 * MONTH)
-    # Half of them at 0.5 %: the highest minute needs three, the 99th percentile one.
-    rare = positioned(evidence(4), lambda minute: 60 * (1400 if minute % 200 == 0 else 100)).cost
-    assert (rare.merge.replicas, rare.merge.saving_low) == (1, MONTH)
-    assert rare.merge.saving_per_month == 3 * MONTH
+def peaks(every):
+    """1,400 tokens/s in some minutes, and 100 in the others."""
+    return lambda minute: 60 * (1400 if minute % every == 0 else 100)
 
 
-def test_uncertain_lengths_widen_the_range():
-    # Answers are 20 % longer: a replica does 500 / 1.2 = 417 at least, and 900 need three.
-    longer = evidence(4, mix=LengthMix(200.0, 120.0))
-    found = positioned(longer, steady(900.0)).cost
-    assert (found.merge.replicas, found.merge.saving_per_month) == (2, 2 * MONTH)
-    assert (found.merge.saving_low, found.merge.saving_high) == (MONTH, 2 * MONTH)
-    assumed = price("3.6", "assumed")
-    rate = replace(assumed.rate, low_per_hour=Decimal("1.8"), high_per_hour=Decimal("7.2"))
-    found = positioned(evidence(4), steady(900.0), prices=[replace(assumed, rate=rate)]).cost
-    assert (found.merge.saving_low, found.merge.saving_high) == (MONTH, 4 * MONTH)
-
-
-def test_saturation_limits_the_replicas_that_can_go():
-    """240 tokens/s need one replica of three by the load; by 40 % of their KV caches two."""
+def test_replicas_carry_the_peak_and_uncertainty_widens_the_range():
     usual = [0.05] * 95
     seen = evidence(3, kv_cache_shares=[*usual, *[0.3] * 5], requests_waiting=[0.0] * 100)
-    found = positioned(seen, steady(240.0)).cost
-    assert (found.merge.replicas, found.merge.saving_low) == (1, 2 * MONTH)
-    assert "the KV cache fills in proportion to the load" in found.merge.assumptions
     full = replace(seen, kv_cache_shares=[*usual, *[0.4] * 5])
-    assert positioned(full, steady(240.0)).cost.merge.replicas == 2
-    none = replace(seen, kv_cache_shares=[*usual, *[0.7] * 5])
-    kept = positioned(none, steady(240.0)).cost
-    assert (kept.merge, kept.kept_because) == (
-        None,
-        "each is needed at the peak (KV cache: 70 % in use)",
-    )
-    queued = replace(seen, requests_waiting=[*[0.0] * 95, *[3.0] * 5])
-    kept = positioned(queued, steady(240.0)).cost
-    assert (kept.merge, kept.kept_because) == (None, "requests wait for a server at its peak")
+    assumed = price("3.6", "assumed")
+    rate = replace(assumed.rate, low_per_hour=Decimal("1.8"), high_per_hour=Decimal("7.2"))
+    assumed = replace(assumed, rate=rate)
+    # Replicas left, and months of one that are saved: at least, expected, and at most.
+    cases = (
+        # 5 % of the minutes: three of four replicas for 500 each. The 95th percentile is within rounding
+        # of the quiet minutes: one suffices for it.
+        ("frequent peaks", evidence(4), peaks(20), {}, 3, (1, 1, 3)),
+        # Half of them at 0.5 %: the highest minute needs three, the 99th percentile one.
+        ("rare peaks", evidence(4), peaks(200), {}, 1, (1, 3, 3)),
+        # Answers are 20 % longer: a replica does 500 / 1.2 = 417 at least, and 900 need three.
+        ("longer", evidence(4, mix=LengthMix(200.0, 120.0)), steady(900.0), {}, 2, (1, 2, 2)),
+        ("assumed price", evidence(4), steady(900.0), {"prices": [assumed]}, 2, (1, 2, 4)),
+        # 240 tokens/s need one replica of three by the load; by 40 % of their KV caches two.
+        ("KV cache", seen, steady(240.0), {}, 1, (2, 2, 2)),
+        ("full KV cache", full, steady(240.0), {}, 2, (1, 1, 1)),
+    )  # fmt: skip
+
+    def check(_, found, load, more, replicas, months):
+        merge = positioned(found, load, **more).cost.merge
+        saved = merge.saving_low, merge.saving_per_month, merge.saving_high
+        assert (merge.replicas, saved) == (replicas, tuple(MONTH * each for each in months))
+
+    check_all(check, cases)
+    merge = positioned(evidence(4), peaks(20)).cost.merge
+    assert merge.at_peak_ms == {"ttft_p90": pytest.approx(150 + 100 * (1400 / 3 - 250) / 250)}
+    merge = positioned(seen, steady(240.0)).cost.merge
+    assert "the KV cache fills in proportion to the load" in merge.assumptions
 
 
 def test_replicas_are_kept_and_the_reason_is_stated():
-    def check(_, found, reason):
-        assert (found.cost.merge, found.cost.kept_because) == (None, reason), position_document(
-            found
-        )
+    def check(reason, kept, per_s, **more):
+        found = positioned(kept, steady(per_s), **more)
+        assert (found.cost.merge, found.cost.kept_because) == (None, reason)
 
-    slow = replace(curve(), bounds_ms={"ttft_p90": 120.0})
+    usual = [0.05] * 95
+    seen = evidence(3, kv_cache_shares=[*usual, *[0.7] * 5], requests_waiting=[0.0] * 100)
+    queued = {"kv_cache_shares": [0.05] * 100, "requests_waiting": [*[0.0] * 95, *[3.0] * 5]}
+    needed = "each is needed at the peak"
     check_all(
         check,
         [
-            ("one", positioned(evidence(1), steady(120.0)), "it is one replica"),
-            ("full", positioned(evidence(), steady(900.0)), "each is needed at the peak"),
+            ("it is one replica", evidence(1), 120.0),
+            (needed, evidence(), 900.0),
             (
-                "overloaded",
-                positioned(evidence(), steady(1100.0)),
                 "its peak is above the highest load that meets the service level",
+                evidence(),
+                1100.0,
             ),
             # Only the closed loop's first point is within 120 ms: 100 tokens/s.
-            ("slow", positioned(evidence(curve=slow), steady(150.0)), "each is needed at the peak"),
-            (
-                "two days",
-                positioned(evidence(), steady(240.0), days=2),
-                "70 % of a week of its work must be known",
-            ),
-            (
-                "host",
-                positioned(evidence(), steady(240.0), rented_together=[("gpu0", "gpu1")]),
-                "gpu0 and gpu1 are one host: none is released alone",
-            ),
+            (needed, evidence(curve=curve(bounds_ms={"ttft_p90": 120.0})), 150.0),
+            (f"{needed} (KV cache: 70 % in use)", seen, 240.0),
+            ("requests wait for a server at its peak", replace(seen, **queued), 240.0),
         ],
-    )  # fmt: skip
+    )
+    check("70 % of a week of its work must be known", evidence(), 240.0, days=2)
+    together = "gpu0 and gpu1 are one host: none is released alone"
+    check(together, evidence(), 240.0, rented_together=[("gpu0", "gpu1")])
+    one = "\n".join(position_lines(positioned(evidence(1), steady(120.0)), "USD"))
+    assert "$2,100 of $2,630 a month ($2,100 to $2,100) pay for capacity that it does not" in one
 
 
 def test_no_figure_without_a_curve_that_describes_the_requests():
-    def check(_, found, words):
+    def check(words, per_s=9.0, **more):
+        found = positioned(evidence(**more), steady(per_s))
         assert found.cost is None
         assert words in found.problem
+        assert next(iter(position_lines(found, "USD"))).startswith("load curve: no advice: ")
 
-    late = replace(curve(), bounds_ms={"ttft_p90": 50.0})
-    check_all(
-        check,
-        [
-            ("changed", positioned(evidence(fingerprint_now="new"), steady(9.0)), "curve is stale"),
-            ("models", positioned(evidence(models=2), steady(9.0)), "serves 2 models"),
-            (
-                "lengths",
-                positioned(evidence(mix=LengthMix(200.0, 130.0)), steady(9.0)),
-                "by more than 25 %: prompts +0 %, answers +30 %",
-            ),
-            ("no lengths", positioned(evidence(mix=None), steady(9.0)), "lengths of its requests"),
-            (
-                "above",
-                positioned(evidence(), steady(2100.0)),
-                "above the measured range: 1,050/s of a replica, and at most 1,000/s",
-            ),
-            ("idle", positioned(evidence(), steady(0.0)), "no requests in the last seven days"),
-            ("late", positioned(evidence(curve=late), steady(9.0)), "no measured load is known"),
-            (
-                "other devices",
-                positioned(evidence(curve=curve(device="gpu0+gpu1")), steady(9.0)),
-                "2 servers of it on 2 devices, and the curve was measured on gpu0+gpu1",
-            ),
-        ],
-    )  # fmt: skip
+    check("above the measured range: 1,050/s of a replica, and at most 1,000/s", 2100.0)
+    check("no requests in the last seven days", 0.0)
+    check("curve is stale", fingerprint_now="new")
+    check("serves 2 models", models=2)
+    longer = LengthMix(200.0, 130.0)
+    check("by more than 25 %: prompts +0 %, answers +30 %", mix=longer)
+    check("lengths of its requests", mix=None)
+    check("no measured load is known", curve=curve(bounds_ms={"ttft_p90": 50.0}))
+    elsewhere = "2 servers of it on 2 devices, and the curve was measured on gpu0+gpu1"
+    check(elsewhere, curve=curve(device="gpu0+gpu1"))
 
 
 def test_minutes_of_the_curve_itself_are_not_production():
@@ -231,47 +214,15 @@ def test_minutes_of_the_curve_itself_are_not_production():
 
 def test_electricity_counts_where_it_is_billed():
     # 0.0001 per J; the point takes 0.5 J a token, and idle devices 100 W.
-    powered = [
-        replace(each, figures={**each.figures, "energy_per_million_tokens_out_j": 5e5})
-        for each in POINTS
-    ]
-    names = ("gpu0", "gpu1")
-    devices = [device(name, lambda _: 0.0, DAYS) for name in names]
-    for each in devices:
-        for hour in each.hours.values():
-            hour.energy_j, hour.power_s = 100.0 * 3600, 3600.0
-    billed = price(electricity_per_j=1e-7)
-    past = history(
-        *devices,
-        served=[service(steady(240.0), on=names, days=DAYS, unit="tokens_out")],
-        prices={name: [billed] for name in names},
-        load_curves={"chat": evidence(curve=curve(tuple(powered)))},
+    powered = curve(
+        tuple(
+            replace(each, figures={**each.figures, "energy_per_million_tokens_out_j": 5e5})
+            for each in POINTS
+        )
     )
-    (answer,) = [each for each in savings(past) if each.workload.services]
-    found = answer.load.cost
+    billed = [price(electricity_per_j=1e-7)]
+    found = positioned(evidence(curve=powered), steady(240.0), prices=billed, idle_w=100.0).cost
     assert found.each_floor == pytest.approx(0.001 / 600 + 0.5e-7)
     assert found.each == pytest.approx((0.002 + 200 * 1e-7) / 240)
-    month_s = 730 * 3600
-    assert float(found.merge.saving_per_month) == pytest.approx(
-        2628 + 100 * month_s * 1e-7, abs=0.01
-    )
-
-
-def test_words_state_figures_curve_and_requests():
-    text = "\n".join(position_lines(positioned(evidence(), steady(240.0)), "USD"))
-    for words in (
-        "at 12 % of saturation (120 of 1,000 generated tokens/s of a replica) it pays 5 times the",
-        "$8.33, not $1.67 per million generated tokens as at 8 in flight within ttft_p90 500 ms",
-        "merge 2 replicas into 1: saves $2,630 a month ($2,630 to $2,630), then 2.5 times",
-        "carries 48 % of the highest load within ttft_p90 500 ms",
-        "24 h old, fingerprint abc: software unchanged since",
-        "last 7 days, coverage 100 %; prompts of 200 tokens (+0 % to the curve's), answers of 100 (+0 %)",
-        "if no replica has to take over for another",
-    ):
-        assert words in text
-    one = "\n".join(position_lines(positioned(evidence(1), steady(120.0)), "USD"))
-    assert (
-        "$2,100 of $2,630 a month ($2,100 to $2,100) pay for capacity that it does not use" in one
-    )
-    stale = "\n".join(position_lines(positioned(evidence(fingerprint_now="b"), steady(9.0)), "USD"))
-    assert stale.startswith("load curve: no advice: the curve is stale")
+    saved = float(found.merge.saving_per_month)
+    assert saved == pytest.approx(2628 + 100 * 730 * 3600 * 1e-7, abs=0.01)

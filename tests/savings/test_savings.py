@@ -8,7 +8,7 @@ from costprobe.savings.evidence import ExpectedLoad
 from costprobe.savings.savings import savings
 from costprobe.savings.supply import MonthlyCost, interval
 from fakes.cases import check_all
-from fakes.past import device, figures, history, price, probe
+from fakes.past import device, figures, history, price, probe, service
 
 UTC = ZoneInfo("UTC")
 MONTH_H = 730
@@ -31,46 +31,75 @@ def office(hour):
     return 60.0 if hour % 168 < 120 and 8 <= hour % 24 < 20 else 0.0
 
 
-def host_with_cpu(cpu_latency_ms, *, util_pct=15.0, bound_ms=None):
+def two(util_of, second=None, days=30, *, prices=None, **more):
+    """Two devices with these utilizations, each at the same prices."""
+    devices = (device("gpu0", util_of, days), device("gpu1", second or util_of, days))
+    each = prices and dict.fromkeys(("gpu0", "gpu1"), prices)
+    return history(*devices, prices=each, zone=UTC, **more)
+
+
+def host_with_cpu(cpu_latency_ms, *, util_pct=15.0, bound_ms=None, now=None, cpu=CPU, **more):
     """A T4 that is busy for 15 % of the time at 100 a second, and a CPU."""
+    on_cpu = cpu_latency_ms and probe(figures(1, cpu_latency_ms), on="cpu")
     return history(
         device(util_of=lambda _: util_pct),
         device("cpu", lambda _: 5.0, kind="cpu", model="EPYC"),
-        prices={"gpu0": [price(T4)], "cpu": [price(CPU)]},
-        probes=[
-            probe(figures(1, 10.0), bound_ms=bound_ms),
-            probe(figures(1, cpu_latency_ms), on="cpu"),
-        ],
+        prices={"gpu0": [now or price(T4)], "cpu": [price(cpu)]},
+        probes=[probe(figures(1, 10.0), bound_ms=bound_ms), *([on_cpu] if on_cpu else [])],
+        **more,
     )
 
 
-def test_a_cpu_instead_of_an_idle_accelerator():
-    # The T4 is given back: 794 - 292 = 502, at any cost of an inference while busy.
-    # 2.95 times dearer per inference: 27.2 times as slow x 292 / 794; 15 % of a T4 are 1.2 CPUs, with
-    # 20 % free 1.5: two of them, 794 - 584 = 210.
-    def check(name, found, expected):
-        assert offers(answer(found)) == expected, name
-
-    check_all(
-        check,
-        [
-            ("as fast", host_with_cpu(10.0), {"cpu, batch 1; on_demand": 502.0}),
-            ("half as fast", host_with_cpu(20.0), {"cpu, batch 1; on_demand": 502.0}),
-            ("2.95 times dearer", host_with_cpu(80.2), {"2 x cpu, batch 1; on_demand": 210.0}),
-            ("too many CPUs", host_with_cpu(160.0), {}),
-            ("beyond the latency bound", host_with_cpu(20.0, bound_ms=15.0), {}),
-        ],
+def test_savings_of_supplies_by_hand():
+    one, of_two = "gpu0", "gpu0 and gpu1"
+    shared = "1 of gpu0 and gpu1; on_demand"
+    cpu, two_cpus = "cpu, batch 1; on_demand", "2 x cpu, batch 1; on_demand"
+    # Their memory does not fit into one.
+    large = history(
+        device(used_gib=8, util_of=lambda _: 10.0), device("gpu1", lambda _: 5.0, used_gib=7)
     )
+    # The device is idle now; 50 a second are expected, half of what it can do: one CPU at a quarter of
+    # its speed cannot, three can: 50 / 25 / 0.8 = 2.5.
+    load = ExpectedLoad("ranker", (50.0,) * 168)
+    expected = host_with_cpu(40.0, util_pct=0.0, cpu="0.1", expected=[load])
+    cases = (
+        # The T4 is given back: 794 - 292 = 502, at any cost of an inference while busy.
+        ("as fast", host_with_cpu(10.0), one, {cpu: 502.0}),
+        ("half as fast", host_with_cpu(20.0), one, {cpu: 502.0}),
+        # 2.95 times dearer per inference: 27.2 times as slow x 292 / 794; 15 % of a T4 are 1.2 CPUs,
+        # with 20 % free 1.5: two of them, 794 - 584 = 210.
+        ("2.95 times dearer", host_with_cpu(80.2), one, {two_cpus: 210.0}),
+        ("too many CPUs", host_with_cpu(160.0), one, {}),
+        ("beyond the latency bound", host_with_cpu(20.0, bound_ms=15.0), one, {}),
+        ("expected", expected, "ranker on gpu0", {"3 x cpu, batch 1; on_demand": 794 - 3 * 73.0}),
+        # Until a reservation ends both are paid.
+        ("reserved", host_with_cpu(20.0, now=price("2", "reserved")), one, {cpu: 1168.0}),
+        # 30 % and 25 % at the same time: 55 % of one, with 20 % free 69 %. A month is 2,628.
+        ("half idle", two(lambda _: 30.0, lambda _: 25.0), of_two, {shared: 2628.0}),
+        ("full", two(lambda _: 60.0, lambda _: 25.0), of_two, {}),
+        ("large", large, of_two, {}),
+        (
+            "by turns",
+            two(lambda hour: hour % 2 * 70.0, lambda hour: 70.0 - hour % 2 * 70.0),
+            of_two,
+            {shared: 2628.0},
+        ),
+    )  # fmt: skip
+
+    def check(_, past, name, expected):
+        assert offers(answer(past, name)) == expected
+
+    check_all(check, cases)
+    assert answer(expected, "ranker on gpu0").workload.origin == "[[workload]] of ranker"
+    leaving = host_with_cpu(20.0, now=price("2", "reserved"))
+    (found,) = answer(leaving).supplies
+    assert found.assumptions[0] == "the devices of now are given back: until then they are paid too"
+    (found,) = answer(two(lambda _: 30.0, lambda _: 25.0), of_two).supplies
+    assert found.capacity_share == 1 / 0.55
 
 
 def test_what_was_not_measured_is_asked_for():
-    past = history(
-        device(util_of=lambda _: 15.0),
-        device("cpu", lambda _: 5.0, kind="cpu", model="EPYC"),
-        prices={"gpu0": [price(T4)], "cpu": [price(CPU)]},
-        probes=[probe(figures(1, 10.0))],
-    )
-    found = answer(past)
+    found = answer(host_with_cpu(None))
     assert not found.supplies
     assert (
         "a measurement of ranker on cpu; run: costprobe probe ranker --device cpu --sweep"
@@ -83,27 +112,6 @@ def test_what_was_not_measured_is_asked_for():
     assert any("the power of gpu0" in need for need in answer(unknown_power).needs)
 
 
-def test_two_half_idle_devices_become_one():
-    # 30 % and 25 % at the same time: 55 % of one, with 20 % free 69 %. A month is 2,628.
-    shared = history(device(util_of=lambda _: 30.0), device("gpu1", lambda _: 25.0))
-    together = answer(shared, "gpu0 and gpu1")
-    assert offers(together) == {"1 of gpu0 and gpu1; on_demand": 2628.0}
-    assert together.supplies[0].capacity_share == 1 / 0.55
-    full = history(device(util_of=lambda _: 60.0), device("gpu1", lambda _: 25.0))
-    assert not answer(full, "gpu0 and gpu1").supplies
-    # Their memory does not fit into one.
-    large = (device(used_gib=8, util_of=lambda _: 10.0), device("gpu1", lambda _: 5.0, used_gib=7))
-    assert not answer(history(*large), "gpu0 and gpu1").supplies
-
-
-def test_peaks_at_different_times_share_a_device():
-    by_turns = history(
-        device(util_of=lambda hour: 70.0 if hour % 2 else 0.0),
-        device("gpu1", lambda hour: 0.0 if hour % 2 else 70.0),
-    )
-    assert offers(answer(by_turns, "gpu0 and gpu1")) == {"1 of gpu0 and gpu1; on_demand": 2628.0}
-
-
 def test_nights_and_weekends_off():
     # 108 of 168 h are idle: 108 / 168 x 2,628, tested on the last week.
     found = answer(history(device(util_of=office, days=28), zone=UTC))
@@ -114,6 +122,9 @@ def test_nights_and_weekends_off():
     )
     assert (off.held_out.hours, off.held_out.hours_short) == (168, 0)
     assert (off.held_out.refused_per_week, off.held_out.refused_per_week_max) == (0.0, 0.0)
+    # With requests in them they are not idle.
+    asked = [service(lambda _: 1, days=28)]
+    assert not answer(history(device(util_of=office, days=28), served=asked, zone=UTC)).supplies
 
 
 def test_a_reservation_for_the_base_load():
@@ -123,12 +134,7 @@ def test_a_reservation_for_the_base_load():
         return 80.0 if office(hour) else 30.0
 
     prices = [price(), price("2", "reserved")]
-    past = history(
-        device(util_of=busy, days=28),
-        device("gpu1", busy, days=28),
-        prices={"gpu0": prices, "gpu1": prices},
-        zone=UTC,
-    )
+    past = two(busy, days=28, prices=prices)
     found = offers(answer(past, "gpu0 and gpu1"))
     assert found[
         "gpu0 and gpu1; scaled by the hour of the week; 1 reserved, the rest on_demand"
@@ -141,38 +147,16 @@ def test_a_reservation_for_the_base_load():
 def test_owned_devices_break_even():
     # 8,760 in cash instead of 2,628 a month, with 438 a month to run it: after 4 months.
     owned = price("1.6", "owned", cash=Decimal(8760), running_per_month=Decimal(438))
-    past = history(device(util_of=lambda _: 90.0), prices={"gpu0": [price(), owned]})
-    (found,) = answer(past).supplies
+    prices = [price(), owned]
+    (found,) = answer(history(device(util_of=lambda _: 90.0), prices={"gpu0": prices})).supplies
     assert (found.choice.cash, found.months_to_break_even) == (8760, 4.0)
     assert found.saving_per_month == Decimal("1460.00")
-
-
-def test_owned_base_load_breaks_even_too():
     # One owned device for the base at 438 a month to run, the rest on demand for 70 of 168 h: 1,095.
     # Now 5,256: 8,760 / (5,256 - 438 - 1,095) = 2.35 months.
-    def busy(hour):
-        return 80.0 if office(hour) else 30.0
-
-    owned = price("1.6", "owned", cash=Decimal(8760), running_per_month=Decimal(438))
-    prices = [price(), owned]
-    devices = [device(name, busy, days=28) for name in ("gpu0", "gpu1")]
-    past = history(*devices, prices={"gpu0": prices, "gpu1": prices}, zone=UTC)
+    past = two(lambda hour: 80.0 if office(hour) else 30.0, days=28, prices=prices)
     (mixed,) = [s for s in answer(past, "gpu0 and gpu1").supplies if s.choice.base_price is owned]
     assert mixed.choice.cash == 8760
     assert round(mixed.months_to_break_even, 2) == 2.35
-
-
-def test_leaving_a_reservation_saves_only_when_it_ends():
-    reserved = price("2", "reserved")
-    past = history(
-        device(util_of=lambda _: 15.0),
-        device("cpu", lambda _: 5.0, kind="cpu", model="EPYC"),
-        prices={"gpu0": [reserved], "cpu": [price(CPU)]},
-        probes=[probe(figures(1, 10.0)), probe(figures(1, 20.0), on="cpu")],
-    )
-    (found,) = answer(past).supplies
-    assert found.saving_per_month == Decimal("1168.00")
-    assert found.assumptions[0] == "the devices of now are given back: until then they are paid too"
 
 
 def test_interruptions_of_spot_devices_cost_lost_work():
@@ -203,29 +187,11 @@ def test_another_batch_saves_electricity_and_devices():
     assert round(found.now.carbon_kg_per_month, 3) == 58.4
 
 
-def test_a_configured_load_replaces_the_measured_one():
-    # The device is idle now; 50 a second are expected, half of what it can do: one CPU at a quarter of
-    # its speed cannot, three can: 50 / 25 / 0.8 = 2.5.
-    past = history(
-        device(util_of=lambda _: 0.0),
-        device("cpu", lambda _: 5.0, kind="cpu", model="EPYC"),
-        prices={"gpu0": [price(T4)], "cpu": [price("0.1")]},
-        probes=[probe(figures(1, 10.0)), probe(figures(1, 40.0), on="cpu")],
-        expected=[ExpectedLoad("ranker", (50.0,) * 168)],
-    )
-    found = answer(past, "ranker on gpu0")
-    assert found.workload.origin == "[[workload]] of ranker"
-    assert offers(found) == {"3 x cpu, batch 1; on_demand": 794 - 3 * 73.0}
-
-
 def test_devices_rented_as_one_host_are_released_together():
-    idle = [device(name, lambda _: 5.0) for name in ("gpu0", "gpu1")]
-    past = history(*idle, rented_together=[("gpu0", "gpu1")])
-    assert not any(found.supplies for found in savings(past))
-    needs = ["the answer for the whole host: gpu0 and gpu1 can only be released together"]
-    assert [
-        found.needs[0] for found in savings(past) if len(found.workload.devices) == 1
-    ] == 2 * needs
+    found = savings(two(lambda _: 5.0, rented_together=[("gpu0", "gpu1")]))
+    assert not any(one.supplies for one in found)
+    needs = "the answer for the whole host: gpu0 and gpu1 can only be released together"
+    assert [one.needs[0] for one in found if len(one.workload.devices) == 1] == [needs] * 2
 
 
 def test_a_supply_that_was_too_small_later_is_rejected():
@@ -233,8 +199,7 @@ def test_a_supply_that_was_too_small_later_is_rejected():
     def growing(hour):
         return 70.0 if hour >= 3 * 168 else 35.0
 
-    past = history(device(util_of=growing, days=28), device("gpu1", growing, days=28))
-    found = answer(past, "gpu0 and gpu1")
+    found = answer(two(growing, days=28), "gpu0 and gpu1")
     assert not found.supplies
     ((action, reason),) = found.rejected
     assert action.startswith("1 of gpu0 and gpu1")
@@ -248,10 +213,8 @@ def test_one_week_advises_nothing_with_less_capacity_than_now():
         return 60.0 if office(hour) else 10.0
 
     def with_days(days):
-        names = ("gpu0", "gpu1")
-        prices = {name: [price(), price("2", "reserved")] for name in names}
-        devices = [device(name, busy, days=days) for name in names]
-        return answer(history(*devices, prices=prices, zone=UTC), "gpu0 and gpu1")
+        past = two(busy, days=days, prices=[price(), price("2", "reserved")])
+        return answer(past, "gpu0 and gpu1")
 
     week = with_days(13)
     assert offers(week) == {"gpu0 and gpu1; reserved": (3.6 - 2) * 2 * MONTH_H}
@@ -269,8 +232,7 @@ def test_hours_of_the_week_that_one_week_did_not_have_are_not_scaled():
         is_first_night = hour < 12
         return 80.0 if office(hour) or is_first_night else 30.0
 
-    devices = [device(name, busy, days=28) for name in ("gpu0", "gpu1")]
-    found = answer(history(*devices, zone=UTC), "gpu0 and gpu1")
+    found = answer(two(busy, days=28), "gpu0 and gpu1")
     assert not found.supplies
     ((action, reason),) = found.rejected
     assert action == "gpu0 and gpu1; scaled by the hour of the week; on_demand"

@@ -102,35 +102,27 @@ def test_a_start_is_asked_for_only_where_there_are_gaps():
     need = (
         "the time of a cold start, to compare scale to zero; set cold_start of chat in [[service]]"
     )
+    measured = {"models": {"chat": "ranker"}, "probes": [probe(figures(1, 10.0))]}
+    needs = answer(served(ten_minutes_an_hour, None, **measured)).needs
+    assert f"{need}, or run: costprobe probe ranker --device gpu0 --cold-start" in needs
     assert need in answer(served(ten_minutes_an_hour, None)).needs
     assert not any("cold_start" in text for text in answer(served(lambda _: 6, None)).needs)
-    past = served(
-        ten_minutes_an_hour, None, models={"chat": "ranker"}, probes=[probe(figures(1, 10.0))]
-    )
-    assert (
-        f"{need}, or run: costprobe probe ranker --device gpu0 --cold-start" in answer(past).needs
-    )
-    measured = served(
-        ten_minutes_an_hour,
-        None,
-        models={"chat": "ranker"},
-        probes=[probe(figures(1, 10.0))],
-        cold_starts={("ranker", "gpu0"): ColdStart(30.0, "ranker on gpu0")},
-    )
-    assert "gpu0; scale to zero, released after 30 s; on_demand" in savings_of(answer(measured))
+    starts = {("ranker", "gpu0"): ColdStart(30.0, "ranker on gpu0")}
+    found = answer(served(ten_minutes_an_hour, None, **measured, cold_starts=starts))
+    assert "gpu0; scale to zero, released after 30 s; on_demand" in savings_of(found)
 
 
 def test_reserved_devices_and_unknown_minutes_are_never_released():
+    def loaded(util_pct, days):
+        known = service(ten_minutes_an_hour, days=days, start_s=60.0)
+        return history(device(days=DAYS, util_of=lambda _: util_pct), served=[known])
+
     reserved = served(ten_minutes_an_hour, prices={"gpu0": [price("2", "reserved")]})
-    assert not answer(reserved).supplies
     no_service = history(busy_with(ten_minutes_an_hour, float, days=DAYS), zone=UTC)
-    assert not answer(no_service, "gpu0").supplies
     # Without the rows of a week, and with a device that is busy without requests.
-    half = service(ten_minutes_an_hour, days=14, start_s=60.0)
-    assert not answer(history(device(days=DAYS, util_of=lambda _: 0.0), served=[half])).supplies
-    full = service(ten_minutes_an_hour, days=DAYS, start_s=60.0)
-    busy = history(device(days=DAYS, util_of=lambda _: 20.0), served=[full])
-    assert not answer(busy).supplies
+    for past in (reserved, no_service, loaded(0.0, 14), loaded(20.0, DAYS)):
+        (found,) = savings(past)
+        assert not found.supplies
 
 
 def test_a_workload_without_gaps_later_is_rejected():
@@ -161,40 +153,33 @@ def test_random_arrivals_are_advised_only_where_releasing_saves_later_too():
         busy = poisson(seed, per_min)
         found = answer(served(lambda minute, busy=busy: int(minute in busy), 120.0))
         advised[per_min] = len(found.supplies)
-        later = {
-            hour: HourLoad(
-                0.0,
-                0.0,
-                minutes=Minutes(
-                    [0.2] * 60,
-                    [float(hour * 60 + m in busy) for m in range(60)],
-                    sum((hour * 60 + m in busy) << m for m in range(60)),
-                ),
-            )
-            for hour in range(3 * 168, 6 * 168)
-        }
+        later = {}
+        for number in range(3 * 168, 6 * 168):
+            requests = [number * 60 + minute in busy for minute in range(60)]
+            held = sum(is_busy << minute for minute, is_busy in enumerate(requests))
+            later[number] = hour(held, tuple(map(float, requests)))
         paid_h = replayed(later, lambda _: 1, 0, ColdStart(120.0, "")).over(later).device_h
         false += [per_min for _ in found.supplies if paid_h >= len(later)]
     assert not false
     assert (advised[1 / 60], advised[3.0]) == (1, 0), advised
 
 
-def hours(held, requests=(0.0,) * 60):
-    """One hour with these minutes of work."""
-    return {0: HourLoad(0.0, 0.0, minutes=Minutes((0.2,) * 60, requests, held))}
+def hour(held, requests=(0.0,) * 60):
+    """An hour with these minutes of work."""
+    return HourLoad(0.0, 0.0, minutes=Minutes((0.2,) * 60, requests, held))
 
 
 def test_release_after_the_break_even_time():
-    # 20 min idle between minutes 0 and 21: paid while the time-out of 90 s and the start of 90 s run.
-    held = 1 | 1 << 21
-    scaled = replayed(hours(held), lambda _: 1, 0, ColdStart(90.0, "")).hours[0]
-    # 2 min of work, two starts, and the time-out after each.
-    assert (scaled.starts, scaled.device_h * 60) == (2, pytest.approx(2 + 2 * 1.5 + 2 * 1.5))
-    # A gap of one minute is shorter than the time-out: no second start.
-    scaled = replayed(hours(0b101), lambda _: 1, 0, ColdStart(90.0, "")).hours[0]
-    assert (scaled.starts, scaled.device_h * 60) == (1, pytest.approx(1.5 + 3 + 1.5))
+    for held, starts, paid_min in (
+        # 20 min idle: 2 min of work, two starts of 90 s, and the time-out of 90 s after each.
+        (1 | 1 << 21, 2, 2 + 2 * 1.5 + 2 * 1.5),
+        # A gap of one minute is shorter than the time-out: no second start.
+        (0b101, 1, 1.5 + 3 + 1.5),
+    ):
+        scaled = replayed({0: hour(held)}, lambda _: 1, 0, ColdStart(90.0, "")).hours[0]
+        assert (scaled.starts, scaled.device_h * 60) == (starts, pytest.approx(paid_min))
     # After a gap in the telemetry the device is as it was.
-    apart = {0: hours(1 << 59)[0], 5: hours(1)[0]}
+    apart = {0: hour(1 << 59), 5: hour(1)}
     assert replayed(apart, lambda _: 1, 0, START).over(apart).starts == 1
 
 

@@ -38,44 +38,40 @@ def t4_with(per_min_of, *, unit="inferences", util_pct=60.0, days=14, cpu_latenc
     )
 
 
-def test_an_idle_device_by_its_inferences():
-    # 15 a second of 100 are 15 %, although it is 60 % busy: one CPU, 794 - 292.
+def bursts(minute):
+    """15 a second on average, and 75 in one minute of an hour."""
+    return 4500 if minute % 60 == 7 else 840
+
+
+def test_load_is_the_work_of_the_highest_minute_or_utilization_if_that_is_less():
+    # A device does 100 inferences a second, and a CPU 50; utilization is the upper bound.
+    one_cpu, two_cpus = "cpu, batch 1; on_demand", "2 x cpu, batch 1; on_demand"
+    cases = (
+        # 15 of 100 are 15 %, although it is 60 % busy: one CPU, 794 - 292.
+        ("inferences", lambda _: 900, 60.0, (15.0, 0.15), {one_cpu: 502.0}),
+        # The highest minute decides: 0.75 / 0.5 / 0.8 are two CPUs.
+        ("inferences", bursts, 90.0, (75.0, 0.75), {two_cpus: 210.0}),
+        ("inferences", lambda _: 900, 10.0, (15.0, 0.1), {one_cpu: 502.0}),
+        # No probe measures requests and tokens: the highest minute says no more.
+        ("requests", lambda _: 900, 15.0, (15.0, 0.15), {one_cpu: 502.0}),
+        ("requests", lambda _: 900, 100.0, (15.0, 1.0), {}),
+        ("tokens_out", lambda _: 900, 100.0, (15.0, 1.0), {}),
+    )
+
+    def check(unit, per_min_of, util_pct, load, expected):
+        found = answer(t4_with(per_min_of, unit=unit, util_pct=util_pct), "chat on gpu0")
+        workload = found.workload
+        assert (workload.units_max_per_s, round(workload.peak, 6)) == load
+        assert offers(found) == expected
+
+    check_all(check, cases)
     found = answer(t4_with(lambda _: 900), "chat on gpu0")
-    assert offers(found) == {"cpu, batch 1; on_demand": 502.0}
     workload = found.workload
     assert (workload.unit.name, workload.unit.per_device_s) == ("inferences", 100.0)
-    assert (workload.units_per_h, workload.units_max_per_s) == (54_000.0, 15.0)
-    assert (round(workload.mean, 9), round(workload.peak, 9)) == (0.15, 0.15)
+    assert (workload.units_per_h, round(workload.mean, 9)) == (54_000.0, 0.15)
     assert found.supplies[0].assumptions[0] == (
         "a device can do 100 inferences a second (ranker on gpu0, batch 1), and nothing else runs"
         " on it"
-    )
-
-
-def test_the_highest_minute_decides():
-    # 15 a second on average, and 75 in one minute of an hour: 0.75 / 0.5 / 0.8 are two CPUs.
-    def bursts(minute):
-        return 4500 if minute % 60 == 7 else 840
-
-    found = answer(t4_with(bursts, util_pct=90.0), "chat on gpu0")
-    assert offers(found) == {"2 x cpu, batch 1; on_demand": 210.0}
-    assert found.workload.units_max_per_s == 75.0
-
-
-def test_utilization_remains_the_upper_bound():
-    # 15 % busy with requests that no probe measures: the highest minute says no more.
-    def check(unit, util_pct, expected):
-        found = answer(t4_with(lambda _: 900, unit=unit, util_pct=util_pct), "chat on gpu0")
-        assert round(found.workload.peak, 6) == expected
-
-    check_all(
-        check,
-        [
-            ("requests", 15.0, 0.15),
-            ("requests", 100.0, 1.0),
-            ("tokens_out", 100.0, 1.0),
-            ("inferences", 10.0, 0.1),
-        ],
     )
 
 

@@ -89,8 +89,8 @@ class Host:
     def systemctl(self, *arguments, check=True):
         return self.run("systemctl", *arguments, check=check)
 
-    def property(self, name):
-        return self.systemctl("show", "-P", name, "costprobe").stdout.strip()
+    def property(self, name, unit="costprobe"):
+        return self.systemctl("show", "-P", name, unit).stdout.strip()
 
     def costprobe(self, *arguments, check=True):
         """The installed command, run by root."""

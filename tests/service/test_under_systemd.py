@@ -187,12 +187,10 @@ def test_killed_or_hung_service_restarts_and_keeps_every_row(host):
     host.drop_in("quick", "[Service]\nWatchdogSec=3s\nTimeoutAbortSec=1s\nRestartSec=100ms\n")
     host.systemctl("restart", "costprobe")
     pid = running_pid(host)
-    rows = host.costprobe("export", "--measurement", "device", "--since", "1h").stdout.splitlines()
+    rows = device_rows(host)
     host.run("kill", "-9", pid)
     host.wait_for(lambda: running_pid(host) not in {None, pid} and is_measuring(host))
-    assert set(rows) <= set(
-        host.costprobe("export", "--measurement", "device", "--since", "1h").stdout.splitlines()
-    )
+    assert rows <= device_rows(host)
     assert host.costprobe("store", "check").returncode == 0
     # Its children were killed, too.
     assert len(host.run("pgrep", "-u", "costprobe").stdout.split()) == 2
@@ -249,16 +247,12 @@ def test_dashboard_runs_in_its_own_unit_with_a_read_only_file_system(host):
     try:
         host.wait_for(lambda: page_of(9470).startswith(b"HTTP/1.1 200"))
         assert b"costprobe" in page_of(9470)
-        pid = host.run("systemctl", "show", "-P", "MainPID", "costprobe-dashboard").stdout.strip()
-        mounts = host.read(f"/proc/{pid}/mountinfo")
+        mounts = host.read(f"/proc/{host.property('MainPID', 'costprobe-dashboard')}/mountinfo")
         (store,) = (line for line in mounts.splitlines() if " / / " in line)
         assert store.split()[5].startswith("ro")
     finally:
         host.systemctl("stop", "costprobe-dashboard")
-    assert (
-        host.run("systemctl", "show", "-P", "Result", "costprobe-dashboard").stdout.strip()
-        == "success"
-    )
+    assert host.property("Result", "costprobe-dashboard") == "success"
 
 
 WATCHER = """
@@ -274,7 +268,7 @@ path = "/var/lib/costprobe-fleet/fleet.db"
 
 def test_watcher_of_a_fleet_runs_in_its_own_unit_with_its_own_store(host):
     def shown(name):
-        return host.run("systemctl", "show", "-P", name, "costprobe-fleet").stdout.strip()
+        return host.property(name, "costprobe-fleet")
 
     assert shown("UnitFileState") == "disabled"
     host.write("/etc/costprobe/fleet.toml", WATCHER)

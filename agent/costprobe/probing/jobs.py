@@ -277,9 +277,10 @@ class ProbeJob:
                 on_progress=partial(self._parts.listeners.on_progress, self.probe, self.target),
             )
             if isinstance(outcome, ProbeFault):
-                # Its device time is unknown: the whole duration counts.
-                self._record(self._now_s() - started_s, energy=energy)
-                self._failed(outcome)
+                # Its device time is unknown: the whole duration counts, but not that of waiting for others.
+                spent_s = 0.0 if outcome.kind == "busy" else self._now_s() - started_s
+                self._record(spent_s, energy=energy)
+                self._failed(outcome, spent_s)
             else:
                 self._measured(outcome, energy=energy)
 
@@ -303,9 +304,9 @@ class ProbeJob:
         """Return the seconds until the duty budget allows a run."""
         due_s = _due_s(self._ran_s, self._interval().every_s, self.probe.every_s)
         known = self._known
-        is_typical = known.fault is None and max(known.full_s, known.latency_only_s) > 0
-        # What a run takes that searches the batch or fails is known only after it.
-        spent_s = 0.0 if is_typical else max(q.spent_s(self.probe.name) for q in self._queues)
+        is_known = max(known.failed_s, known.full_s, known.latency_only_s) > 0
+        # What the first run takes, which may search the batch, is known only after it.
+        spent_s = 0.0 if is_known else max(q.spent_s(self.probe.name) for q in self._queues)
         return max(spent_s, due_s - self._now_s())
 
     def _interval(self) -> Interval:
@@ -317,7 +318,8 @@ class ProbeJob:
         """Tell the queues how long runs with and without an energy window take."""
         known, probe = self._known, self.probe
         full_s = known.full_s if probe.carries_energy else 0.0
-        needed = Needed(probe.every_s, max(full_s, known.latency_only_s), known.latency_only_s)
+        latency_s = max(known.latency_only_s, known.failed_s)
+        needed = Needed(probe.every_s, max(full_s, latency_s), latency_s)
         for queue in self._queues:
             queue.expect(probe.name, needed)
 
@@ -354,6 +356,7 @@ class ProbeJob:
 
     def _measured(self, measured: ProbeRun, *, energy: bool) -> None:
         busy_s, known = measured.busy_s, self._known
+        known.failed_s = 0.0
         self._record(busy_s, energy=energy)
         # A run that searches the batch is longer than those that follow.
         if not measured.curve:
@@ -385,7 +388,7 @@ class ProbeJob:
             energy,
         )
 
-    def _failed(self, fault: ProbeFault) -> None:
+    def _failed(self, fault: ProbeFault, spent_s: float) -> None:
         if fault.kind == "cancelled":
             return
         time_ns = self._parts.clock.time_ns()
@@ -399,6 +402,8 @@ class ProbeJob:
                 "title": fault.title,
                 "stderr_tail": list(fault.stderr_tail),
             }
+            self._known.failed_s = spent_s
+            self._expect()
         self._store_state()
         level = logging.WARNING if is_fault else logging.INFO
         logger.log(level, "%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
@@ -425,6 +430,7 @@ class _JobState:
         version: The version that wrote it: another one may have other keys.
         full_s: How long a run with an energy window took.
         latency_only_s: How long a run without one took.
+        failed_s: How long the last run took if it failed; 0 if it did not.
         last: The last result, for `costprobe status`; None before the first.
         fault: The fault of the last run; None if it had none.
     """
@@ -432,6 +438,7 @@ class _JobState:
     version: str = __version__
     full_s: float = 0.0
     latency_only_s: float = 0.0
+    failed_s: float = 0.0
     last: dict[str, Any] | None = None
     fault: dict[str, Any] | None = None
 
@@ -544,10 +551,16 @@ class DeviceQueue:
         return self.share
 
     def spent_s(self, probe: str) -> float:
-        """Return the seconds until runs of the last hour leave a rest of the budget, and of a probe's part."""
+        """Return the seconds until runs of the last hour leave a rest of the budget, and of a probe's part.
+
+        A probe that is due less than once an hour waits for its own part only: others may have used up the
+        budget each time that it is due.
+        """
         if self.share >= FULL_DUTY:
             return 0.0
         runs, part = self._last_hour(), self._part()
+        if self._needed[probe].every_s >= WINDOW_S:
+            runs = [run for run in runs if run.probe == probe]
         for ended in range(len(runs)):
             total_s = math.fsum(run.busy_s for run in runs[ended:])
             own_s = math.fsum(run.busy_s for run in runs[ended:] if run.probe == probe)

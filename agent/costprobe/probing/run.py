@@ -203,10 +203,11 @@ class Measurer:
             # Locked in the order of their names, which prevents a deadlock of two runs.
             for device in sorted(target.devices, key=lambda device: device.name):
                 lock = device_lock(self._lock_folder, device.name, self._stop, probe.every_s)
-                if not locks.enter_context(lock):
+                is_locked = locks.enter_context(lock)
+                if self._stop.is_set():
+                    return ProbeFault("cancelled", "the run was ended", ())
+                if not is_locked:
                     return ProbeFault("busy", f"another probe was using {device.name}", ())
-            if self._stop.is_set():
-                return ProbeFault("cancelled", "the run was ended", ())
             if isinstance(probe, ProbeConfig):
                 refusal = self._refusal(probe, target.devices[0])
                 if refusal is not None:

@@ -8,6 +8,7 @@ from costprobe.adapters.clouds.instance import InstanceDetector, cloud_of, read_
 from costprobe.configuration import validated
 from costprobe.core.records import Instance
 from costprobe.pricing.prices import assumed_prices
+from fakes.cases import check_all
 from fakes.inference_server import InferenceServer
 
 TAG = "7783-7084-3265-9085-8269-3286-77"
@@ -18,6 +19,11 @@ DMI = {
     "oci": {"chassis_asset_tag": "OracleCloud.com"},
 }
 IDENTITY = {"instanceType": "g6.xlarge", "region": "eu-west-1", "accountId": "123456789012"}
+AZURE = {
+    "vmSize": "Standard_NC24ads_A100_v4",
+    "location": "westeurope",
+    "priority": "Regular",
+}
 SESSION = "AQAEALqv-token"
 GCP = "/computeMetadata/v1/instance"
 # By cloud: header that each request must have, and body by path.
@@ -32,15 +38,7 @@ SERVICES = {
     "azure": (
         ("Metadata", "true"),
         {
-            "/metadata/instance?api-version=2020-12-01": json.dumps(
-                {
-                    "compute": {
-                        "vmSize": "Standard_NC24ads_A100_v4",
-                        "location": "westeurope",
-                        "priority": "Regular",
-                    }
-                }
-            )
+            "/metadata/instance?api-version=2020-12-01": json.dumps({"compute": AZURE}),
         },
     ),
     "gcp": (
@@ -107,22 +105,17 @@ def test_metadata_service_of_the_cloud_reports_type_region_and_market(detector, 
         assert len(server.calls) == asked  # kept for the process
 
 
-def test_nothing_is_requested_on_a_machine_of_no_cloud(detector):
+def test_nothing_is_requested_without_a_cloud_with_a_price_or_with_detection_off(
+    detector, tmp_path
+):
     with InferenceServer(answering("aws")) as server:
         assert detector("none", server).instance() is None
-        assert not server.calls
-
-
-def test_nothing_is_requested_with_a_price_or_with_detection_off(detector, tmp_path):
-    with InferenceServer(answering("aws")) as server:
         found = detector("aws", server)
         price = {"plan": "on_demand", "per_hour": 1}
         for raw in ({"price": [price]}, {"host": {"detect": "off"}}):
             config = validated(raw, tmp_path / "costprobe.toml")
-            assert (
-                assumed_prices(config.price, config.host, tmp_path / "store.db", found).instance
-                is None
-            )
+            assumed = assumed_prices(config.price, config.host, tmp_path / "store.db", found)
+            assert assumed.instance is None
         assert not server.calls
 
 
@@ -142,9 +135,12 @@ def test_silent_service_costs_the_time_limit_once(detector):
         assert [call.method for call in server.calls] == ["PUT"]
 
 
-@pytest.mark.parametrize(
-    ("cloud", "replaced"),
-    [
+def test_other_answers_than_documented_are_ignored(detector):
+    def check(cloud, replaced):
+        with InferenceServer(answering(cloud, **replaced)) as server:
+            assert detector(cloud, server).instance().region == ""
+
+    cases = [
         ("aws", {"document": "[]"}),
         ("aws", {"document": '{"instanceType": "g6.xlarge"}'}),
         ("aws", {"document": json.dumps(IDENTITY | {"region": "eu west\n"})}),
@@ -152,11 +148,10 @@ def test_silent_service_costs_the_time_limit_once(detector):
         ("gcp", {"machine-type": "<html>"}),
         ("gcp", {"zone": "x" * 100_000}),
         ("oci", {"shape": ""}),
-    ],
-)
-def test_other_answers_than_documented_are_ignored(detector, cloud, replaced):
-    with InferenceServer(answering(cloud, **replaced)) as server:
-        assert detector(cloud, server).instance().region == ""
+    ]
+    check_all(check, cases)
+    with InferenceServer(answering("gcp", preemptible="MAYBE")) as server:
+        assert detector("gcp", server).instance().market == ""
 
 
 def test_page_of_a_proxy_or_a_redirection_is_no_answer(detector):
@@ -193,12 +188,6 @@ def test_document_that_arrives_byte_by_byte_costs_the_time_limit(detector):
         assert detector("aws", server, 0.3).instance() == Instance("aws", "p5.48xlarge")
 
 
-def test_market_is_unknown_if_the_service_does_not_report_it(detector):
-    with InferenceServer(answering("gcp", preemptible="MAYBE")) as server:
-        assert detector("gcp", server).instance().market == ""
-
-
-AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
 MICROSOFT, ORACLE = "Microsoft Corporation", "Oracle Corporation"
 ORACLE_CLOUD = {"chassis_asset_tag": "OracleCloud.com"}
 # sys_vendor and product_name below sys/class/dmi/id, other files there, and the cloud and type.
@@ -210,7 +199,7 @@ TREES = {
     "EC2 in a virtual machine on bare metal": ("QEMU", "Standard PC (Q35 + ICH9, 2009)", {}, None),
     "EC2 Xen": ("Xen", "HVM domU", {"bios_version": "4.11.amazon"}, ("aws",)),
     "Xen of one's own": ("Xen", "HVM domU", {"bios_version": "4.17.3"}, None),
-    "Azure": (MICROSOFT, "Virtual Machine", {"chassis_asset_tag": f" {AZURE_TAG} "}, ("azure",)),
+    "Azure": (MICROSOFT, "Virtual Machine", {"chassis_asset_tag": f" {TAG} "}, ("azure",)),
     "Hyper-V of one's own": (MICROSOFT, "Virtual Machine", {}, None),
     "Google": ("Google", "Google Compute Engine", {}, ("gcp",)),
     "Oracle": ("QEMU", "Standard PC", ORACLE_CLOUD, ("oci",)),

@@ -1,17 +1,19 @@
 """Slots of connections: limits, a reserve for this host, displacement and deadlines."""
 
 from costprobe.adapters.http.server import ConnectionSlots, HttpLimits, site_of
+from fakes.cases import check_all
 
 LIMITS = HttpLimits(total=6, per_address=3, reserve=2, request_s=10.0, response_s=60.0)
 LOCAL, REMOTE, OTHER = "127.0.0.1", "192.0.2.1", "198.51.100.7"
 
 
-def with_connections(*addresses, at_s=0.0, answering=False):
+def with_connections(*addresses, answering=0):
+    """Connections of these addresses, of which the first have sent their requests."""
     slots = ConnectionSlots(LIMITS)
     for key, address in enumerate(addresses):
-        assert slots.admit(key, address, at_s)[0]
-        if answering:
-            slots.has_request(key, at_s)
+        assert slots.admit(key, address, 0.0)[0]
+        if key < answering:
+            slots.has_request(key, 0.0)
     return slots
 
 
@@ -23,27 +25,28 @@ def test_addresses_of_this_host_and_of_one_ipv6_network_are_one_client():
     assert site_of("") == "?"
 
 
-def test_one_address_displaces_only_its_own_connections():
-    slots = with_connections(OTHER, REMOTE, REMOTE, REMOTE)
-    assert slots.admit("new", REMOTE, 1.0) == (True, 1)
+def test_full_slots_displace_who_sends_no_request_and_keep_a_reserve_for_this_host():
+    third = "203.0.113.9"
+    busy = (REMOTE, REMOTE, REMOTE)
+    cases = (
+        # Connections, how many of them have sent their requests, the next address, whether it is admitted,
+        # and which connection is displaced: one of its own, beyond the limit of an address.
+        ((OTHER, *busy), 0, REMOTE, (True, 1)),
+        (busy, 3, REMOTE, (False, None)),
+        ((*busy, OTHER), 3, REMOTE, (False, None)),
+        (busy, 3, OTHER, (True, None)),
+        # A full server: the oldest of the address with the most.
+        ((OTHER, *busy), 0, third, (True, 1)),
+        ((*busy, OTHER), 4, third, (False, None)),
+        ((*busy, OTHER), 4, LOCAL, (True, None)),
+        ((*busy, OTHER, LOCAL, LOCAL), 4, LOCAL, (True, 4)),
+    )
 
+    def check(addresses, answering, address, wanted):
+        slots = with_connections(*addresses, answering=answering)
+        assert slots.admit("new", address, 1.0) == wanted
 
-def test_address_with_complete_requests_is_refused_beyond_its_limit():
-    slots = with_connections(REMOTE, REMOTE, REMOTE, answering=True)
-    assert slots.admit("new", REMOTE, 1.0) == (False, None)
-    assert slots.admit("new", OTHER, 1.0) == (True, None)
-
-
-def test_full_server_displaces_the_oldest_of_the_busiest_address_without_a_request():
-    slots = with_connections(OTHER, REMOTE, REMOTE, REMOTE)
-    assert slots.admit("new", "203.0.113.9", 1.0) == (True, 1)
-
-
-def test_only_this_host_uses_the_reserve():
-    slots = with_connections(REMOTE, REMOTE, REMOTE, OTHER, answering=True)
-    assert slots.admit("remote", "203.0.113.9", 1.0) == (False, None)
-    assert [slots.admit(key, LOCAL, 1.0) for key in "ab"] == [(True, None)] * 2
-    assert slots.admit("c", LOCAL, 2.0) == (True, "a")
+    check_all(check, cases)
 
 
 def test_connection_is_late_without_a_request_and_without_a_response():
@@ -68,7 +71,7 @@ def test_kept_connection_has_a_deadline_for_its_next_request():
 
 
 def test_released_and_unknown_connections_are_ignored():
-    slots = with_connections(REMOTE, REMOTE, REMOTE, answering=True)
+    slots = with_connections(REMOTE, REMOTE, REMOTE, answering=3)
     slots.release(1)
     slots.release("unknown")
     slots.has_request("unknown", 1.0)

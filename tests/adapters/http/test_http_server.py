@@ -7,11 +7,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from costprobe.adapters.http.responses import TEXT, PageResponse
-from costprobe.adapters.http.server import (
-    MAX_BODY_BYTES,
-    HttpLimits,
-    HttpServer,
-)
+from costprobe.adapters.http.server import MAX_BODY_BYTES, HttpLimits, HttpServer
 
 BIG = b"x" * 5_000_000
 # Long enough that a test which depends on it fails by its own limit, not by chance.
@@ -54,13 +50,8 @@ def serve(gate, begun):
             "/broken": broken,
             "/nothing": lambda: None,
         }
-        server = HttpServer(
-            pages,
-            HttpLimits(**limits),
-            posts=posts,
-            allowed_hosts=allowed_hosts,
-            reserved=reserved,
-        )
+        hosts = {"allowed_hosts": allowed_hosts, "reserved": reserved}
+        server = HttpServer(pages, HttpLimits(**limits), posts=posts, **hosts)
         server.start("127.0.0.1", 0)
         made.append(server)
         return server
@@ -108,14 +99,11 @@ def test_page_is_sent_whole_with_its_length_and_for_head_without_its_body(serve)
     assert get(server, "/big")[2] == BIG
     status, headers, body = get(server, "/good", "HEAD")
     assert (status, headers["Content-Length"], body) == (200, "5", b"")
-    server = serve()
     status, headers, body = get(server, "/good?x=1")
-    assert (status, body) == (200, b"good\n")
-    assert headers["Content-Length"] == "5"
-    assert headers["Content-Type"] == TEXT
-    assert headers["Connection"] == "close"
+    assert (status, body, headers["Content-Length"]) == (200, b"good\n", "5")
+    assert (headers["Content-Type"], headers["Connection"]) == (TEXT, "close")
     assert headers["Server"].strip() == "costprobe"
-    assert server.answers() == {("/good", 200): 1}
+    assert server.answers() == {("/big", 200): 1, ("/good", 200): 2}
 
 
 def test_other_paths_methods_and_heads_are_refused(serve):

@@ -10,6 +10,7 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S
+from costprobe.ui.dashboard import cells
 from dashboard_samples import (
     BUDGETS,
     DEVICES,
@@ -313,6 +314,11 @@ def test_costs_and_budgets_are_those_of_the_commands(page_on, today):
         assert amounts == [pytest.approx(amount, rel=1e-3) for amount in wanted]
         verdict = own["verdict"] or "within the budget"
         assert (card["name"], card["state"][1]) == (own["budget"], verdict)
+
+
+def test_a_planned_amount_is_shown_as_it_was_written():
+    written = {12_345.0: "€12,345", 12_345.5: "€12,345.50", 0.25: "€0.25"}
+    assert {one: cells.planned(one, "EUR")["text"] for one in written} == written
 
 
 def test_cards_of_budgets_say_what_they_are_of_and_when_they_end(kept_page, clock):

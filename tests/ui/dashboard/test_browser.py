@@ -3,7 +3,7 @@
 import pytest
 from costprobe.core.clock import SystemClock
 from costprobe.core.money import money
-from dashboard_samples import cost_rows, labelled_rows, tenant_rows, write_status
+from dashboard_samples import cost_rows, labelled_rows, row, tenant_rows, write_status
 
 NS_PER_S = 10**9
 TENANTS = {"<b>search</b>": 0.3, "other": 0.2, "unattributed": 0.25}
@@ -73,6 +73,21 @@ def test_label_selects_the_costs_and_names_are_shown_as_text(open_tab, today):
     assert shown[:3] == ["<b>search</b>", cached, "unattributed"]
     # The first screen leads to where the money went.
     tab.page.wait_for_selector("#spend-now a[href='#split-title']")
+
+
+def test_no_name_moves_or_turns_the_rest_of_the_page(open_tab, today):
+    long = "x" * 200
+    own = {"team": long, "device": long, "service": "\u202e<img src=x onerror=alert(1)>\x1b"}
+    priced = {**own, "currency": "EUR", "basis": "serving", "served_model": long}
+    fields = {"cost_per_inference": 3e-4, "cost_total": 0.3, "inferences": 1000.0}
+    today.append([row("cost", SystemClock().time_ns() - 100 * NS_PER_S, fields, **priced)])
+    tab = open_tab()
+    assert tab.page.locator("#units [data-row*=xxx]").text_content().count(" <img src=x") == 1
+    assert "\u202e" not in tab.page.locator("main").text_content()
+    assert tab.page.locator("img").count() == 0
+    for width_px in (1440, 375):
+        tab.page.set_viewport_size({"width": width_px, "height": 900})
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width_px
 
 
 def test_all_controls_are_reachable_by_keyboard(open_tab):

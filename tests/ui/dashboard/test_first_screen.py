@@ -139,6 +139,7 @@ def test_many_devices_are_a_map_and_a_sortable_table(open_tab, today):
 
     def sorted_by(head):
         tab.page.click(f"#devices [data-key='{head}']")
+        assert tab.page.evaluate("document.activeElement.dataset.key") == head
         first = tab.page.locator("#devices tbody th").all_text_contents()[0]
         return first, tab.page.get_attribute(f"th:has([data-key='{head}'])", "aria-sort")
 

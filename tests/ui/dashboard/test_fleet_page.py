@@ -178,6 +178,14 @@ def test_map_has_the_deviation_of_every_gpu_and_its_cause(kept, answered):
     facts = {name: words(fact) for name, fact in gpu["facts"]}
     assert facts["cost, 24 h"].startswith("€3.2, unused ")
     assert facts["encoder"].endswith(" / M inferences")
+    # One amount, with the digits of a model, wherever the page has it.
+    (outlier,) = rows(answer["outliers"]).values()
+    month = outlier["A month"]
+    assert float(month.strip("€")) == float(
+        f"{values(answer['outliers'], 'A month').popitem()[1]:.2g}"
+    )
+    assert f" About {month} more a month." in words(kept.json("/api/fleet")["change"]["text"])
+    assert facts["excess cost"].startswith(f"{month} a month ")
     left = answered(kept, "/api/spend?by=host&shown=2")["spend"]
     costs = values(left, "Cost")
     assert (len(costs), left["more"]) == (3, f"Show all {HOSTS}")
@@ -237,7 +245,7 @@ def test_empty_fleet_has_one_thing_to_do(stopped, answered):
     found = answered(server, "/api/fleet")
     assert found["is_empty"] is True
     assert "Add that database as a [[sink]] on each host" in found["units"]["none"]
-    assert {words(one["notes"]) for one in found["tiles"][:3]} == {"no rows in the last hour"}
+    assert {words(one["notes"]) for one in found["tiles"][:3]} == {"no cost in the last hour"}
     filtered = answered(server, "/api/fleet?label=rack%3Dx")["units"]["none"]
     assert filtered.startswith("No host with this label")
 

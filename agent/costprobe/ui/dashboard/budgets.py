@@ -31,7 +31,7 @@ from costprobe.spend.query import (
     label_spend,
     span_spend,
 )
-from costprobe.ui.dashboard.cells import Content, part, price, table
+from costprobe.ui.dashboard.cells import Content, part, planned, price, table
 from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.host_overview import Overview, overview
 from costprobe.ui.text import cache_words, utc
@@ -187,14 +187,14 @@ def _card(status: BudgetStatus, assumed: Collection[str]) -> Mapping[str, Any]:
     return {
         "name": budget.name,
         "scope": f"{budget.scope}, {period_words(status)} ({budget.timezone})",
-        "big": [so_far, part([" of ", price(amount, currency)], "small")],
+        "big": [so_far, part([" of ", planned(amount, currency)], "small")],
         "bar": bar,
         "state": _VERDICTS.get(verdict, ("good", "within the budget")),
         "facts": [
             *facts[:1],
             ("forecast", forecast, "band"),
             *facts[1:],
-            ("budget", price(amount, currency), "planned"),
+            ("budget", planned(amount, currency), "planned"),
             ("period elapsed", percent(status.elapsed_share), ""),
             ("covered so far", percent(status.coverage), ""),
             ("ends", utc(status.period.end_ns), ""),

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from costprobe.core.money import money
+from costprobe.core.money import cents, money
 from costprobe.core.periods import HOUR_NS
 from costprobe.ui.amounts import UNKNOWN, change
 
@@ -31,6 +31,11 @@ def part(text: Content, kind: str = "", **more: object) -> Content:
 def price(amount: float | None, currency: str, kind: str = "", per: str = "") -> Content:
     """Return an amount of money with its exact value; a dash if unknown."""
     return UNKNOWN if amount is None else part(money(amount, currency) + per, kind, value=amount)
+
+
+def planned(amount: float, currency: str) -> Content:
+    """Return an amount that somebody configured: to the cent, as it was written."""
+    return part(cents(amount, currency).removesuffix(".00"), value=amount)
 
 
 def moved(pct: float | None) -> Content:

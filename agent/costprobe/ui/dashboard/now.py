@@ -23,6 +23,7 @@ from costprobe.ui.dashboard.cells import (
     Content,
     moved,
     part,
+    planned,
     price,
     spark,
     table,
@@ -280,7 +281,7 @@ def spend_tile(
     return tile(
         name,
         so_far,
-        part(["of ", price(amount, currency)], "muted"),
+        part(["of ", planned(amount, currency)], "muted"),
         part(words + note, kind),
         bar=[
             ["over" if spent > amount else "spent", spent / most],

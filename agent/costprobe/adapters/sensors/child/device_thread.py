@@ -341,7 +341,7 @@ class DeviceWorker:
 
     def step(self) -> None:
         """Do what is due next."""
-        if self._was_suspended() and self.opened:
+        if self._was_suspended():
             self._begin_again()
         now_ns = self._clock.monotonic_ns()
         if not self.opened:

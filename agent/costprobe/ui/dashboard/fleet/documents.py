@@ -89,7 +89,7 @@ def tiles(
     if now is None:
         first = [pending(name) for name in ("Spend now", "This month", "Unused now", "Power")]
     elif not now.total.costs:
-        none = part("no rows in the last hour", "muted" if hosts is None or not hosts[0] else "bad")
+        none = part("no cost in the last hour", "muted" if hosts is None or not hosts[0] else "bad")
         names = ("Spend now", "This month", "Unused now")
         first = [*(tile(name, UNKNOWN, none) for name in names), _power(now)]
     else:
@@ -252,15 +252,19 @@ def _worst(found: FleetOutliers, assumed: Collection[str]) -> dict[str, Any]:
     ]
     if (cost := first.cost) is not None:
         word = " assumed" if cost.currency in assumed else ""
-        text.append(f" About {money(cost.mean, cost.currency, MODELLED)}{word} more a month.")
+        text.append(f" About {_modelled(cost.mean, cost.currency)}{word} more a month.")
     costs: dict[str, float] = defaultdict(float)
     for one in found.outliers:
         if one.cost is not None:
             costs[one.cost.currency] += one.cost.mean
-    sums = " and ".join(money(cost, currency) for currency, cost in costs.items())
+    sums = " and ".join(_modelled(cost, currency) for currency, cost in costs.items())
     words = f"{counted(count, 'outlier')} of {counted(found.tested, 'GPU')}"
     every = part(f"{words}, {sums} a month" if sums else words, href="#outliers-title")
     return {"kind": "worse", "text": text, "notes": [every] if count > 1 else []}
+
+
+def _modelled(per_month: float, currency: str) -> str:
+    return money(per_month, currency, MODELLED)
 
 
 def _gpu_link(host: str, device: str) -> Content:
@@ -375,7 +379,9 @@ def outliers_table(
             [_gpu_link(one.host, one.device), *page],
             _excess(one.time),
             _excess(one.energy),
-            UNKNOWN if cost is None else price(cost.mean, cost.currency, per=mark),
+            UNKNOWN
+            if cost is None
+            else part(_modelled(cost.mean, cost.currency) + mark, value=cost.mean),
             _why(one),
         ]
 
@@ -601,7 +607,8 @@ def _compared(one: Outlier) -> Iterator[tuple[str, Content]]:
             ends = f" {excess.low * 100:.2g} to {excess.high * 100:.2g} %"
             yield f"{metric} per inference", [moved(excess.mean * 100), part(ends, "small")]
     if (cost := one.cost) is not None:
-        mean, low, high = (money(each, cost.currency) for each in (cost.mean, cost.low, cost.high))
+        amounts = (cost.mean, cost.low, cost.high)
+        mean, low, high = (_modelled(each, cost.currency) for each in amounts)
         yield "excess cost", f"{mean} a month at the present use ({low} to {high})"
     peers = ", ".join(filter(None, one.peers))
     yield "compared with", f"{one.peer_count:,} of {peers}"

@@ -13,7 +13,8 @@ export function showSweeps(found) {
   ({ charts } = found);
   const choice = byId("sweep-choice");
   const names = charts.map(({ name }) => name);
-  if (Array.from(choice.options, (option) => option.textContent).join() !== names.join()) {
+  if (choice.dataset.names !== names.join("\n")) {
+    choice.dataset.names = names.join("\n");
     choice.replaceChildren(...names.map((name, index) => el("option", { value: index }, name)));
   }
   byId("sweep-controls").hidden = names.length === 0;
