@@ -1,6 +1,6 @@
-"""Numbers with significant digits as text."""
+"""Numbers and shares as text."""
 
-from costprobe.core.units import significant
+from costprobe.core.units import percent, significant
 
 
 def test_only_extreme_numbers_have_an_exponent():
@@ -16,3 +16,12 @@ def test_only_extreme_numbers_have_an_exponent():
     }
     assert {value: significant(value) for value in written} == written
     assert significant(1_987.6, 3) == "1,988"
+
+
+def test_a_share_that_rounds_to_nothing_has_no_minus():
+    assert [percent(share, 1) for share in (-0.0004, -0.004, 0.125)] == [
+        "0.0 %",
+        "-0.4 %",
+        "12.5 %",
+    ]
+    assert [percent(share) for share in (0.13, 0.004, 0.996)] == ["13 %", "0.4 %", "99.6 %"]

@@ -145,6 +145,7 @@ def percent(share: float | Decimal, places: int | None = None) -> str:
     """
     pct = float(share) * 100
     if places is not None:
-        return f"{pct:.{places}f} %"
+        # What rounds to 0 has no minus.
+        return f"{round(pct, places) + 0.0:.{places}f} %"
     has_place = 99 <= pct < 100 or 0 < pct < 1  # noqa: PLR2004 - percents
     return f"{pct:.{1 if has_place else 0}f}".removesuffix(".0") + " %"

@@ -103,7 +103,7 @@ def local(time_ns: int) -> str:
 
 
 def ago(duration_s: float) -> str:
-    """Return a rounded duration for display: "12 s", "3 min", "2.5 h", "4 d".
+    """Return a rounded duration for display: "12 s", "3 min", "2 h", "4.0 d".
 
     After the wall clock was set back a time in the future is 0 s ago.
     """
