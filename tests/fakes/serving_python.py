@@ -1,6 +1,6 @@
-"""Python environments of a serving stack: with torch and without costprobe.
+"""A Python environment of a serving stack: with torch and without costprobe.
 
-They are separate virtual environments, created once for each version of their packages. Torch is
+It is a separate virtual environment, created once for each version of its packages. Torch is
 linked, and its requirements are copied; nothing else of this interpreter is included.
 """
 
@@ -35,20 +35,11 @@ if importlib.util.find_spec("torchvision"):
 """
 
 
-def torch_alone() -> Path:
-    """An interpreter with torch only."""
-    return _made("torch", ())
-
-
 def with_model_libraries() -> Path:
     """An interpreter with torch, torchvision, timm, transformers and safetensors."""
-    minor = int(re.match(r"2\.(\d+)", distribution("torch").version)[1])
-    return _made("models", (f"torchvision==0.{minor + 15}.*", *LIBRARIES))
-
-
-def _made(name: str, packages: tuple[str, ...]) -> Path:
-    """The interpreter of an environment."""
     torch = distribution("torch")
+    minor = int(re.match(r"2\.(\d+)", torch.version)[1])
+    packages = (f"torchvision==0.{minor + 15}.*", *LIBRARIES)
     # An environment cannot be moved: its links are absolute.
     content = (
         sys.version,
@@ -58,7 +49,7 @@ def _made(name: str, packages: tuple[str, ...]) -> Path:
         TORCHVISION_OPS,
         IMPORTED,
     )
-    folder = made_once(f"python-{name}", lambda folder: _fill(folder, packages), *content)
+    folder = made_once("python-models", lambda folder: _fill(folder, packages), *content)
     return folder / "bin" / "python"
 
 
@@ -68,18 +59,17 @@ def _fill(folder: Path, packages: tuple[str, ...]) -> None:
     (site,) = folder.glob("lib/python*/site-packages")
     for found in _closure("torch"):
         _bring(found, site)
-    if packages:
-        # pip finds the linked torch and installs no other build.
-        python = str(folder / "bin" / "python")
-        pip = [sys.executable, "-m", "pip", "--python", python]
-        install = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", *packages]
-        subprocess.run([*pip, *install], check=True, timeout=INSTALL_TIMEOUT_S)
-        # No sitecustomize: Debian's Python has one of its own.
-        (site / "torchvision_ops.py").write_text(TORCHVISION_OPS)
-        (site / "torchvision_ops.pth").write_text("import torchvision_ops\n")
-        # Compile what the tests import, a small part of the packages, before a test does.
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-        subprocess.run([python, "-c", IMPORTED], check=True, env=environment)
+    # pip finds the linked torch and installs no other build.
+    python = str(folder / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    install = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", *packages]
+    subprocess.run([*pip, *install], check=True, timeout=INSTALL_TIMEOUT_S)
+    # No sitecustomize: Debian's Python has one of its own.
+    (site / "torchvision_ops.py").write_text(TORCHVISION_OPS)
+    (site / "torchvision_ops.pth").write_text("import torchvision_ops\n")
+    # Compile what the tests import, a small part of the packages, before a test does.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    subprocess.run([python, "-c", IMPORTED], check=True, env=environment)
 
 
 def _closure(name: str) -> list[Distribution]:
