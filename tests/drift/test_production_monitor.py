@@ -34,10 +34,6 @@ def events_of(rows, monitor=None, history=no_history):
     return found
 
 
-def hours_after(event, start_s):
-    return (event.time_ns / NS_PER_S - demand.START_S - start_s) / 3600
-
-
 def test_seeded_demand_is_no_drift_of_efficiency():
     """Weekends, launches, holidays and replicas; the sweep is bench/production_drift.py."""
     wrong = {}
