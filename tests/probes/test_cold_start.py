@@ -76,6 +76,10 @@ def test_warm_and_cold_starts_alternate():
     assert calls == ["list", *["start", "evict", "start"] * 2]
     assert (len(found.warm), [start.read_bytes for start in found.cold]) == (2, [500, 400])
     assert found.not_cold == ""
+    phases = [
+        (one.process_start_s, one.load_s, one.first_answer_s, one.total_s) for one in found.cold
+    ]
+    assert phases == [(0.1, 0.9, 1.0, 2.0)] * 2
 
 
 def test_starts_that_read_nothing_from_storage_are_not_cold():

@@ -35,6 +35,12 @@ def test_every_built_in_model_runs_in_every_dtype():
         assert torch.isfinite(out.float()).all(), (kind, dtype)
 
 
+def test_a_seed_gives_the_same_weights_each_time():
+    spec = Spec("cnn", module=None, dtype="fp32")
+    first, again, other = (next(iter(load(spec, seed).module.parameters())) for seed in (1, 1, 2))
+    assert (torch.equal(first, again), torch.equal(first, other)) == (True, False)
+
+
 def test_memory_format_and_keys_of_example_inputs_are_kept():
     image = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
     for batch in (1, 2, 3, 5):

@@ -79,6 +79,11 @@ def test_a_late_sample_is_added_to_a_median_by_the_number_of_its_rows():
     assert found == {"latency_p50_ms": 4.0, "latency_p50_ms_min": 1.0, "latency_p50_ms_max": 10.0}
 
 
+def test_an_even_number_of_runs_has_the_mean_of_the_middle_two_as_median():
+    hour = one("probe", [{"latency_p50_ms": value} for value in (9.0, 1.0, 4.0, 2.0)])
+    assert hour["latency_p50_ms"] == 3.0
+
+
 def test_ratios_of_production_are_ratios_of_sums():
     """Three windows of 6.00 by hand: 8 requests, none, and 4; half of the tokens' cost is for input."""
     windows = [
