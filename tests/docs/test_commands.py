@@ -1,4 +1,4 @@
-"""Every command on every page exists with its options, and every TOML block is valid."""
+"""Every command on every page and in every message exists with its options, and every TOML block is valid."""
 
 import re
 import shlex
@@ -51,8 +51,9 @@ def typed(path):
 
 
 def mentioned(path):
-    """Return the commands that the sentences of a page name, as (text, words after `costprobe`)."""
+    """Return the commands that the sentences of a page or the texts of a module name, as (text, words after `costprobe`)."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\{[^{}]*\}", "NAME", text)
     for named in re.findall(r"`(?:sudo )?costprobe ([a-z][^`|]*)`", text):
         if named not in TASKS:
             yield named, named.split()
@@ -61,12 +62,14 @@ def mentioned(path):
 def test_every_command_exists_with_its_options():
     """With --help a command parses its options, and does nothing."""
     unknown, count = [], 0
-    for path in pages():
-        for line, words in (*typed(path), *mentioned(path)):
+    modules = (DOCS.parent / "agent").rglob("*.py")
+    for path in (*pages(), *modules):
+        written = mentioned(path) if path.suffix == ".py" else (*typed(path), *mentioned(path))
+        for line, words in written:
             count += 1
             done = CliRunner().invoke(main, [*words, "--help"])
             if done.exit_code or not done.output.startswith("Usage: "):
-                unknown.append((page_name(path), line, done.output[-200:]))
+                unknown.append((str(path.relative_to(DOCS.parent)), line, done.output[-200:]))
     assert count > 60
     assert unknown == []
 

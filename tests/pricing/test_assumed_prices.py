@@ -41,7 +41,7 @@ def test_assumed_price_is_shown_with_its_range_and_a_list_price_without():
         for name, at in (("assumed", None), ("list", P5))
     }
     assert shown["list"] == "list $6.88/h"
-    assert "/h assumed, 2.4 to 14.4 USD/h" in shown["assumed"]
+    assert "/h assumed, $2.40 to $14.38/h" in shown["assumed"]
     # Whoever configures a price for one device means none for the others.
     plan = OnDemandPlan(plan="on_demand", per_hour=1, device="gpu1")
     assert PriceBook([plan], None, GPUS, prices()).terms("gpu0", 0) is None
@@ -122,7 +122,7 @@ def test_status_states_the_cost_an_hour_and_that_it_is_assumed(tmp_path):
 
     unpriced = status(PriceBook([], None, GPUS, prices()))
     assert hourly_costs(unpriced) == [
-        "$31.9 an hour (assumed, 19.2 to 115 USD/h; set [[price]])",
+        "$31.9 an hour (assumed, $19.22 to $115.03/h; set [[price]])",
     ]
     assert assumed_currencies(unpriced) == {"USD"}
     own = status(PriceBook(mine.price, mine.electricity, GPUS))

@@ -137,8 +137,8 @@ def test_hour_of_one_gpu(tmp_path):
     for name, words, code in (
         ("hour_status.json", ("status", "--json"), 3),
         ("hour_status.txt", ("status",), 3),
-        ("hour_top.json", ("status", "--watch", "--json"), 0),
-        ("hour_top.txt", ("status", "--watch"), 0),
+        ("hour_top.json", ("status", "--watch", "--json"), 3),
+        ("hour_top.txt", ("status", "--watch"), 3),
     ):
         check(name, printed(host.file, now_ns, *words, code=code), fixed)
     running = json.loads(printed(host.file, now_ns, "status", "--json", code=3))

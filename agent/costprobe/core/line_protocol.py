@@ -186,7 +186,7 @@ def parse_field_set(text: str) -> dict[str, FieldValue]:
     return dict(_parsed(_checked(text)))
 
 
-# Of each type, how a value without escapes begins, goes on and ends, and what makes it of its text.
+# For each type: prefix, pattern and suffix of a value without escapes, and the function that parses it.
 _VALUES: Final[Mapping[type, tuple[str, str, str, Callable[[str], FieldValue]]]] = {
     float: ("", r"-?[0-9.]+(?:e[-+]?[0-9]+)?", "", float),
     int: ("", "-?[0-9]+", "i", int),

@@ -37,7 +37,7 @@ from costprobe.ui.cli.support.output import (
     is_coloured,
     paint,
 )
-from costprobe.ui.cli.support.place import Settings, reader_of
+from costprobe.ui.cli.support.place import NOT_RUNNING, Settings, reader_of
 from costprobe.ui.cli.views.status_lines import outbox_document
 from costprobe.ui.host_overview import (
     assumed_currencies,
@@ -70,21 +70,33 @@ def watch(config: str | None, *, as_json: bool) -> None:
                 states = present_states(settings, reader.states(), now_ns)
                 return snapshot(reader, settings.config, states, now_ns)
 
-        if as_json:
-            echo_json(present())
-            return
+        found = present()
         is_dumb = os.environ.get("TERM", "dumb") == "dumb"
-        if is_dumb or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            for part in sections(present(), terminal_columns()):
+        if as_json:
+            echo_json(found)
+        elif is_dumb or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            for part in sections(found, terminal_columns()):
                 echo_coloured(part)
+        else:
+            _show(found, present)
             return
-        shown, keys = ScrolledView(present()), ""
-        with _live_terminal(), suppress(KeyboardInterrupt):
-            while shown.press(keys):
-                if not keys:
-                    shown.found = present()
-                _draw(shown.lines(*shutil.get_terminal_size()))
-                keys = _pressed(EVERY_S)
+        sys.exit(0 if found["running"] else NOT_RUNNING)
+
+
+def _show(found: dict[str, Any], present: Callable[[], dict[str, Any]]) -> None:
+    """Show a host until q or Ctrl-C.
+
+    Args:
+        found: What is shown first.
+        present: Returns what is shown next.
+    """
+    shown, keys = ScrolledView(found), ""
+    with _live_terminal(), suppress(KeyboardInterrupt):
+        while shown.press(keys):
+            if not keys:
+                shown.found = present()
+            _draw(shown.lines(*shutil.get_terminal_size()))
+            keys = _pressed(EVERY_S)
 
 
 def _draw(lines: Sequence[str]) -> None:

@@ -108,7 +108,7 @@ def trend_document(query: TrendQuery, answer: TrendAnswer) -> dict[str, Any]:
 def _amount(
     query: TrendQuery, unit: str, currency: str, prices: Iterable[float | None]
 ) -> dict[str, Any]:
-    """Return how values of a field are written: a price for one at the scale of the highest."""
+    """Return how values of a field are written: a price for one at the scale of the lowest."""
     if not is_amount(query.measurement, query.field):
         return {"scale_samples": 1, "before": "", "after": "", "unit": unit}
     before, _, after = money(1, currency).partition("1")

@@ -603,7 +603,7 @@ def _carbon(document: dict[str, Any]) -> list[str]:
 
 
 def price_words(price: dict[str, Any]) -> str:
-    """Return the price behind a cost: "list $6.88/h", "$4.00/h assumed, 2.5 to 9 USD/h"."""
+    """Return the price behind a cost: "list $6.88/h", "$4.00/h assumed, $2.50 to $9.00/h"."""
     per_hour = cents(Decimal(price["price_rate_per_h"]), price["currency"])
     low, high = price.get("price_rate_low_per_h"), price.get("price_rate_high_per_h")
     if low is not None and high is not None:
@@ -612,7 +612,7 @@ def price_words(price: dict[str, Any]) -> str:
 
 
 def rate_words(price: dict[str, Any]) -> str:
-    """Return the price of a device where its plan is named too: "$3.60/h", "$4.00/h, 2.5 to 9 USD/h"."""
+    """Return the price of a device where its plan is named too: "$3.60/h", "$4.00/h, $2.50 to $9.00/h"."""
     per_hour = f"{cents(Decimal(price['price_rate_per_h']), price['currency'])}/h"
     low, high = price.get("price_rate_low_per_h"), price.get("price_rate_high_per_h")
     if low is None or high is None:
@@ -621,6 +621,6 @@ def rate_words(price: dict[str, Any]) -> str:
 
 
 def range_words(low: str, high: str, currency: str) -> str:
-    """Return the range of an assumed price: "2.5 to 9 USD/h"."""
-    least, largest = f"{float(low):.3g}", f"{float(high):.3g}"
-    return f"{least if least == largest else f'{least} to {largest}'} {currency}/h"
+    """Return the range of an assumed price: "$2.50 to $9.00/h"."""
+    least, most = (cents(Decimal(rate), currency) for rate in (low, high))
+    return f"{least if least == most else f'{least} to {most}'}/h"

@@ -399,7 +399,7 @@ def outliers_table(
             words = f"+{change(share * 100)} time on {counted(level.hosts, 'host')}"
             notes.append(f"{within}={level.value}: {words}, not counted as a deviation.")
     if left > 0:
-        notes.append(f"{left:,} more: `costprobe outliers --fleet --csv`.")
+        notes.append(f"{left:,} more: `costprobe fleet outliers --csv`.")
     heads = ("GPU", "#Time", "#Energy~", "#A month", "Cause, and what to do")
     note = " ".join(notes)
     return table(note, heads, map(row, found.outliers[:OUTLIERS_MAX]), none=note)
