@@ -5,7 +5,6 @@ The beginning that a prompt has in common with the one before is cached.
 
 import threading
 import time
-from collections import Counter
 from itertools import takewhile
 from operator import eq
 
@@ -21,6 +20,14 @@ CONTEXT_TOKEN_S = 1e-7
 TEMPLATE_TOKENS = 8
 
 
+def prefill_share(tokens_in, tokens_out, in_flight):
+    """The part of prefill in the device time of requests without a cached prompt, in steady batches."""
+    tokens_in += TEMPLATE_TOKENS
+    prefill_s = PROMPT_S + TOKEN_IN_S * tokens_in
+    step_s = STEP_S / in_flight + TOKEN_OUT_S + CONTEXT_TOKEN_S * (tokens_in + tokens_out / 2)
+    return prefill_s / (prefill_s + tokens_out * step_s)
+
+
 class _Request:
     def __init__(self, words, before, tokens_out):
         self.tokens_in, self.tokens_out = len(words) + TEMPLATE_TOKENS, tokens_out
@@ -29,15 +36,10 @@ class _Request:
 
 
 class BatchingLlm(InferenceServer):
-    """The server.
-
-    Attributes:
-        gpu_s: Device-seconds by the length of the answers and "prefill" or "decode".
-    """
+    """The server."""
 
     def __init__(self):
         super().__init__(self._generate)
-        self.gpu_s = Counter()
         self._waiting, self._running = [], []
         self._changed = threading.Condition()
         self._ended = False
@@ -93,10 +95,7 @@ class BatchingLlm(InferenceServer):
             else:
                 contexts = sum(one.tokens_in + one.written for one in batch)
                 pass_s = STEP_S + TOKEN_OUT_S * len(batch) + CONTEXT_TOKEN_S * contexts
-            began_s = time.perf_counter()
             time.sleep(pass_s)
-            kind = "prefill" if new else "decode"
-            self.gpu_s[batch[0].tokens_out, kind] += time.perf_counter() - began_s
             with self._changed:
                 for one in batch:
                     one.written += 1
