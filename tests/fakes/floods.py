@@ -15,10 +15,12 @@ class Flood:
         is_kept: False for data that readers discard, whose size is limited only by time.
 
     Attributes:
+        received: Requests that arrived.
         sent: Bytes that were sent to each ended connection.
     """
 
     def __init__(self, head, piece, pause_s=0.0, *, is_kept=True):
+        self.received = 0
         self.sent = []
         self.is_kept = is_kept
         self._head, self._piece, self._pause_s = head, piece, pause_s
@@ -26,6 +28,7 @@ class Flood:
     def __call__(self, connection):
         connection.settimeout(60)
         connection.recv(PIECE)
+        self.received += 1
         sent = 0
         try:
             connection.sendall(self._head)
