@@ -85,6 +85,7 @@ RECORDS = {
     "probe_child.results",
     "engines.tables",
     "engines.settings",
+    "clouds.bills",
     "clouds.regions",
     "clouds.source",
     "http.access",

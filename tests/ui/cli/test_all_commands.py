@@ -49,7 +49,7 @@ ARGUMENTS = {
 # Examples that are only parsed: they run until stopped, change a host or a database, ask one, or take
 # a second each and have tests of their own.
 PARSED = {
-    "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate",
+    "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate", "reconcile",
     "debug bundle", "fleet outliers", "fleet change", "fleet watch",
 }  # fmt: skip
 # Exit codes other than 0 on the sample host.

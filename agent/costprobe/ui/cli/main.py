@@ -50,6 +50,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "savings": "Compare what each workload costs a month on every supply.",
         "budget": "Show spend and forecast of each budget.",
         "forecast": "Forecast spend, load, its cost, and when capacity ends.",
+        "reconcile": "Compare a cloud's bill with the measured cost.",
         "price": "Show prices in force, and stored changes.",
     },
     "Alerts": {
