@@ -59,9 +59,9 @@ class Reconciliation:
 
     Attributes:
         currency: ISO 4217 code.
-        billed: Currency of all charges that name the host.
-        measured: Currency of its devices.
-        gaps: Their sum is billed - measured.
+        cost_billed: Currency of all charges that name the host.
+        cost_measured: Currency of its devices.
+        gaps: Their sum is cost_billed - cost_measured.
         instance_h: Hours of the instance that were billed.
         covered_h: Those with data.
         measured_h: All hours with data.
@@ -71,8 +71,8 @@ class Reconciliation:
     """
 
     currency: str
-    billed: Decimal
-    measured: Decimal
+    cost_billed: Decimal
+    cost_measured: Decimal
     gaps: tuple[Gap, ...]
     instance_h: float
     covered_h: float
@@ -119,7 +119,7 @@ def reconciled(lines: Sequence[BillLine], hours: Mapping[int, MeasuredHour]) -> 
     compute = [line for line in lines if line.kind == "compute"]
     periods = _periods(compute)
     measured = {hour: exact(one.cost) for hour, one in hours.items()}
-    billed_hours = set()
+    billed_hours: set[int] = set()
     for period in periods:
         within = range(period.start_ns // HOUR_NS, period.end_ns // HOUR_NS)
         billed_hours.update(within)
@@ -156,8 +156,8 @@ def reconciled(lines: Sequence[BillLine], hours: Mapping[int, MeasuredHour]) -> 
     rest = billed - whole - total_of([gap.amount for gap in gaps])
     return Reconciliation(
         currency=lines[0].currency,
-        billed=billed,
-        measured=whole,
+        cost_billed=billed,
+        cost_measured=whole,
         gaps=(*(gap for gap in gaps if gap.amount), Gap("remainder", rest)),
         instance_h=used_h,
         covered_h=covered_h,

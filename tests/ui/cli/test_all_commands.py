@@ -73,7 +73,15 @@ term = "1y"
 valid_from = 2026-01-01
 """
 # Commands with a schema whose documents other tests check.
-APART = {"silence", "doctor", "calibrate", "fleet outliers", "fleet change", "fleet watch"}
+APART = {
+    "reconcile",
+    "silence",
+    "doctor",
+    "calibrate",
+    "fleet outliers",
+    "fleet change",
+    "fleet watch",
+}
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.clouds.bills import BillLine
+from costprobe.adapters.databases.kinds import READERS
 from costprobe.spend.reconcile import MeasuredHour, reconciled
 from fakes import rows
 from fakes.cli import Cli, same
+from fakes.command import called
 from fakes.documents import checked
+from fakes.fleet_answers import RowsReader
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,6 +201,27 @@ def test_printed(cli, tmp_path):
     same("reconcile", cli("reconcile", focus(tmp_path)))
 
 
+def test_hosts_of_a_fleet_are_found_in_one_bill(cli, tmp_path, monkeypatch):
+    stored = [
+        rows.device({"host": host, "device": "gpu0"}, end * NS, 300, RATE, 400.0)
+        for host in ("gpu-01", "gpu-03")
+        for end in range(START + 300, START + HOURS * 3600 + 1, 300)
+        if host == "gpu-01" or end > START + 3600
+    ]
+    monkeypatch.setitem(READERS, "prometheus", lambda *_: RowsReader(stored))
+    path = tmp_path / "fleet.toml"
+    path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
+    asked = ("reconcile", "--fleet", focus(tmp_path), "--month", "2026-11")
+    same("reconcile_fleet", called(path, *asked).output)
+    document = checked("reconcile --fleet", called(path, *asked, "--json").output)
+    (one,) = document["hosts"]
+    assert one["host"] == "gpu-01"
+    assert document["hosts_without_charges"] == ["gpu-03"]
+    amounts = {gap["name"]: float(gap["amount"]) for gap in one["gaps"]}
+    assert amounts["price"] == pytest.approx((float(PAID) - RATE) * HOURS)
+    assert "hours without data" not in amounts
+
+
 def test_unusable_bills_are_refused(cli, tmp_path):
     bill = focus(tmp_path)
     text = Path(bill).read_text()
@@ -256,4 +280,4 @@ measured = st.dictionaries(
 @given(st.lists(lines, min_size=1, max_size=20), measured)
 def test_gaps_add_up_to_the_difference(bill, hours):
     found = reconciled(bill, hours)
-    assert sum(gap.amount for gap in found.gaps) == found.billed - found.measured
+    assert sum(gap.amount for gap in found.gaps) == found.cost_billed - found.cost_measured

@@ -93,6 +93,7 @@ OF_FLEET: Mapping[str, str] = {
     "report": "fleet_report:report",
     "budget": "fleet_watch:budget",
     "dashboard": "dashboard:fleet_dashboard",
+    "reconcile": "reconcile:fleet",
 }
 # What to do instead of a command or an option that is gone.
 REMOVED: Mapping[str, str] = {
