@@ -26,7 +26,7 @@ from costprobe.core.config.load import load_file, parse_text, validate_tables
 from costprobe.core.config.model import RootSection
 from costprobe.core.outside import nearest
 from costprobe.core.periods import minutes_of
-from costprobe.core.schema import SCHEMA
+from costprobe.core.schema import GROUP_TAGS, SCHEMA
 from costprobe.delivery.apprise import CHATS, AppriseConfig, as_apprise
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import NOTIFIERS, SINKS
@@ -146,6 +146,7 @@ class Config(RootSection):
             self.maintenance,
             row_labels={
                 *(label for part in (*self.probe, *self.service) for label in part.labels or ()),
+                *(GROUP_TAGS if any(service.group for service in self.service) else ()),
                 *(FLEET_LABELS if self.fleet is not None else ()),
             },
         )

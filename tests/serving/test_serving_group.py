@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.store.ledger import StoreLedger
+from costprobe.adapters.store.ledger import RowLabels, StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import parse
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import NS_PER_S, Device, Reading
+from costprobe.core.schema import SERVING_RATIOS
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import PriceBook
@@ -43,6 +44,7 @@ class Bench:
         self.store = Store.open(folder / "costprobe.db", self.clock)
         self.ledger = StoreLedger(self.store)
         self.config = parse(PRICE + "\n".join(tables), Path("costprobe.toml"))
+        self.ledger.label_with(RowLabels(self.config.probe, self.config.service))
         self.events = []
         self.readings_until_ns = self.clock.monotonic_ns()
         self.begin()
@@ -216,6 +218,46 @@ def test_services_that_share_a_device_end_windows_together(bench, engine, server
     # The remainder beyond its share of its exclusive device is unallocated.
     (rest,) = at_work.rows("allocation", device="gpu1", part="unallocated")
     assert rest.fields["cost"] == pytest.approx(0.75 * each)
+
+
+def test_part_of_a_group_has_its_cost_and_no_unit_costs(bench, engine, server):
+    """A pool of a disaggregated server, and a host of an engine whose counters another host has."""
+    group = {"group": "big"}
+    without_url = '[[service]]\nname = "b"\nengine = "vllm"\ngroup = "big"\nrole = "worker"\n'
+    at_work = bench(
+        service_table("a", server.url, "gpu0", **group, role="decode"),
+        without_url + 'devices = ["gpu1"]\n',
+    )
+    at_work.move(300)
+    engine.serve(requests=10)
+    engine.extra = 'vllm:nixl_bytes_transferred_sum{model_name="m"} 4096\n'
+    engine.extra += 'vllm:nixl_xfer_time_seconds_sum{model_name="m"} 0.5\n'
+    at_work.close()
+    (decode,), (worker,) = at_work.rows("cost", service="a"), at_work.rows("cost", service="b")
+    each = 0.3 + 90_000 * 1e-7
+    for row, role, of_tokens in (
+        (decode, "decode", {"cost_tokens_in": 0.0, "cost_tokens_out": each}),
+        (worker, "worker", {}),
+    ):
+        assert (row.tags["service_group"], row.tags["service_role"]) == ("big", role)
+        found = {name: row.fields[name] for name in row.fields if name.startswith("cost_tokens_")}
+        fresh = {"cost_tokens_fresh": 0.0, "cost_tokens_cached": 0.0} if of_tokens else {}
+        assert found == pytest.approx({**of_tokens, **fresh})
+        known = {"cost_total": each, "cost_idle": 0.6 * each, "energy_j": 90_000, "window_s": 300}
+        assert {name: row.fields[name] for name in known} == pytest.approx(known, rel=0.02)
+        divided = {"requests", "tokens_in", "tokens_out", "inferences", *SERVING_RATIOS}
+        assert divided & {*row.fields} == {"idle_share"}
+        assert row.fields["rolling_1h_coverage"] > 0
+        assert "rolling_1h" not in row.fields
+    counted = {row.tags["service"]: row.fields for row in at_work.rows("serving")}
+    assert (counted["a"]["requests"], counted["a"]["tokens_out"]) == (10, 500)
+    assert (counted["a"]["kv_transfer_bytes"], counted["a"]["kv_transfer_s"]) == (4096, 0.5)
+    assert counted["b"]["complete"]
+    assert {"requests", "tokens_in", "problem"} & {*counted["b"]} == set()
+    (decode, worker) = at_work.serving.status()
+    assert (worker["group"], worker["role"], worker["fault"]) == ("big", "worker", None)
+    assert worker["last"]["cost"]["cost_per_request"] is None
+    assert decode["last"]["requests"] == 10
 
 
 def test_stop_allocates_cost_until_the_last_reading(bench, engine, server):

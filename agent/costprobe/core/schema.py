@@ -33,6 +33,8 @@ _MONEY_TAG: Final = "currency"
 # Tags that describe rather than identify: no labels of counters.
 DESCRIPTIVE: Final = frozenset({"kind", "uuid", "plan", "basis", "engine"})
 _MODEL_TAG: Final = "served_model"
+# The service of several hosts that a row's service belongs to, and what it is of it.
+GROUP_TAGS: Final = ("service_group", "service_role")
 # Prefix of quantities that count only in windows whose energy is known.
 METERED: Final = "metered_"
 # A histogram of the median latency of each run of a probe; seconds.
@@ -65,6 +67,9 @@ Measure = Literal[
     "executions",
     "estimated_flop",
     "estimated_bytes",
+    "kv_transfer_bytes",
+    "kv_transfer_s",
+    "kv_transfer_failures",
 ]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 # What a part of a device's cost was for.
@@ -133,7 +138,10 @@ SCHEMA: dict[str, Measurement] = {
         fields=_typed(ints="probe_runs"),
     ),
     "cost": Measurement(
-        tags=("device", "probe", "service", "served_model", "basis", "plan", "currency"),
+        tags=(
+            *("device", "probe", "service", "served_model", "basis", "plan", "currency"),
+            *GROUP_TAGS,
+        ),
         fields=_typed(
             floats="cost_per_inference cost_hardware cost_energy cost_reference cost_roofline"
             " rolling_1h rolling_1h_iqr rolling_1h_coverage"
@@ -156,22 +164,22 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "serving": Measurement(
-        tags=("service", "engine", "served_model"),
+        tags=("service", "engine", "served_model", *GROUP_TAGS),
         fields=_typed(
             floats="requests errors inferences tokens_in tokens_out cached_tokens prefill_s"
             " decode_s compute_s decode_request_s compute_request_s executions estimated_flop"
-            " estimated_bytes busy_share kv_cache_share requests_waiting window_s",
+            " estimated_bytes kv_transfer_bytes kv_transfer_s kv_transfer_failures busy_share kv_cache_share requests_waiting window_s",
             ints="restarts readings",
             strings="problem missing",
             bools="complete",
         ),
     ),
     "allocation": Measurement(
-        tags=("device", "service", "part", "currency"),
+        tags=("device", "service", "part", "currency", *GROUP_TAGS),
         fields=_typed(floats="cost cost_hardware cost_energy"),
     ),
     "tenant": Measurement(
-        tags=("service", "tenant", "currency"),
+        tags=("service", "tenant", "currency", *GROUP_TAGS),
         fields=_typed(
             floats="cost cost_cache_saved tokens_in cached_tokens tokens_out requests energy_j"
         ),
@@ -352,6 +360,9 @@ _COUNTERS: Final = {
         ("service_tokens_in", "tokens_in", "Input tokens"),
         ("service_tokens_out", "tokens_out", "Output tokens"),
         ("service_cached_tokens", "cached_tokens", "Input tokens found in a cache"),
+        ("service_kv_transfer_bytes", "kv_transfer_bytes", "Transferred KV cache"),
+        ("service_kv_transfer_seconds", "kv_transfer_s", "Time of its transfers"),
+        ("service_kv_transfer_failures", "kv_transfer_failures", "Failed transfers"),
         ("service_window_seconds", "window_s", "Length of the windows"),
         ("service_idle_seconds", "idle_s", "Time in which the service's devices were idle"),
         ("service_busy_seconds", "busy_s", "Time in which they were busy"),
@@ -364,6 +375,7 @@ _COUNTERS: Final = {
         ("service_cache_saved_cost", "cost_cache_saved", "What the cache saved"),
         ("service_tokens_out_cost", "cost_tokens_out", "Cost of output tokens"),
         ("service_energy_joules", "energy_j", "Energy of the service"),
+        ("service_priced_seconds", "window_s", "Length of the windows with a cost"),
         ("service_priced_requests", "requests", "Requests in windows with a cost"),
         ("service_priced_inferences", "inferences", "Inferences in windows with a cost"),
         ("service_priced_tokens_in", "tokens_in", "Input tokens in windows with a cost"),
