@@ -4,15 +4,18 @@ The pages are of a disaggregated vLLM (prefill on `p0`, decode on `d0`) and of a
 counters, `e1` without). In the first hour `e1` is not there yet, in the second `d0` is silent.
 """
 
+import json
 import math
 import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
+from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
+from fakes.command import called, of_fleet
 from fakes.disaggregated import KV_BYTES, DisaggregatedVllm
-from fakes.served_hosts import DATABASE, ServedHost, stopped
+from fakes.served_hosts import DATABASE, ServedHost, sections, stopped
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from fakes.serving_engine import ServingEngine
 
@@ -144,3 +147,30 @@ def test_both_databases_have_each_row_of_each_host_once(scene):
     assert samples == {
         (host, time_ns // 10**6): pytest.approx(cost) for (host, time_ns), cost in stored.items()
     }
+
+
+def test_both_databases_have_the_spend_of_each_group_and_no_price_of_a_few_seconds(scene, tmp_path):
+    period = [iso((START_S + hour * HOUR_S) * NS_PER_S) for hour in (0, 2)]
+    spent = {}
+    for name, (group, *_) in HOSTS.items():
+        spent.setdefault(group, []).extend(rows(scene, "allocation", name))
+    for kind, section in sections(scene.databases).items():
+        path = tmp_path / f"{kind}.toml"
+        path.write_text(section)
+
+        def ask(command, path=path):
+            words = of_fleet(command, "--by", "group", "--since", period[0], "--until", period[1])
+            return json.loads(called(path, *words, "--json").stdout)
+
+        costs = {part["group"][0]: part["costs"][0]["cost"] for part in ask("spend")["parts"]}
+        assert costs == {
+            group: pytest.approx(total(found, "cost")) for group, found in spent.items()
+        }
+        groups = {one["group"]: one for one in ask("compare")["groups"]}
+        for group, silent in (("llama-70b", "d0 (decode)"), ("mixtral", None)):
+            found = groups[group]
+            assert (found["priced_h"], found["cost_per_million_tokens_out"]) == (0, None)
+            why, *rest = found["problems"]
+            assert why == "no unit cost: in no hour did all parts have a cost all the time"
+            named = [one.partition(":")[0] for one in rest if "; silent since" in one]
+            assert named == ([silent] if silent else [])
