@@ -181,7 +181,9 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     found = []
     for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
         book.expect(newest.get(name, {}))
-        gaps = (*outside.get(name, ()), *book.gaps(asked.period, newest.get(name, {})))
+        left_out = outside.get(name, {})
+        gaps = (*left_out.values(), *book.gaps(asked.period, newest.get(name, {})))
+        book.expect(left_out)
         for currency in book.currencies:
             earlier = {shift_ns: then.get(name) for shift_ns, then in shifted.items()}
             found.append(_group(name, currency, book, earlier, asked.period, gaps))
@@ -318,17 +320,17 @@ def _question(paid: Question, name: str) -> Question:
     return replace(paid, measurement="serving", field=name, by=_MEMBER, where=where)
 
 
-def _outside(answers: FleetAnswers, books: Mapping[str, _Book]) -> dict[str, list[str]]:
-    """Return for each group why members are left out: those without the labels that rows must have."""
+def _outside(answers: FleetAnswers, books: Mapping[str, _Book]) -> dict[str, dict[Member, str]]:
+    """Return the members of each group without the labels that rows must have, and that they are left out."""
     if not answers.labels:
         return {}
     question = Question("cost", "cost_total", "count", "count", by=_MEMBER, where=_OF_COST)
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, dict[Member, str]] = defaultdict(dict)
     labels = " and ".join(f"{name}={value}" for name, value in answers.labels.items())
     for group, role, host, service in answers.over(answers.period, {}).groups(question):
         member = Member(role, host, service)
         if group in books and member not in books[group].devices:
-            found[group].append(f"{member}: left out, as a member without {labels}")
+            found[group][member] = f"{member}: left out, as a member without {labels}"
     return found
 
 
