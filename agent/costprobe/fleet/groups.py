@@ -180,7 +180,10 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     newest, outside = _newest(answers), _outside(answers, books)
     found = []
     for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
-        gaps = (*outside.get(name, ()), *book.gaps(asked.period, newest.get(name, {})))
+        book.expect(newest.get(name, {}))
+        left_out = outside.get(name, {})
+        gaps = (*left_out.values(), *book.gaps(asked.period, newest.get(name, {})))
+        book.expect(left_out)
         for currency in book.currencies:
             earlier = {shift_ns: then.get(name) for shift_ns, then in shifted.items()}
             found.append(_group(name, currency, book, earlier, asked.period, gaps))
@@ -218,6 +221,12 @@ class _Book:
 
     def cell(self, end_ns: int, member: Member) -> _Cell:
         return self.hours.setdefault(end_ns, {}).setdefault(member, _Cell())
+
+    def expect(self, members: Iterable[Member]) -> None:
+        """Need the parts among these, also those without a row in the period."""
+        for member in members:
+            if member.role != WHOLE:
+                self.devices.setdefault(member, set())
 
     @property
     def parts(self) -> set[Member]:
@@ -311,29 +320,34 @@ def _question(paid: Question, name: str) -> Question:
     return replace(paid, measurement="serving", field=name, by=_MEMBER, where=where)
 
 
-def _outside(answers: FleetAnswers, books: Mapping[str, _Book]) -> dict[str, list[str]]:
-    """Return for each group why members are left out: those without the labels that rows must have."""
+def _outside(answers: FleetAnswers, books: Mapping[str, _Book]) -> dict[str, dict[Member, str]]:
+    """Return the members of each group without the labels that rows must have, and that they are left out."""
     if not answers.labels:
         return {}
     question = Question("cost", "cost_total", "count", "count", by=_MEMBER, where=_OF_COST)
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, dict[Member, str]] = defaultdict(dict)
     labels = " and ".join(f"{name}={value}" for name, value in answers.labels.items())
     for group, role, host, service in answers.over(answers.period, {}).groups(question):
         member = Member(role, host, service)
         if group in books and member not in books[group].devices:
-            found[group].append(f"{member}: left out, as a member without {labels}")
+            found[group][member] = f"{member}: left out, as a member without {labels}"
     return found
 
 
 def _newest(answers: FleetAnswers) -> dict[str, dict[Member, int]]:
-    """Return the time of the newest row of each member by group, UTC in ns, also one that is to come."""
+    """Return the time of the newest row of each member by group, UTC in ns.
+
+    Also of a row that is to come, and of members that were silent in the period, for a day: one that was removed
+    for good is no longer needed then.
+    """
     question = Question(
         "cost", "cost_total", "newest", by=_MEMBER, where=_OF_COST, present=(GROUP,)
     )
     period = answers.period
+    before = period._replace(start_ns=period.start_ns - DAY_NS, end_ns=period.start_ns)
     ahead = period._replace(start_ns=period.end_ns, end_ns=period.now_ns + DAY_NS)
     found: dict[str, dict[Member, int]] = defaultdict(dict)
-    for span in (answers, answers.over(ahead)):
+    for span in (answers.over(before), answers, answers.over(ahead)):
         for (group, role, host, service), time_s in span.groups(question).items():
             found[group][Member(role, host, service)] = int(time_s * 1e9)
     return found
@@ -479,7 +493,7 @@ def _group(
         kv_transfer_failures=sums.counted("kv_transfer_failures", ROLES),
         change_24h_pct=changes.get(DAY_NS),
         change_7d_pct=changes.get(WEEK_NS),
-        hosts=len({member.host for member in book.devices}),
+        hosts=len({member.host for member, devices in book.devices.items() if devices}),
         devices=_devices(book, book.devices),
         problems=tuple(_problems(sums, book, hours, is_alone, asked, gaps)),
     )
