@@ -185,7 +185,8 @@ class ProcessOwners:
         """Return the busy time of each service in s, and of the remaining processes.
 
         The time of a service without a running process is unknown (None), not 0: its processes may
-        have another name, and their cost would become part of the remainder.
+        have another name, and their cost would become part of the remainder. So is that of services
+        whose processes have the same name: each would get the time of all.
 
         Args:
             services: Names of the services.
@@ -197,7 +198,8 @@ class ProcessOwners:
         found: dict[str, float | None] = {}
         for name in services:
             pids = [pid for pid in sorted(by_pid_s) if name in owners[pid]]
-            found[name] = sum(by_pid_s[pid] for pid in pids) if pids else None
+            is_own = pids and all(owners[pid].intersection(services) == {name} for pid in pids)
+            found[name] = sum(by_pid_s[pid] for pid in pids) if is_own else None
         other_s = sum(
             busy_s
             for pid, busy_s in by_pid_s.items()
