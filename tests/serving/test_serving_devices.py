@@ -191,6 +191,10 @@ def test_services_share_by_process_time_including_ended_processes(tmp_path):
     shared.owners.find_owners({1: 2.0, 2: 0.0, 3: 2.0})
     problems = shared.bill()["gpu0"].allocation.problems
     assert "set share" in problems["two"]
+    # If all busy processes are those of services, the other service was idle.
+    idle = Bench(both, proc=tmp_path, by_pid={1: 30.0}).bill()
+    assert cost_of(idle, device="gpu0", service="one") == pytest.approx(HELD + DRAWN)
+    assert cost_of(idle, device="gpu0", service="two") == 0
 
 
 def test_services_whose_processes_have_one_name_share_in_unknown_proportions(tmp_path):
