@@ -3,17 +3,13 @@
 import csv
 import io
 import json
-import shutil
-import subprocess
-from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 from costprobe.adapters.store.read import StoreReader
 from fakes.scenes import GPU_PROBE, OWNED, QUICK_STATUS
 from fakes.serving_engine import ServingEngine
 
-NOT_SUPPORTED = 3
 # One an hour of the host; 0.36 a kWh is 1e-7 a joule.
 ENERGY_PER_J = 1e-7
 
@@ -127,59 +123,6 @@ def test_served_requests_have_a_cost_per_request_and_token(daemon_in, gpus):
         row.tags["part"] for row in daemon.points("allocation", device="gpu1")
     }
     assert "service  chat (vllm on gpu0): " in status
-
-
-@contextmanager
-def processes(folder, *names):
-    """Run a process of each name, as the kernel states it."""
-    running = []
-    try:
-        for name in names:
-            program = shutil.copy(shutil.which("sleep"), folder / name)
-            running.append(subprocess.Popen([program, "600"]))
-        yield [process.pid for process in running]
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-
-
-def test_servers_that_share_a_gpu_pay_for_their_busy_time_or_else_by_share(
-    daemon_in, gpus, tmp_path
-):
-    """As with time slicing: one is busy three times as long, until the driver does not tell."""
-    engines = {"chat": "chat-engine", "rank": "rank-engine"}
-    with (
-        ServingEngine().over_http() as server,
-        ServingEngine().over_http() as other,
-        processes(tmp_path, *engines.values()) as (chat, rank),
-    ):
-        gpus.gpus[0].keep_busy({chat: 30, rank: 10})
-        daemon = daemon_in(**gpus.env())
-        tables = [
-            service(one, ["gpu0"], name, processes=[engines[name]], share=share)
-            for one, name, share in ((server, "chat", "50%"), (other, "rank", "30%"))
-        ]
-        daemon.start(QUICK_STATUS + OWNED + "".join(tables))
-
-        def shares():
-            """The share of the cost of each window that each service bears, and none."""
-            found = []
-            for rows in at(daemon.points("allocation", device="gpu0")).values():
-                costs = Counter()
-                for row in rows:
-                    costs[row.tags.get("service", "")] += row.fields["cost"]
-                found.append({name: cost / costs.total() for name, cost in costs.items()})
-            return found
-
-        by_time = pytest.approx({"chat": 0.75, "rank": 0.25})
-        of_one = pytest.approx({"chat": 1.0, "rank": 0.0})
-        by_share = pytest.approx({"chat": 0.5, "rank": 0.3, "": 0.2})
-        daemon.wait_for(lambda: by_time in shares())
-        gpus.gpus[0].keep_busy({chat: 30})
-        daemon.wait_for(lambda: of_one in shares())
-        gpus.fail("nvmlDeviceGetProcessUtilization", NOT_SUPPORTED)
-        daemon.wait_for(lambda: by_share == shares()[-1])
 
 
 def test_cost_before_a_kill_is_allocated_by_the_next_start(daemon_in, gpus):
