@@ -204,8 +204,8 @@ class ProcessOwners:
         found: dict[str, float | None] = {}
         for name in services:
             pids = [pid for pid in sorted(by_pid_s) if name in owners[pid]]
-            is_known = all(owners[pid].intersection(services) == {name} for pid in pids)
-            is_known = is_known and bool(pids or not other_s)
+            are_own = all(owners[pid].intersection(services) == {name} for pid in pids)
+            is_known = are_own and (pids or not other_s)
             found[name] = sum(by_pid_s[pid] for pid in pids) if is_known else None
         return found, other_s
 
