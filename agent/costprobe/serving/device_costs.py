@@ -184,8 +184,10 @@ class ProcessOwners:
     ) -> tuple[dict[str, float | None], float]:
         """Return the busy time of each service in s, and of the remaining processes.
 
-        The time of a service without a running process is unknown (None), not 0: its processes may
-        have another name, and their cost would become part of the remainder.
+        A service without a busy process was idle if all busy processes belong to services: the driver
+        lists only those that were busy. Otherwise its time is unknown (None): its processes may have
+        another name. So is that of services whose processes have one name: each would get the time
+        of all.
 
         Args:
             services: Names of the services.
@@ -194,15 +196,17 @@ class ProcessOwners:
         """
         with self._lock:
             owners = {pid: self._owners.get(pid, frozenset()) for pid in by_pid_s}
-        found: dict[str, float | None] = {}
-        for name in services:
-            pids = [pid for pid in sorted(by_pid_s) if name in owners[pid]]
-            found[name] = sum(by_pid_s[pid] for pid in pids) if pids else None
         other_s = sum(
             busy_s
             for pid, busy_s in by_pid_s.items()
             if pid not in own_pids and owners[pid].isdisjoint(services)
         )
+        found: dict[str, float | None] = {}
+        for name in services:
+            pids = [pid for pid in sorted(by_pid_s) if name in owners[pid]]
+            are_own = all(owners[pid].intersection(services) == {name} for pid in pids)
+            is_known = are_own and (pids or not other_s)
+            found[name] = sum(by_pid_s[pid] for pid in pids) if is_known else None
         return found, other_s
 
 
