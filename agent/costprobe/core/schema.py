@@ -168,7 +168,7 @@ SCHEMA: dict[str, Measurement] = {
     ),
     "allocation": Measurement(
         tags=("device", "service", "part", "currency"),
-        fields=_typed(floats="cost cost_hardware cost_energy"),
+        fields=_typed(floats="cost cost_hardware cost_energy", strings="basis"),
     ),
     "tenant": Measurement(
         tags=("service", "tenant", "currency"),
