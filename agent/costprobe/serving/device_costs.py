@@ -236,15 +236,17 @@ class ProcessOwners:
 
     def _looked_up(self, pid: int) -> _Process | None:
         """Return a process; None if it has ended."""
+        # The name in it, in parentheses, may have any characters.
+        after_name = self._read(pid, "stat").rpartition(")")[2].split()
+        containers = cgroup_ids(self._read(pid, "cgroup"))
+        # The last to be read: a process that has it had the others.
         comm = self._read(pid, "comm").strip()
         if not comm:
             return None
-        # The name in it, in parentheses, may have any characters.
-        after_name = self._read(pid, "stat").rpartition(")")[2].split()
         return _Process(
             after_name[_STARTTIME] if len(after_name) > _STARTTIME else "",
             frozenset(name for name, comms in self._names.items() if comm in comms),
-            cgroup_ids(self._read(pid, "cgroup")),
+            containers,
             comm == _MPS_SERVER,
         )
 

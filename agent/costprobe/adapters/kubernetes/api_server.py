@@ -282,10 +282,10 @@ def service_name(namespace: str, workload: str, container: str) -> str:
 class DeviceIds:
     """This host's devices by the ids that device plugins and resource claims give them.
 
-    Sources of the ids: NVIDIA/k8s-device-plugin (UUIDs, and `::` before the replica of a shared
-    device by time-slicing or MPS; 0.18, internal/rm/devices.go, also where the resource is renamed
-    `nvidia.com/gpu.shared`), GoogleCloudPlatform/container-engine-accelerators (`nvidia0`, `nvidia0/vgpu1`,
-    `nvidia0/gi7`, `nvidia0/gi7/vgpu1`).
+    Sources of the ids: NVIDIA/k8s-device-plugin 0.20, internal/rm/devices.go (UUIDs, and `::` before
+    the replica of a device that is shared by time-slicing or MPS, also where the resource is
+    `nvidia.com/gpu.shared`), GoogleCloudPlatform/container-engine-accelerators (`nvidia0`,
+    `nvidia0/vgpu1`, `nvidia0/gi7`, `nvidia0/gi7/vgpu1`).
 
     Args:
         devices: The host's devices.

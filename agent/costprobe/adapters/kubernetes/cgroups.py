@@ -1,10 +1,11 @@
 """Which container and pod a process of this node belongs to, by its file /proc/PID/cgroup.
 
-Sources of the paths: kubernetes/kubernetes 1.34, pkg/kubelet/cm (`kubepods/burstable/pod<uid>`, or
-with systemd `kubepods-burstable-pod<uid, with _>.slice`); below it the container's id, in containerd
-2.1, cri-o 1.34 and cri-dockerd alone or as `cri-containerd-<id>.scope`, `crio-<id>.scope`,
-`docker-<id>.scope`. NVIDIA/dcgm-exporter 4.5.3 joins processes with pods in the same way
-(internal/pkg/transformation/pidmapper.go).
+Sources of the paths: kubernetes/kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go and
+cgroup_manager_linux.go (`kubepods/burstable/pod<uid>`, with systemd
+`kubepods-burstable-pod<uid, with _>.slice`); below it the container's id, alone with the driver
+cgroupfs, otherwise after the runtime's name: `cri-containerd-<id>.scope`, `docker-<id>.scope`,
+`crio-<id>.scope` (cri-o/cri-o, internal/config/cgmgr/cgmgr_linux.go). NVIDIA/dcgm-exporter 4.5.3
+joins processes with pods in the same way (internal/pkg/transformation/pidmapper.go).
 """
 
 from __future__ import annotations
