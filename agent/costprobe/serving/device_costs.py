@@ -5,8 +5,8 @@ Those that share devices or boards are a group: one window for all of them. The 
 has all that the rows of services state about it.
 
 The processes of a service are found by their configured names, those of a container by their
-cgroups; the service of a process is known also after the process has ended. What a daemon that was killed did not allocate is allocated by the
-next one.
+cgroups; the service of a process is known also after the process has ended. What a daemon that was
+killed did not allocate is allocated by the next one.
 """
 
 from __future__ import annotations

@@ -197,9 +197,9 @@ def _devices(
         held = [(HeldDevice(uuid), cores) for uuid, cores in given]
         if not given:
             pod = outside_text(f"{container.namespace}/{container.pod}", _LABEL_CHARS)
+            why = "api_url is required" if details is None else "it is missing or malformed"
             claims.problems.append(
-                f"{pod}: its devices are in HAMi's annotation {HAMI} alone, which cannot be read;"
-                " api_url is required for it"
+                f"{pod}: the devices that it got are in HAMi's annotation {HAMI}: {why}"
             )
     replicas: list[str] = []
     limits: Counter[str] = Counter()

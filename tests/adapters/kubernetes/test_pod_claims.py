@@ -118,7 +118,11 @@ def test_devices_of_hami_are_those_of_its_annotation():
     bases = {claimant.name: dict(claimant.bases) for claimant in found.claimants}
     assert (bases["prod:half:m"], bases["prod:free:m"]) == ({"gpu1": "cores"}, {"gpu1": "replicas"})
     assert found.unknown == ["GPU-9"]
-    assert "prod/unnamed: its devices are in HAMi's annotation" in found.problems[0]
+    (problem,) = found.problems
+    assert problem.startswith("prod/unnamed: ")
+    assert problem.endswith("hami.io/vgpu-devices-allocated: it is missing or malformed")
+    (problem,) = claims(held("chat-0", "m", "GPU-0-3")).problems
+    assert problem.endswith("api_url is required")
 
 
 def test_rows_are_labelled_with_namespace_workload_and_container():
