@@ -76,7 +76,7 @@ def test_containers_of_a_node_bear_the_cost_of_their_devices(daemon_in, gpus, tm
             fault = daemon.wait_for(lambda: daemon.state("status")["kubernetes"]["fault"])
             kubelet.start()
             daemon.wait_for(lambda: daemon.points("allocation", service="ml:train:main"))
-            status = daemon.look("status")
+            status, doctor = daemon.look("status"), daemon.look("doctor", code=None)
     assert served[0].tags["namespace"] == "prod"
     labels = {
         row.tags["service"]: [row.tags.get(tag) for tag in ("namespace", "workload", "container")]
@@ -89,6 +89,8 @@ def test_containers_of_a_node_bear_the_cost_of_their_devices(daemon_in, gpus, tm
     # The kubelet has ended for good by now, which may be a third event.
     assert [row.fields["severity"] for row in events][:2] == ["warning", "info"]
     assert "prod:chat:vllm" in status
+    # This pod has no process.
+    assert "pods that share a GPU are charged by replicas" in doctor
     assert TOKEN not in daemon.output.read_text()
     assert all("nodeName%3Dnode-1" in path for path in lists)
 
@@ -164,6 +166,7 @@ def test_pods_share_a_gpu_by_the_time_of_their_processes(daemon_in, gpus, tmp_pa
             f'window = "1s"\napi_url = "{api.url}"\nnode = "node-1"\n'
         )
         daemon.wait_for(lambda: rows("chat") and rows("train"))
+        doctor = daemon.look("doctor", code=None)
         by_time = {row.time_ns: row.fields["cost"] for row in rows("train")}
         shares = [
             row.fields["cost"] / by_time[row.time_ns]
@@ -178,5 +181,7 @@ def test_pods_share_a_gpu_by_the_time_of_their_processes(daemon_in, gpus, tmp_pa
         found[1] = running(3, "batch", "ef" * 32)
         kubelet.pods[1:] = [pod("prod", "batch", main=[f"{uuid_of(0)}::3"])]
         daemon.wait_for(lambda: rows("batch"))
+    assert "2 containers with devices; 2 pods on node-1" in doctor
+    assert "processes of pods" not in doctor
     assert shares
     assert shares == pytest.approx([3.0] * len(shares))
