@@ -82,6 +82,13 @@ class Node:
         for each in replicas:
             self.runs_as(name, each, f"{name}/{each}")
 
+    def has_by_hami(self, name, cores):
+        """Add a pod to which HAMi gave the GPU, with a limit of the cores in percent."""
+        self.has(name, main=[])
+        self.kubelet.pods[-1] = pod("prod", name, main=[f"{UUID}-7"])
+        annotation = {"hami.io/vgpu-devices-allocated": f"{UUID},NVIDIA,8000,{cores}:;"}
+        self.pods[name]["metadata"]["annotations"] = annotation
+
     def runs_as(self, name, container, its_id):
         """Let the API server name the runtime's id of a container."""
         statuses = self.pods[name].setdefault("status", {}).setdefault("containerStatuses", [])
@@ -189,6 +196,27 @@ def test_where_use_is_unknown_the_cost_is_divided_by_replicas(node, by_pid_pct, 
         )
         for part, cost in (("busy", 180), ("idle", 120))
     } | {("", "unallocated", ""): 75}
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_pods_of_hami_are_divided_by_use_or_by_cores(node, is_told):
+    node.kubelet.allocatable = [f"{UUID}-{n}" for n in range(10)]
+    node.has_by_hami("chat", 50)
+    node.has_by_hami("train", 0)  # without a limit, by its replica
+    node.reads_pods()
+    node.starts(11, "chat", "chat/main")
+    node.starts(21, "train", "train/main")
+    node.works(100, device_pct=60, by_pid_pct={11: 15, 21: 45} if is_told else None)
+    node.total = 100
+    used = {"chat": 15, "train": 45} if is_told else {"chat": 30, "train": 6}
+    bases = ("use", "use") if is_told else ("cores", "replicas")
+    assert node.allocated() == {
+        ("chat:main", "busy", bases[0]): used["chat"],
+        ("chat:main", "idle", bases[0]): 40 * 0.5,
+        ("train:main", "busy", bases[1]): used["train"],
+        ("train:main", "idle", bases[1]): 40 * 0.1,
+        ("", "unallocated", ""): 100 - sum(used.values()) - 40 * 0.6,
+    }
 
 
 def test_pods_that_come_and_go_bear_what_they_used(node):

@@ -126,7 +126,7 @@ def test_containers_and_devices_of_hami_are_read_with_their_pods():
         read = item("chat-0", annotations={"hami.io/vgpu-devices-allocated": annotation})
         read["metadata"]["uid"] = "3b5e"
         read["spec"] = {"initContainers": [{"name": "init"}], "containers": [{"name": "main"}]}
-        read["status"]["containerStatuses"] = statuses
+        read["status"] |= {"initContainerStatuses": statuses[:1], "containerStatuses": statuses[1:]}
         (pod,) = parse_pods(json.dumps({"items": [read]}).encode()).values()
         assert (pod.uid, pod.container_ids) == ("3b5e", {"vllm": "3f", "waiting": ""})
         assert pod.hami == hami, annotation

@@ -221,7 +221,9 @@ def _pod(item: Mapping[str, Any]) -> Pod:
         container_ids={
             # Of "containerd://<id>" the part behind the runtime.
             str(each["name"]): str(each.get("containerID") or "").rpartition("/")[2]
-            for each in status.get("containerStatuses") or ()
+            # A sidecar is an init container that runs on.
+            for kind in ("initContainerStatuses", "containerStatuses")
+            for each in status.get(kind) or ()
         },
         hami=_hami(item.get("spec") or {}, str(annotations.get(HAMI) or "")),
     )
