@@ -293,6 +293,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost": "Cost of this part.",
             "cost_hardware": "Hardware part.",
             "cost_energy": "Electricity part.",
+            "basis": "How the part of a container that shares the device was found: `use` (time of its processes),"
+            " `replicas`, `cores` (HAMi's limit) or `even`; none otherwise.",
         },
         {"part": "`busy`, `idle`, `held` (busy time unknown), `probing` or `unallocated`."},
     ),

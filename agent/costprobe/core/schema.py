@@ -176,7 +176,7 @@ SCHEMA: dict[str, Measurement] = {
     ),
     "allocation": Measurement(
         tags=("device", "service", "part", "currency", *GROUP_TAGS),
-        fields=_typed(floats="cost cost_hardware cost_energy"),
+        fields=_typed(floats="cost cost_hardware cost_energy", strings="basis"),
     ),
     "tenant": Measurement(
         tags=("service", "tenant", "currency", *GROUP_TAGS),
