@@ -73,7 +73,8 @@ def sensor_checks(config: Config, store: Path) -> Iterator[Check]:
     """Check NVIDIA's driver and its permissions, the devices, and the energy source."""
     boards = _stored_boards(store) if config.telemetry.gpus else {}
     events: list[Event] = []
-    with short_lived_sensor(config.telemetry, events, knows_gpu=bool(boards)) as sensor:
+    models = sorted({board.model for board in boards.values()})
+    with short_lived_sensor(config.telemetry, events, models) as sensor:
         devices, status = sensor.devices(), sensor.status()
     yield _driver_check(devices, status)
     for device in devices:
