@@ -153,8 +153,12 @@ def test_a_module_of_two_dies_has_power_and_energy_on_one_of_them(host):
         gpu.set(is_second_die=number, compute_mode="")
         gpu.set_partition(mem_total_bytes=64 * GIB)
         gpu.set_power(500.0)
+        gpu.set(serial="0x49C8D7C4A2D3B100")
+    sensors = amd_sensors(context(fake))
+    identities = [sensor.discover().uuid for sensor in sensors]
+    assert identities == [SERIAL, "AMD-0000-0d-00-0"]
     rows = []
-    for sensor in amd_sensors(context(fake)):
+    for sensor in sensors:
         bench = WorkerBench(fake, sensor, selftest_s=0.0)
         bench.run(21)
         rows.append(bench.of("reading")[-1]["fields"])

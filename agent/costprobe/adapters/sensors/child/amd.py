@@ -268,10 +268,14 @@ class AmdLibrary:
 
     Args:
         library: As ctypes loads it.
+
+    Attributes:
+        addresses: PCI address of the board that has a serial number.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        self.addresses: dict[str, str] = {}
 
     def call(self, function: str, *args: Any) -> None:  # noqa: ANN401 - as ctypes
         """Call a function.
@@ -550,7 +554,8 @@ class AmdSensor(Sensor):
     def discover(self) -> Device:
         """Describe the board.
 
-        Its identity is the serial number of its chip, as ROCm names it; without one its PCI address.
+        Its identity is the serial number of its chip, as ROCm names it; without one of its own, its PCI
+        address.
 
         Raises:
             SensorFault: The board cannot be used; an error that concerns one call only counts as
@@ -571,7 +576,10 @@ class AmdSensor(Sensor):
             if not name and (found := self._optional(_Board, "amdsmi_get_gpu_board_info", board)):
                 name = text_of(found.product_name)
             model = name if name.upper().startswith(AMD) else f"{AMD}{name or 'GPU'}"
-            return self._describe(model, serial_of(asic.asic_serial))
+            serial = serial_of(asic.asic_serial)
+            if self._library.addresses.setdefault(serial, self._address) != self._address:
+                serial = ""
+            return self._describe(model, serial)
         except SensorFault as fault:
             raise quarantining(fault) from fault
 
