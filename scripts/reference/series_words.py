@@ -110,7 +110,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "carbon_g": "Grams of CO2-equivalent of its electricity.",
             "carbon_energy_j": "Energy of the interval, if its emissions are known: divide `carbon_g` by it.",
         },
-        {"kind": "`gpu`, `mig` or `cpu`."},
+        {"kind": "`gpu`, `mig` (a MIG device, or a partition of an AMD board) or `cpu`."},
     ),
     "probe": Words(
         "A run of a probe; see [measurement](../measurement.md).",

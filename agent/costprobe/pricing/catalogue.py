@@ -135,10 +135,11 @@ _GPU: Mapping[str, Reader] = {
 }
 # Old drivers omit the vendor's name, new ones the product line's.
 _BRANDS = {"NVIDIA", "TESLA", "QUADRO", "GEFORCE", "AMD", "INSTINCT", "HGX"}
-_NO_PART_OF_A_MODEL = {"GENERATION", "EDITION", "AC", "LC", "GPU"}
+# VF is a virtual function of a whole board; of AMD's modules (OAM) there is no other form.
+_NO_PART_OF_A_MODEL = {"GENERATION", "EDITION", "AC", "LC", "GPU", "OAM", "VF"}
 _MEMORY = re.compile(r"(\d+)(?:G|GB|GIB)")
 _MEMORY_KIND = re.compile(r"HBM\d?E?")
-_FORM = re.compile(r"(SXM|PCIE|NVL|OAM|FHHL)\d*")
+_FORM = re.compile(r"(SXM|PCIE|NVL|FHHL)\d*")
 _GIB = 1 << 30
 # Error correction and the driver take up to 7 % of a board's memory.
 _MEMORY_TOLERANCE = 0.1
@@ -254,8 +255,8 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
 
 def _parts(name: str) -> _Parts:
     family, form, memory_gb = set(), "", None
-    # The profile of a MIG device follows its board's name.
-    board, _, _ = name.upper().partition(" MIG ")
+    # The profile of a part follows the name of its board: of a MIG device, or of AMD's partition (XCP).
+    board = re.split(r" (?:MIG|XCP) ", name.upper())[0]
     for word in board.replace("-", " ").split():
         memory, shape = _MEMORY.fullmatch(word), _FORM.fullmatch(word)
         if memory:

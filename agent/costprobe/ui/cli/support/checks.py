@@ -69,13 +69,17 @@ class Check(NamedTuple):
     fix: str
 
 
+NVIDIA: Final = "NVIDIA driver"
+
+
 def sensor_checks(config: Config, store: Path) -> Iterator[Check]:
-    """Check NVIDIA's driver and its permissions, the devices, and the energy source."""
+    """Check the drivers and their permissions, the devices, and the energy source."""
     boards = _stored_boards(store) if config.telemetry.gpus else {}
     events: list[Event] = []
-    with short_lived_sensor(config.telemetry, events, knows_gpu=bool(boards)) as sensor:
+    models = sorted({board.model for board in boards.values()})
+    with short_lived_sensor(config.telemetry, events, models) as sensor:
         devices, status = sensor.devices(), sensor.status()
-    yield _driver_check(devices, status)
+    yield from _driver_checks(devices, status)
     for device in devices:
         yield Check(f"device {device.name}", "good", device.model, "")
     yield from _persistence_checks(devices)
@@ -95,19 +99,34 @@ def sensor_checks(config: Config, store: Path) -> Iterator[Check]:
         yield rapl_check(Path("/sys/class/powercap"))
 
 
-def _driver_check(devices: Sequence[Device], status: Mapping[str, Any]) -> Check:
-    """Check that NVIDIA's driver can be used, with its reason if not."""
-    gpus = [device for device in devices if not device.is_host]
-    if gpus:
-        detail = f"{status.get('driver_version')}, {counted(len(gpus), 'device')}"
-        return Check("NVIDIA driver", "good", detail, "")
-    if (fault := status["driver_faults"].get("nvidia")) is not None:
-        fix = "see its reason; nvidia-smi shows the same error"
-        return Check("NVIDIA driver", "bad", fault, fix)
-    if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists():
-        fix = "run nvidia-smi; if permission is denied, add this user to the group that owns /dev/nvidia*"
-        return Check("NVIDIA driver", "bad", "loaded, but NVML found no GPU", fix)
-    return Check("NVIDIA driver", "note", "not found: the CPU is measured instead", "")
+def _driver_checks(devices: Sequence[Device], status: Mapping[str, Any]) -> Iterator[Check]:
+    """Check that the drivers can be used, each with its reason if not; NVIDIA's is expected."""
+    of_vendor: dict[str, list[Device]] = {NVIDIA: [], "AMD driver": []}
+    for device in devices:
+        if not device.is_host:
+            of_vendor["AMD driver" if device.model.startswith("AMD ") else NVIDIA].append(device)
+    versions = {NVIDIA: status.get("driver_version"), **status.get("other_versions", {})}
+    for name, gpus in of_vendor.items():
+        vendor = name.partition(" ")[0].lower()
+        if gpus:
+            detail = f"{versions.get(name)}, {counted(len(gpus), 'device')}"
+            yield Check(name, "good", detail, "")
+        elif (fault := status["driver_faults"].get(vendor)) is not None:
+            fix = f"see its reason; {vendor}-smi shows the same error"
+            yield Check(name, "bad", fault, fix)
+        elif name == NVIDIA and (
+            Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
+        ):
+            fix = "run nvidia-smi; if permission is denied, add this user to the group that owns /dev/nvidia*"
+            yield Check(name, "bad", "loaded, but NVML found no GPU", fix)
+        elif name != NVIDIA and Path("/dev/kfd").exists():
+            # The driver of a processor's own GPU has it, too.
+            detail = "loaded, but AMD SMI (libamd_smi.so) was not found, or has no board"
+            yield Check(
+                name, "note", detail, "install AMD SMI of ROCm 6.4 or later, or set ROCM_PATH"
+            )
+        elif name == NVIDIA and not any(of_vendor.values()):
+            yield Check(name, "note", "not found: the CPU is measured instead", "")
 
 
 def _stored_boards(store: Path) -> dict[str, Board]:
@@ -144,8 +163,8 @@ def _named_checks(config: Config, devices: Sequence[Device]) -> Iterator[Check]:
             fix = f"use one of: {', '.join(names) or 'no device was found'}"
             yield Check(section, "bad", f"{name} is not a device of this host", fix)
         elif name in divided and (section, name) in held:
-            detail = f"{name} is partitioned into MIG devices"
-            fix = "name its MIG devices: " + ", ".join(
+            detail = f"{name} is partitioned"
+            fix = "name its partitions: " + ", ".join(
                 device.name for device in devices if device.parent == name
             )
             yield Check(section, "bad", detail, fix)
@@ -470,7 +489,8 @@ def _found_torch(name: str, line: str) -> Check:
         fix = "set python in [[probe]] to an interpreter, which prints nothing else"
         return Check(name, "bad", "its output is not that of our program", fix)
     if cuda:
-        return Check(name, "good", f"{torch}, CUDA on {names}", "")
+        runtime = "ROCm" if facts["hip"] else "CUDA"
+        return Check(name, "good", f"{torch}, {runtime} on {names}", "")
     if problem:
         return Check(name, "bad", f"{torch} cannot use CUDA", problem)
     if Path("/dev/nvidiactl").exists():
