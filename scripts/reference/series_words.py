@@ -201,6 +201,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost_roofline_per_million_tokens_out": "The same for output tokens at `cost_roofline`.",
             "cost_total": "Cost of the service in the window.",
             "cost_idle": "Part that paid for idle time.",
+            "cost_idle_known": "Cost of the window, if its idle part is known.",
             "idle_share": "Idle part as a share.",
             "cost_per_request": "Cost of a request.",
             "cost_per_thousand_inferences": "Cost of 1,000 inferences.",
@@ -239,6 +240,10 @@ MEASUREMENTS: Mapping[str, Words] = {
             " `executions`, `assumed`.",
             "carbon_g": "Grams of CO2-equivalent of the service in the window.",
             "carbon_inferences": "Inferences of the window, if its emissions are known.",
+            "metered_inferences": "Inferences of the window, if its energy is known.",
+            "metered_requests": "Requests, likewise.",
+            "metered_tokens_in": "Input tokens, likewise.",
+            "metered_tokens_out": "Output tokens, likewise.",
         },
     ),
     "serving": Words(
