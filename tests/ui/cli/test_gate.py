@@ -38,6 +38,7 @@ def test_more_expensive_inference_fails_with_its_change(config, tmp_path):
     words = ("probe", "cheap", "--device", "cpu", "--runs", "5", "--save", base, "--json")
     saved = checked("probe", called(config, *words).stdout)
     assert (saved["base"], saved["verdict"]) == (None, None)
+    assert not (tmp_path / "costprobe.db").exists()
     shown = called(config, "probe", "cheap", "--against", base, *AT_ONCE).stdout
     assert "change +0.0 %, 95 % interval +0.0 % to +0.0 %; limit +5.0 %" in shown
     assert "passed" in shown

@@ -32,51 +32,6 @@ def html(config, tmp_path_factory):
     return file
 
 
-@pytest.fixture(scope="module")
-def text(config):
-    return called(config, "report", "--format", "md").stdout
-
-
-def section(text, title):
-    """The lines of a section of a Markdown report."""
-    return text.partition(f"## {title}\n")[2].partition("\n#")[0]
-
-
-def test_a_price_change_of_all_devices_is_named_once_for_all_models(text):
-    lines = [
-        line for line in section(text, "What changed, and why").splitlines() if "Price" in line
-    ]
-    (line,) = lines
-    assert "gpu0 to gpu7 cost $4.14/h each instead of $4.5/h (-8.0 %)" in line
-    assert line.endswith("changes the cost of encoder, ranker, vision, chat/base, chat/tuned.")
-    assert len(re.findall(r"\| price \|", section(text, "Changes and causes"))) == 1
-
-
-def test_parts_of_the_spend_add_up(text):
-    rows = [line.split(" | ") for line in section(text, "Where the money goes").splitlines()[3:]]
-    amounts = [float(row[1].lstrip("$").replace(",", "")) for row in rows if len(row) > 2]
-    assert sum(amounts[:-1]) == pytest.approx(amounts[-1], rel=5e-3)
-
-
-def test_numbers_are_plain_and_plans_without_a_day_have_none(text):
-    """No exponents, thousands with a comma, and no plan of 1970."""
-    assert not re.findall(r"\d\.?\d*e[+-]\d+", text)
-    assert re.search(r"load: \d\d,\d{3} inferences an hour", text)
-    assert "on\\_demand plan, each device" in section(text, "Prices")
-    assert "1970" not in text
-    assert "Measurements cover 100 %" not in text
-    assert not re.search(r"\d%", text)
-
-
-def test_equal_savings_of_several_devices_are_one_entry(text):
-    titles = re.findall(
-        r"^\d+\. \*\*(.*)\*\*, (.*)", section(text, "Possible savings"), re.MULTILINE
-    )
-    (together,) = [title for title in titles if "for each of" in title[1]]
-    assert "encoder on gpu0 to gpu3, ranker on gpu0 to gpu3" in together[0]
-    assert not re.search(r"gpu0 and gpu1 and gpu2", text)
-
-
 def test_report_prints_on_four_pages_of_a4_without_squeezed_columns(html):
     from playwright.sync_api import sync_playwright  # collection imports no heavy package
 
