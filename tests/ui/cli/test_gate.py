@@ -9,7 +9,8 @@ from fakes.command import called
 from fakes.documents import checked
 from fakes.scenes import WORKER
 
-AT_ONCE = ("--device", "cpu", "--runs", "5", "--fail-above", "5%")
+# Each takes two seconds.
+AT_ONCE = ("--device", "cpu", "--runs", "2", "--fail-above", "5%")
 
 
 @pytest.fixture
@@ -25,7 +26,8 @@ def config(tmp_path):
 
 
 @pytest.mark.processes
-def test_more_expensive_inference_fails_with_its_change(config, tmp_path):
+def test_more_expensive_inference_fails_with_its_change(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("costprobe.ui.cli.probe.RUNS_MIN", 2)
     words = ("probe", "dear", "--against", "cheap", *AT_ONCE, "--json")
     found = checked("probe", called(config, *words, code=1).stdout)
     assert (found["verdict"], found["alternating"]) == ("more_expensive", True)
