@@ -56,7 +56,13 @@ WIDE = ("status", "status --watch", "trend --since 3d", "compare --since 3d", "b
         "price list --gpu H100 --cloud azure", "explain --since 1d", "alerts")  # fmt: skip
 
 
-# Those that print colours on a terminal.
+# Commands without colours on a terminal, and what is in the environment.
+PLAIN = (
+    (("alerts",), {"NO_COLOR": "1"}), (("trend", "--since", "2d"), {"NO_COLOR": "1"}),
+    (("status", "--watch"), {"NO_COLOR": "1"}), (("status", "--watch"), {"TERM": "dumb"}),
+    (("--no-color", "alerts"), {}), (("alerts", "--json"), {}),
+)  # fmt: skip
+# Those that print colours there.
 COLOURED = (
     ("status",), ("alerts",), ("doctor",), ("trend", "--since", "2d"), ("compare", "--since", "2d"), ("store", "check"),
     ("status", "--watch"),
@@ -254,27 +260,13 @@ def test_colours_are_printed_on_terminals_only(config):
         piped = called(config, *words, code=None, env={"TERM": "xterm-256color"})
         if "\x1b" in piped.output or not piped.stdout:
             problems.append(f"{words}: {piped.output}")
+    for words, env in PLAIN:
+        seen = on_terminal(config, *words, env=env.items(), stdin_too="TERM" in env)
+        if COLOUR.search(seen) or not seen:
+            problems.append(f"{words} with {env}: {seen}")
+    if not COLOUR.search(on_terminal(config, "alerts", env={"NO_COLOR": ""}.items())):
+        problems.append("an empty NO_COLOR counts")
     assert not problems, "\n".join(problems)
-
-
-def test_no_color_is_honoured_by_click_and_plots(config):
-    for words in (("alerts",), ("trend", "--since", "2d"), ("status", "--watch")):
-        assert b"\x1b" not in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()), words
-
-
-def test_colours_are_off_by_option_and_on_with_an_empty_no_color(config):
-    assert not COLOUR.search(on_terminal(config, "--no-color", "alerts"))
-    assert COLOUR.search(on_terminal(config, "alerts", env={"NO_COLOR": ""}.items()))
-
-
-def test_dumb_terminal_receives_plain_lines(config):
-    seen = on_terminal(config, "status", "--watch", env={"TERM": "dumb"}.items(), stdin_too=True)
-    assert b"gpu0" in seen
-    assert b"\x1b" not in seen
-
-
-def test_json_has_no_colours_on_a_terminal(config):
-    assert b"\x1b" not in on_terminal(config, "alerts", "--json")
 
 
 def test_colour_setting():
