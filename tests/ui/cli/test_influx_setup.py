@@ -56,24 +56,6 @@ def query_as(server, user, password, text):
     return json.loads(get(f"{server.url}/query", u=user, p=password, q=text))
 
 
-def test_setup_shows_then_creates_then_finds_nothing_missing(costprobe, own_influxdb):
-    sink = v1(own_influxdb, "cost of all")
-    shown = costprobe(sink, "setup")
-    assert "would create: database cost of all, kept for 30d" in shown
-    assert "nothing was changed" in shown
-    assert rows(own_influxdb, "SHOW DATABASES") == []
-    made = costprobe(sink, "setup", "--apply")
-    assert made.count("created: ") == 2 + len(ROLLED)
-    policies = rows(own_influxdb, 'SHOW RETENTION POLICIES ON "cost of all"')
-    assert [row[:2] + row[-1:] for row in policies] == [["autogen", "720h0m0s", True]]
-    (policy,) = rows(own_influxdb, 'SHOW RETENTION POLICIES ON "cost of all_hourly"')
-    assert policy[1] == "26280h0m0s"
-    again = costprobe(sink, "setup", "--apply")
-    assert "nothing is missing" in again
-    assert "created" not in again
-    assert "exists: database cost of all, kept for 30d" in again
-
-
 def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
     sink = v1(own_influxdb, "d")
     costprobe(sink, "setup", "--apply", "--keep", "5200d")
