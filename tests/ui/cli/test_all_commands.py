@@ -223,13 +223,6 @@ def test_a_bug_is_not_taken_for_a_damaged_store(host, monkeypatch):
         called(host.config, "sink", "rejected", "influxdb")
 
 
-def test_every_help_text_ends_with_its_examples():
-    for name, command in LEAVES.items():
-        shown = CliRunner().invoke(main, [*name.split(), "--help"]).output
-        *_, last = examples_of(command)
-        assert shown.rstrip().endswith(last.split("  # ")[0]), name
-
-
 def test_examples_run(host, tmp_path, monkeypatch):
     """All examples run on the sample host; of those in PARSED only the options are parsed."""
     monkeypatch.chdir(tmp_path)

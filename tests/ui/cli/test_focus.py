@@ -165,40 +165,6 @@ def test_charges_by_hand(exported):
     )
 
 
-def test_tenants_of_a_service_have_rows_of_their_own(exported):
-    host, paid = {"host": "h"}, {"service": "chat", "currency": "EUR"}
-    start_ns = END_NS - 24 * HOUR_NS
-    rows = []
-    for minute in range(5, 65, 5):
-        at_ns = start_ns + minute * 60 * NS_PER_S
-        for device, cost in (("gpu0", 0.3), ("gpu1", 0.1)):
-            kind = {**host, "device": device, "kind": "gpu", "currency": "EUR"}
-            rows.append(make_point("device", kind, {"cost": cost}, at_ns))
-            part = {**host, **paid, "device": device, "part": "busy"}
-            rows.append(make_point("allocation", part, {"cost": cost}, at_ns))
-        rows.append(make_point("serving", {**host, "service": "chat"}, {"tokens_in": 90.0}, at_ns))
-        # The tenants were configured at half past.
-        for tenant, cost, tokens in (("ads", 0.3, 30.0), ("search", 0.1, 60.0)):
-            if minute > 30:
-                tags = {**host, **paid, "tenant": tenant}
-                fields = {"cost": cost, "tokens_in": tokens}
-                rows.append(make_point("tenant", tags, fields, at_ns))
-    found = {
-        (row["ResourceName"], json.loads(row["Tags"])["tenant"]): [
-            row["BilledCost"], row["ConsumedQuantity"], row["PricingQuantity"]
-        ]
-        for row in charges(exported(rows, "--period", "hour"))
-    }  # fmt: skip
-    assert found == {
-        ("gpu0", "ads"): ["1.35", "135", "0.375"],
-        ("gpu0", "search"): ["0.45", "270", "0.125"],
-        ("gpu0", "unattributed"): ["1.8", "405", "0.5"],
-        ("gpu1", "ads"): ["0.45", "45", "0.375"],
-        ("gpu1", "search"): ["0.15", "90", "0.125"],
-        ("gpu1", "unattributed"): ["0.6", "135", "0.5"],
-    }
-
-
 def install(folder):
     """Install focus-validator, which needs Python 3.12."""
     subprocess.run([shutil.which("python3.12"), "-m", "venv", folder], check=True)

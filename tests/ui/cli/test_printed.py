@@ -17,6 +17,7 @@ from costprobe.configuration import demo_config
 from costprobe.daemon.control import ControlServer
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
+from costprobe.ui.cli.support.command_classes import examples_of
 from costprobe.ui.cli.support.fitting import table_lines, wrapped
 from costprobe.ui.cli.support.output import colour_of, paint
 from costprobe.ui.cli.views.status_lines import probe_line, service_lines
@@ -153,58 +154,30 @@ def test_all_sections_of_the_live_view_are_reachable_at_80x24(config):
         now_ns = time.time_ns()
         scrolled = ScrolledView(snapshot(reader, demo_config(), reader.states(), now_ns))
 
-    def visible():
-        lines = [click.unstyle(line) for line in scrolled.lines(80, 24)]
-        assert len(lines) == 24
-        assert max(map(len, lines)) <= 80
-        assert "running" in lines[0]
-        assert lines[-1].endswith("↑ ↓ scroll  space/b page  tab next section  q quit")
-        return lines[1:-1]
-
-    first = visible()
-    seen = list(first)
-    for keys, expected in (
-        ("\x1b[B", first[1:]),
-        ("k", first[:-1]),
-        (" ", []),
-        ("G", []),
-        ("g", first),
-    ):
+    frames = []
+    # A line down and up, a page, the end, the beginning, sections; several keys may arrive at once.
+    for keys in ("", "\x1b[B", "k", " ", "G", "g", "\t", "\t", "\t", "gjj"):
         assert scrolled.press(keys)
-        lines = visible()
-        seen += lines
-        assert lines[: len(expected)] == expected, keys
-    tops = []
-    for _ in range(3):
-        assert scrolled.press("\t")
-        tops.append(visible()[0].split()[0])
-    assert tops[0] == "Cost"
-    text = "\n".join(seen)
-    words = (
-        "FAULT",
-        "firing",
-        "Devices",
-        "Sinks",
-        "gpu0",
-        "gpu7",
-        "influxdb-of-the",
-        "encoder-v12",
-    )
-    assert not [word for word in words if word not in text]
-    # Several keys may arrive at once.
-    scrolled.press("gjj")
-    assert visible()[0] == first[2]
+        lines = [click.unstyle(line) for line in scrolled.lines(80, 24)]
+        assert (len(lines), max(map(len, lines)) <= 80) == (24, True)
+        frames += [f"# {keys!r}", *(line.rstrip() for line in lines)]
+    same("live_view", "\n".join([*frames, ""]), masked=False)
     assert not scrolled.press("jq")
 
 
-def test_every_help_text_fits_80_columns():
-    wide = [
-        f"{name}: {line}"
-        for name, _ in leaves()
-        for line in CliRunner().invoke(main, [*name.split(), "--help"]).output.splitlines()
-        if len(line) > 80 and not line.lstrip().startswith(("costprobe", "sudo costprobe"))
-    ]
-    assert not wide, "\n".join(wide)
+def test_every_help_text_fits_80_columns_and_ends_with_its_examples():
+    problems = []
+    for name, command in leaves():
+        lines = CliRunner().invoke(main, [*name.split(), "--help"]).output.rstrip().splitlines()
+        *_, last = examples_of(command)
+        wide = [line for line in lines if len(line) > 80]
+        problems += [
+            f"{name}: {line}"
+            for line in wide
+            if not line.lstrip().startswith(("costprobe", "sudo costprobe"))
+        ]
+        problems += [] if lines[-1].endswith(last.split("  # ")[0]) else [f"{name}: {lines[-1]}"]
+    assert not problems, "\n".join(problems)
 
 
 def test_lines_are_divided_at_spaces_with_numbers_and_commands_whole():
