@@ -18,7 +18,6 @@ api = "v1"
 url = "http://127.0.0.1:9"
 database = "d"
 """
-RANKER = '[[probe]]\nname = "ranker"\n'
 BUDGET = '[[price]]\nplan = "on_demand"\nper_hour = 2\n[[budget]]\nname = "a"\namount = 1\n'
 SILENCE = "silence --match device=gpu0 --for 2h --comment c"
 EARLIER, LATER = "--between 2d 1d", "--and 1d 0s"

@@ -16,7 +16,6 @@ from fakes.command import called
 from fakes.long_host import COARSE, DRIFT, HOUR_NS
 from markupsafe import Markup
 
-CHROMIUM = "/usr/bin/chromium"
 A4_PAGES = 4
 
 
@@ -32,74 +31,59 @@ def html(config, tmp_path_factory):
     return file
 
 
-def test_report_prints_on_four_pages_of_a4_without_squeezed_columns(html):
-    from playwright.sync_api import sync_playwright  # collection imports no heavy package
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 688, "height": 1000})  # A4 less its margins
-        tab.emulate_media(media="print")
-        tab.goto(html.as_uri())
-        too_wide = tab.evaluate(
-            """() => [...document.querySelectorAll("table, th, td")]
-            .filter((one) => one.scrollWidth > one.clientWidth + 1
-                || one.getBoundingClientRect().right > document.body.clientWidth + 1)
-            .map((one) => one.textContent.slice(0, 60))"""
-        )
-        narrow = tab.evaluate(
-            """() => [...document.querySelectorAll("td, th")]
-            .filter((one) => one.textContent.trim().length > 12 && one.clientWidth < 60)
-            .map((one) => one.textContent.slice(0, 60))"""
-        )
-        printed = tab.pdf(prefer_css_page_size=True)
-        browser.close()
+def test_report_prints_on_four_pages_of_a4_without_squeezed_columns(html, browser):
+    tab = browser.new_page(viewport={"width": 688, "height": 1000})  # A4 less its margins
+    tab.emulate_media(media="print")
+    tab.goto(html.as_uri())
+    too_wide = tab.evaluate(
+        """() => [...document.querySelectorAll("table, th, td")]
+        .filter((one) => one.scrollWidth > one.clientWidth + 1
+            || one.getBoundingClientRect().right > document.body.clientWidth + 1)
+        .map((one) => one.textContent.slice(0, 60))"""
+    )
+    narrow = tab.evaluate(
+        """() => [...document.querySelectorAll("td, th")]
+        .filter((one) => one.textContent.trim().length > 12 && one.clientWidth < 60)
+        .map((one) => one.textContent.slice(0, 60))"""
+    )
+    printed = tab.pdf(prefer_css_page_size=True)
+    tab.close()
     assert (too_wide, narrow) == ([], [])
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) <= A4_PAGES
 
 
-def test_a_word_of_any_length_does_not_widen_the_page(tmp_path):
-    from playwright.sync_api import sync_playwright  # collection imports no heavy package
-
+def test_a_word_of_any_length_does_not_widen_the_page(tmp_path, browser):
     word = "w" * 200
     changes = Table(
         ("no.", "time", "kind", "change", "cause"),
         [("1", "2026-11-28 04:17", "annotation", word, word)],
         5,
     )
-    drawn = line_chart(
-        "one",
-        "t",
-        [[Bucket(0, 1.0)]],
-        base=1.0,
-        span=(0, 96 * HOUR_NS),
-        step_ns=HOUR_NS,
-        value_text=str,
-    )
+    span = {"span": (0, 96 * HOUR_NS), "step_ns": HOUR_NS, "value_text": str}
+    drawn = line_chart("one", "t", [[Bucket(0, 1.0)]], base=1.0, **span)
     section = Section(word, charts=[Chart(word, Markup(drawn))], tables=[changes], lines=[word])  # noqa: S704 - drawn by our code
     file = tmp_path / "report.html"
     file.write_text(page(Document(word, word, [KeyFigure(word, word, word)], [section])))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for width in (1440, 375):
-            tab = browser.new_page(viewport={"width": width, "height": 900})
-            tab.goto(file.as_uri())
-            widths = tab.evaluate(
-                """() => [document.documentElement.scrollWidth,
-                document.querySelector("main").clientWidth,
-                document.querySelector("svg").getBoundingClientRect().width]"""
-            )
-            lines = tab.evaluate(
-                """() => [...document.querySelectorAll("td")].map((one) => {
-                    const text = document.createRange();
-                    text.selectNodeContents(one);
-                    return text.getClientRects().length;
-                })"""
-            )
-            assert widths[0] == width
-            assert lines[:2] == [1, 1]  # of the time and the kind
-            if width == 1440:
-                assert widths[2] < widths[1] / 2  # a single chart is no larger than one of two
-        browser.close()
+    for width in (1440, 375):
+        tab = browser.new_page(viewport={"width": width, "height": 900})
+        tab.goto(file.as_uri())
+        widths = tab.evaluate(
+            """() => [document.documentElement.scrollWidth,
+            document.querySelector("main").clientWidth,
+            document.querySelector("svg").getBoundingClientRect().width]"""
+        )
+        lines = tab.evaluate(
+            """() => [...document.querySelectorAll("td")].map((one) => {
+                const text = document.createRange();
+                text.selectNodeContents(one);
+                return text.getClientRects().length;
+            })"""
+        )
+        tab.close()
+        assert widths[0] == width
+        assert lines[:2] == [1, 1]  # of the time and the kind
+        # A single chart is no larger than one of two.
+        assert width == 375 or widths[2] < widths[1] / 2
 
 
 def test_chart_shows_a_drift_of_eight_percent():
