@@ -102,13 +102,7 @@ READING = (
 )  # fmt: skip
 FAULTY = (
     ('[[probe]]\nname = "x"\nevry = "5m"\n', 'probe[0].evry: unknown key; did you mean "every"?'),
-    (BUDGET.replace("= 1", "= 0") + "period = 'day'", "budget[0].amount"),
     (BUDGET + "period = 'day'\nperoid = 'day'", 'did you mean "period"?'),
-    (BUDGET + "period = 'week'", "budget[0].period: write one of"),
-    (BUDGET + "period = 'day'\ntimezone = 'Mars'", "no such time zone"),
-    (BUDGET + "period = 'day'\ncurrency = 'EUR'", "prices are in USD"),
-    (BUDGET + "period = 'day'\ndevice = 'g'\nservice = 's'", "one of them"),
-    (BUDGET + "period = 'day'\n[[budget]]\nname = 'a'\namount = 1", "is already used"),
 )
 
 
