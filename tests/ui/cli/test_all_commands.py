@@ -47,19 +47,15 @@ ARGUMENTS = {
     "config check": (),
 }
 # Examples that are only parsed: they run until stopped, change a host or a database, ask one, or take
-# a second each and have tests of their own.
+# a second each and run in other tests.
 PARSED = {
     "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate",
-    "debug bundle", "fleet outliers", "fleet change", "fleet watch",
+    "debug bundle", "fleet outliers", "fleet change", "fleet watch", "doctor", "probe", "replay", "report",
 }  # fmt: skip
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {
     "costprobe alerts --exit-code": 1,  # the sink influxdb has a rejected point
     "costprobe alerts test pager": 1,  # no server listens at this address
-    "costprobe doctor": 1,  # the sink influxdb2 has no server
-    "costprobe doctor --probes": 1,  # likewise
-    "costprobe probe ./model.py:make": 2,  # there is no such file
-    "costprobe probe ./model.py:make --against ../main/model.py:make --fail-above 5%": 2,  # as above
     "costprobe silence end 0a1b2c3d": 2,  # no such silence
     "costprobe store compact": 2,  # the daemon is running
 }
