@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from costprobe.configuration import parse
 from fakes.documents import checked
 
 ROOT = Path(__file__).parents[3]
@@ -106,10 +105,3 @@ def test_five_minutes_to_influxdb(tmp_path):
     assert "torch under" in run(doctor, tmp_path, codes=(0, 1))
     with started(words_of(daemon), tmp_path, tmp_path, "store: "):
         pass
-
-
-def test_example_configuration_is_valid():
-    example = README.split("```toml\n", 1)[1].split("```", 1)[0]
-    config = parse(example, Path("README.md"))
-    assert [plan.plan for plan in config.price] == ["on_demand"]
-    assert config.probe[0].latency_bound_s == 0.05
