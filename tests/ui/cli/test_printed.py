@@ -18,10 +18,9 @@ from costprobe.daemon.control import ControlServer
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
 from costprobe.ui.cli.support.command_classes import examples_of
-from costprobe.ui.cli.support.fitting import table_lines, wrapped
-from costprobe.ui.cli.support.output import colour_of, paint
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.views.status_lines import probe_line, service_lines
-from costprobe.ui.cli.watch import ScrolledView, sections, snapshot
+from costprobe.ui.cli.watch import ScrolledView, snapshot
 from costprobe.ui.text import in_local_zone
 from fakes.cases import check_all
 from fakes.cli import same
@@ -138,17 +137,6 @@ def test_times_in_messages_are_in_the_zone_of_the_host():
     check_all(check, MESSAGES)
 
 
-def test_live_view_fits_any_width(config):
-    with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
-        found = snapshot(reader, demo_config(), reader.states(), time.time_ns())
-    for columns in (60, 120, 200):
-        lines = [click.unstyle(line) for part in sections(found, columns) for line in part]
-        text = "\n".join(lines)
-        assert max(map(len, lines)) <= columns, text
-        for word in ("running", "gpu0", "encoder-v1", "now", "  SM clock"):
-            assert word in text, columns
-
-
 def test_all_sections_of_the_live_view_are_reachable_at_80x24(config):
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
         now_ns = time.time_ns()
@@ -178,27 +166,6 @@ def test_every_help_text_fits_80_columns_and_ends_with_its_examples():
         ]
         problems += [] if lines[-1].endswith(last.split("  # ")[0]) else [f"{name}: {lines[-1]}"]
     assert not problems, "\n".join(problems)
-
-
-def test_lines_are_divided_at_spaces_with_numbers_and_commands_whole():
-    def texts(line):
-        return [part.lstrip() for part in wrapped(line, 30)]
-
-    assert wrapped("short", 30) == ["short"]
-    assert wrapped("long " * 30, None) == ["long " * 30]
-    assert texts("twenty-four characters, 12.5 ms of it") == [
-        "twenty-four characters,",
-        "12.5 ms of it",
-    ]
-    assert texts("a fault of this device; run: costprobe doctor, then") == [
-        "a fault of this device; run:",
-        "costprobe doctor, then",
-    ]
-    label = wrapped("service  chat on gpu0 and gpu1 and gpu2", 30)
-    assert label == ["service  chat on gpu0 and gpu1", "         and gpu2"]
-    painted = click.style("critical", fg="red")
-    assert wrapped(f"{painted} {'x' * 21}", 30) == [f"{painted} {'x' * 21}"]
-    assert wrapped("x" * 40, 30) == ["x" * 40]
 
 
 def test_tables_fit_and_numbers_stay_whole(monkeypatch):
@@ -240,15 +207,6 @@ def test_colours_are_printed_on_terminals_only(config):
     if not COLOUR.search(on_terminal(config, "alerts", env={"NO_COLOR": ""}.items())):
         problems.append("an empty NO_COLOR counts")
     assert not problems, "\n".join(problems)
-
-
-def test_colour_setting():
-    assert colour_of({}, refused=False) is None
-    assert colour_of({"NO_COLOR": ""}, refused=False) is None
-    assert colour_of({"NO_COLOR": "0"}, refused=False) is False
-    assert colour_of({"TERM": "dumb"}, refused=False) is False
-    assert colour_of({}, refused=True) is False
-    assert paint("x", "bad") != paint("x", "good") != "x"
 
 
 @pytest.fixture(scope="module")
