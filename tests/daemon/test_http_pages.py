@@ -195,20 +195,6 @@ def test_label_names_are_valid():
     assert labels_of(tags) == names
 
 
-def test_reload_moves_stops_and_starts_the_server(pages):
-    pages.serve(HttpConfig())
-    assert pages.status() == {"listen": None, "port": None, "fault": None}
-    pages.serve(LISTENING)
-    first = pages.status()["port"]
-    pages.serve(LISTENING.model_copy())
-    assert pages.status()["port"] == first
-    pages.serve(AGAIN)
-    assert fetch(pages, "/healthz")[0] == 200
-    pages.serve(HttpConfig())
-    assert pages.status()["port"] is None
-    assert pages.is_alive()
-
-
 def test_address_in_use_is_a_fault_and_not_fatal(pages, reported, caplog):
     pages.serve(LISTENING)
     taken = HttpConfig(listen=f"127.0.0.1:{pages.status()['port']}")
