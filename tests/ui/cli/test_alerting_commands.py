@@ -16,6 +16,7 @@ from costprobe.daemon.control import ControlServer, control_requests
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.control_client import user_name
 from costprobe.ui.incidents import hidden_changes
+from fakes import rows
 from fakes.cases import check_all
 from fakes.cli import Cli, same
 from fakes.clock import FakeClock
@@ -48,14 +49,14 @@ def keep(store, alerts=(), silenced=(), **more):
 
 def test_listing_states_how_old_it_is_and_what_no_alert_can_find(costprobe, store):
     names = ("device", "probe", "metric", "min_detectable_pct", "rule", "at_least_pct")
-    rows = (
+    series = (
         ("gpu0", "encoder", "cost", 16.2, "cost-up", 10.0),
         ("gpu0", "encoder", "latency", 12.0, "cost-up", 10.0),
         ("gpu1", "encoder", "cost", 4.0, "cost-up", 10.0),
         ("gpu2", "encoder", "cost", 25.0, None, None),
         ("gpu3", "encoder", "cost", None, "cost-up", 10.0),
     )
-    detectable = [dict(zip(names, row, strict=True)) for row in rows]
+    detectable = [dict(zip(names, one, strict=True)) for one in series]
     keep(store, detectable=detectable, noisy_services=[{"service": "chat", "noise_pct": 6.2}])
     note, *listing = costprobe("alerts", "--exit-code", code=3).splitlines()
     assert note.startswith("from the store, as of ")
@@ -195,16 +196,8 @@ def runs(days=4, slower_from=3.5, rng_seed=1):
         time_ns = began_ns + index * 300 * S
         slow = 1.1 if index >= slower_from * 288 else 1.0
         latency_ms = 8 * slow * rng.lognormvariate(0, 0.008)
-        fields = {
-            "latency_p50_ms": latency_ms,
-            "throughput_per_s": 8000 / latency_ms,
-            "sm_clock_mhz": 1980 / slow,
-            "fingerprint": "f",
-        }
-        cost = {"cost_hardware": latency_ms * 1e-9, "cost_reference": latency_ms * 1e-9}
-        made.append(make_point("probe", {**TAGS, "batch": "8"}, fields, time_ns))
-        own = {**TAGS, "basis": "probe", "plan": "owned", "currency": "EUR"}
-        made.append(make_point("cost", own, {**cost, "cost_energy": 0.0}, time_ns))
+        made.append(rows.run(TAGS, time_ns, latency_ms, sm_clock_mhz=1980 / slow, fingerprint="f"))
+        made.append(rows.run_cost(TAGS, time_ns, latency_ms * 1e-9, currency="EUR"))
     return made
 
 

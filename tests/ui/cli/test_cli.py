@@ -16,9 +16,9 @@ from costprobe.configuration import Config, parse
 from costprobe.core.clock import SystemClock
 from costprobe.core.line_protocol import render
 from costprobe.core.periods import iso
-from costprobe.core.records import Point
 from costprobe.ui.cli.main import COMMANDS
 from costprobe.ui.cli.support import checks
+from fakes import rows
 from fakes.documents import checked
 from fakes.nvml import FakeNvml
 
@@ -31,18 +31,10 @@ def points(costprobe):
     """Three hours of costs of two probes, ending now."""
     now_ns = time.time_ns()
     made = [
-        Point(
-            "cost",
-            {
-                "host": "h",
-                "device": "gpu0",
-                "probe": probe,
-                "basis": "probe",
-                "plan": "owned",
-                "currency": "EUR",
-            },
-            {"cost_per_inference": (1 + minute / 180) * scale, "energy_method": "counter"},
+        rows.run_cost(
+            {"host": "h", "device": "gpu0", "probe": probe},
             now_ns - (180 - minute) * 60 * S,
+            (1 + minute / 180) * scale,
         )
         for probe, scale in (("cnn", 1e-6), ("encoder", 2e-6))
         for minute in range(0, 180, 5)
@@ -82,14 +74,14 @@ def test_trend_and_export_have_every_value_of_the_chosen_series_and_time(costpro
         assert sorted(values) == costs(points, probe)
     (hour,) = costprobe.json("trend", "--since", "61m", "--probe", "cnn")["series"]
     assert len(hour["values"]) == 12
-    rows = csv.DictReader(io.StringIO(costprobe("trend", "--since", "6h", "--csv")))
-    assert sorted(float(row["cost_per_inference"]) for row in rows) == costs(points)
+    table = csv.DictReader(io.StringIO(costprobe("trend", "--since", "6h", "--csv")))
+    assert sorted(float(row["cost_per_inference"]) for row in table) == costs(points)
     lines = costprobe("export", "--format", "line").splitlines()
     assert sorted(lines) == sorted(render(p) for p in points)
-    rows = list(csv.DictReader(io.StringIO(costprobe("export", "--format", "csv"))))
-    values = [float(r["value"]) for r in rows if r["field"] == "cost_per_inference"]
+    table = list(csv.DictReader(io.StringIO(costprobe("export", "--format", "csv"))))
+    values = [float(r["value"]) for r in table if r["field"] == "cost_per_inference"]
     assert sorted(values) == costs(points)
-    assert {row["time"] for row in rows} == {iso(p.time_ns) for p in points}
+    assert {row["time"] for row in table} == {iso(p.time_ns) for p in points}
     assert costprobe("export", "--measurement", "probe") == ""
     assert len(costprobe("export", "--since", "61m").splitlines()) == 24
     assert costprobe("export", "--until", "1999-12-31") == ""
