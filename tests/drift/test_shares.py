@@ -75,10 +75,14 @@ def noisy(noise, factor, rng):
     return lambda _: factor * rng.lognormvariate(0, noise)
 
 
-def of(was, slow, *rows, count=12, start=60, before=(), **now):
+def of(was, slow, *rows, count=12, sign=1, **now):
     """The change from 60 runs to some that are slower, with the fields of both."""
-    before = [*before, *runs(start - len(before), len(before), **was)]
-    return explained(before, runs(count, start, slow, **now), *rows)
+    return explained(runs(60, **was), runs(count, 60, slow, **now), *rows, sign=sign)
+
+
+def recovered(slow, **was):
+    """The change back from a level with the signals of a fault."""
+    return of(was, slow, sign=-1)
 
 
 def no_longer(fields):
@@ -211,6 +215,63 @@ CASES = {
         {"contended": counted("", 20, 41, 59)}, no_longer, count=6, contended=counted("all but", 1)
     ),
     "an outlier before the change": outlier_before,
+    "memory errors": lambda: of({"ecc_uncorrected": 0}, 1.2, ecc_uncorrected=3),
+    "memory pressure": lambda: of({"mem_used_pct": 40.0}, 1.2, mem_used_pct=97.0),
+    "another board": lambda: of({}, 1.2, software_event(60, board="GPU-1")),
+    "all software at once": lambda: of(
+        {},
+        1.2,
+        software_event(
+            60, **dict.fromkeys(("flags", "cudnn", "cuda", "torch", "weights", "driver"))
+        ),
+        fingerprint="g",
+    ),
+    "signals that hardly move": lambda: of(
+        {"mem_used_pct": 40.0},
+        1.2,
+        mem_used_pct=60.0,
+        sm_clock_mhz=1965.0,
+        temp_max_c=66.0,
+        throttled_power_pct=0.5,
+        contended=counted("", 5),
+    ),
+    "signals that move within their noise": lambda: of(
+        {
+            "throttled_power_pct": lambda index: (1.0, 7.0)[index % 2],
+            "throttled_thermal_pct": lambda index: (0.0, 4.0)[index % 2],
+            "temp_max_c": lambda index: (60.0, 68.0)[index % 2],
+            "contended": lambda index: index % 10 == 0,
+        },
+        1.3,
+        count=3,
+        throttled_power_pct=lambda index: 8.0 + 2 * (-1) ** index,
+        throttled_thermal_pct=lambda index: 5.0 + 2 * (-1) ** index,
+        temp_max_c=lambda index: 70.0 + (-1) ** index,
+        contended=counted("", 1),
+        sm_clock_mhz=1500.0,
+    ),
+    "heat of a device without a counter": lambda: of(
+        {"throttled_thermal_pct": None},
+        1.2,
+        throttled_thermal_pct=None,
+        temp_max_c=87.0,
+        sm_clock_mhz=1600.0,
+    ),
+    "a cold device without a counter": lambda: of(
+        {"throttled_thermal_pct": None},
+        1.2,
+        throttled_thermal_pct=None,
+        temp_max_c=55.0,
+        sm_clock_mhz=1600.0,
+    ),
+    "cooled again": lambda: recovered(
+        0.8, throttled_thermal_pct=30.0, temp_max_c=89.0, sm_clock_mhz=1500.0
+    ),
+    "no longer throttled": lambda: recovered(
+        0.8, throttled_power_pct=40.0, sm_clock_mhz=1600.0, power_limit_w=700.0
+    ),
+    "no longer shared": lambda: recovered(0.75, contended=True),
+    "a clock raised again": lambda: recovered(0.8, sm_clock_mhz=1400.0),
 }
 
 

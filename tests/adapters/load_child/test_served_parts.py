@@ -15,7 +15,6 @@ from costprobe.adapters.load_child.connection import (
 )
 from costprobe.adapters.load_child.load import (
     LoadGenerator,
-    Outcomes,
     PoissonArrivals,
     Quota,
     count_by_kind,
@@ -140,12 +139,3 @@ def test_request_of_an_open_loop_is_built_before_its_instant():
 def test_unexpected_exception_ends_the_load_and_is_raised_on_exit():
     with pytest.raises(ClientBugError):
         ended(load_of(ScriptedClient(bug=True), Quota(None, 9, 60.0), concurrency=4))
-
-
-def test_outcomes_are_selected_by_time_in_flight():
-    replies = [Reply(0, 10), Reply(10, 20), Reply(20, 30)]
-    failed = [Reply(5, 12, failure="odd"), Reply(30, 40, failure="odd")]
-    outcomes = Outcomes(replies, failed)
-    assert outcomes.sent_before(10) == (replies[:1], failed[:1])
-    assert outcomes.within(10, 20) == (replies[1:2], failed[:1])
-    assert outcomes.span_ns() == (0, 40)
