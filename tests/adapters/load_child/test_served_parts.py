@@ -15,6 +15,7 @@ from costprobe.adapters.load_child.connection import (
 )
 from costprobe.adapters.load_child.load import (
     LoadGenerator,
+    Outcomes,
     PoissonArrivals,
     Quota,
     count_by_kind,
@@ -126,6 +127,8 @@ def test_load_ends_at_its_answers_or_its_failures_at_any_concurrency():
     outcomes = ended(load_of(ScriptedClient(failing=range(99)), Quota(5, 3, 60.0)))
     assert (len(outcomes.replies), len(outcomes.failed)) == (0, 3)
     assert outcomes.is_mostly_failed()
+    in_flight = Outcomes([Reply(0, 10), Reply(10, 20), Reply(20, 30)], []).within(10, 20)
+    assert in_flight.replies == [Reply(10, 20)]
     assert len(ended(load_of(ScriptedClient(), Quota(100, 9, 60.0), concurrency=16)).replies) == 100
 
 

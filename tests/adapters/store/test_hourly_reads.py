@@ -22,7 +22,8 @@ def test_series_with_more_rows_is_read_by_the_hour(store, path, monkeypatch):
     assert long.values[3:] == [float(second) for second in range(10_800, 14_400, 10)]
     assert long.ends[0] == RowEnd(T0_NS + 3590 * S, 360, 10 * S)
     assert len(short.values) == 10
-    assert not reader.values("device", "power_w", *ALWAYS, most=2000)[0].is_hourly
+    of_hours = (T0_NS, T0_NS + 5 * HOUR_NS)
+    assert not reader.values("device", "power_w", *of_hours, most=2000)[0].is_hourly
     hours = reader.points("device", *ALWAYS, {"device": "gpu0"}, most=1000)
     assert [getattr(one, "rows", 1) for one in hours][:4] == [360, 360, 360, 1]
     # What one answer reads is shared by its series.
