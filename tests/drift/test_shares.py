@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.drift.causes import explain_change
+from costprobe.drift.before_after import Levels
+from costprobe.drift.causes import causes, explain_change
 from costprobe.drift.runs import DetectionRun
 from record.record_files import check, input_text
 
@@ -175,3 +176,17 @@ def test_causes_and_their_shares():
             timing = {True: "coincides", False: "apart", None: "-"}[cause.coincides]
             lines += [f"  {cause.name} {share} {cause.method or '-'} {timing}: {cause.text}"]
     check("drift_causes.txt", "\n".join([*lines, ""]))
+
+
+def test_without_shares_what_is_deployed_precedes_what_the_device_does_and_a_cause_its_effect():
+    was = {"ecc_uncorrected": 0, "mem_used_pct": 40.0, "power_limit_w": 700.0, "tokens_in": 500.0}
+    now = {"ecc_uncorrected": 3, "mem_used_pct": 97.0, "power_limit_w": 500.0, "tokens_in": 900.0}
+    now |= {"throttled_thermal_pct": 30.0, "temp_max_c": 89.0, "sm_clock_mhz": 1500.0}
+    before, after = runs(12, **was), runs(12, 60, batch=8, contended=True, **now)
+    software = {"board": "a", "driver": "550"}, {"board": "b", "driver": "560"}
+    found = causes(Levels("throughput", before, after, before, 1, software))
+    device = ["neighbour", "memory errors", "cooling", "power limit", "clock"]
+    expected = ["board", "software: driver", "batch", *device, "prompt lengths", "memory pressure"]
+    assert [cause.name for cause in found] == expected
+    back = causes(Levels("throughput", after, before, after, -1, software))
+    assert [cause.name for cause in back] == [name for name in expected if name != "memory errors"]
