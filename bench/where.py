@@ -24,8 +24,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "agent"))
 
-from costprobe.pricing.catalogue_files import gpu_names  # noqa: E402 - the path first
-from costprobe.savings import where  # noqa: E402 - as above
+from costprobe.pricing.catalogue_files import gpu_names
+from costprobe.savings import where
 
 RESULTS = ROOT / "bench" / "mlperf.csv"
 # Share of a pass that does not grow with the batch.
