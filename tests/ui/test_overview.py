@@ -12,6 +12,7 @@ from costprobe.spend.now import day_allocations, host_months
 from costprobe.ui.dashboard.now import unit_table
 from costprobe.ui.host_overview import overview
 from fakes.clock import FakeClock
+from fakes.rows import as_known
 
 S = 10**9
 HOUR_NS = 3600 * S
@@ -53,7 +54,7 @@ def windows(model, tokens_of, hours=170):
         fields = {**known, **halves, **joules, "tokens_in": tokens, "tokens_out": tokens}
         if tokens:
             fields["cost_per_million_tokens_out"] = 0.5 / tokens * 1e6
-        yield make_point("cost", tags, fields, NOW - index * WINDOW_S * S)
+        yield make_point("cost", tags, as_known(fields), NOW - index * WINDOW_S * S)
 
 
 def allocated(part, cost, service="", device="gpu0"):

@@ -416,6 +416,9 @@ class Counts:
         executions: Executions of batches.
         estimated_flop: Floating-point operations of one GPU of each engine, as the server estimates.
         estimated_bytes: Bytes that one GPU of each engine read and wrote, likewise.
+        kv_transfer_bytes: Bytes of KV cache that a disaggregated server transferred.
+        kv_transfer_s: Seconds of these transfers, summed over transfers.
+        kv_transfer_failures: Failed transfers.
     """
 
     requests: float | None = None
@@ -432,6 +435,9 @@ class Counts:
     executions: float | None = None
     estimated_flop: float | None = None
     estimated_bytes: float | None = None
+    kv_transfer_bytes: float | None = None
+    kv_transfer_s: float | None = None
+    kv_transfer_failures: float | None = None
 
     @property
     def fresh_tokens(self) -> float | None:

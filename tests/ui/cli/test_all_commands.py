@@ -49,7 +49,7 @@ ARGUMENTS = {
 # Examples that are only parsed: they run until stopped, change a host or a database, ask one, or take
 # a second each and have tests of their own.
 PARSED = {
-    "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate", "reconcile",
+    "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate", "reconcile", "where",
     "debug bundle", "fleet outliers", "fleet change", "fleet watch",
 }  # fmt: skip
 # Exit codes other than 0 on the sample host.
@@ -75,6 +75,7 @@ valid_from = 2026-01-01
 # Commands with a schema whose documents other tests check.
 APART = {
     "reconcile",
+    "where",
     "silence",
     "doctor",
     "calibrate",

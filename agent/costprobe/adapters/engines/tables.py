@@ -197,6 +197,10 @@ SGLANG = Engine(
         # Passes with prefill and decode together (--enable-mixed-chunk).
         "compute_s": _of_ranks("sglang:forward_execution_seconds_total", "category", "mixed"),
         "decode_request_s": "sglang:inter_token_latency_seconds_sum",
+        # Of a prefill server: SGLang 0.5.23, srt/observability/metrics_collector.py; MB are of 2^20.
+        "kv_transfer_bytes": Counter("sglang:kv_transfer_total_mb_sum", scale=2**20),
+        "kv_transfer_s": Counter("sglang:kv_transfer_latency_ms_sum", scale=1e-3),
+        "kv_transfer_failures": "sglang:num_transfer_failed_reqs_total",
     },
     required=_TOKENS,
     option="--enable-metrics",
@@ -240,6 +244,11 @@ def vllm(name: str, prefix: str) -> Engine:
                 f"{prefix}estimated_read_bytes_per_gpu_total",
                 plus=(Counter(f"{prefix}estimated_write_bytes_per_gpu_total"),),
             ),
+            # Of the server that reads the KV cache, over NIXL only: vLLM 0.11.1 and newer,
+            # vllm/distributed/kv_transfer/kv_connector/v1/nixl.
+            "kv_transfer_bytes": f"{prefix}nixl_bytes_transferred_sum",
+            "kv_transfer_s": f"{prefix}nixl_xfer_time_seconds_sum",
+            "kv_transfer_failures": f"{prefix}nixl_num_failed_transfers_total",
         },
         required=_TOKENS,
     )

@@ -48,6 +48,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "spend": "Show cost by tenant, namespace, service or model.",
         "report": "Write a cost report of a period.",
         "savings": "Compare what each workload costs a month on every supply.",
+        "where": "Predict a measured model's cost on other GPUs.",
         "budget": "Show spend and forecast of each budget.",
         "forecast": "Forecast spend, load, its cost, and when capacity ends.",
         "reconcile": "Compare a cloud's bill with the measured cost.",
