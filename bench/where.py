@@ -1,6 +1,6 @@
 """How well the time of a model on another board is predicted, for boards that the fit did not know.
 
-    python bench/where.py [--halves 20]
+    python bench/where.py [--halves 300]
 
 The exponents of `costprobe.savings.where` are fitted to the results of half of the boards in `mlperf.csv`
 (one sample at a time, and at full load), and judged on pairs of the other half. Where a board has both results
@@ -24,8 +24,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "agent"))
 
-from costprobe.pricing.catalogue_files import gpu_names  # noqa: E402 - the path first
-from costprobe.savings import where  # noqa: E402 - as above
+from costprobe.pricing.catalogue_files import gpu_names
+from costprobe.savings import where
 
 RESULTS = ROOT / "bench" / "mlperf.csv"
 # Share of a pass that does not grow with the batch.
@@ -108,7 +108,7 @@ def fitted(known: Sequence[Pair]) -> list[float]:
 def main() -> None:
     """Print the exponents, and the errors for boards that were left out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--halves", type=int, default=20)
+    parser.add_argument("--halves", type=int, default=300)
     halves = parser.parse_args().halves
     found = pairs()
     boards = sorted({pair.boards[0] for pair in found})
