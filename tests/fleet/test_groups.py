@@ -160,6 +160,7 @@ def test_what_is_not_known_is_said_and_never_guessed():
     rows = [*member("p1", "prefill", ALL, counts=SERVED, **here), *member("d1", "decode", ALL)]
     (labelled,) = groups_of(rows, labels={"rack": "a"})
     assert "d1 (decode): left out, as a member without rack=a" in labelled.problems
+    assert labelled.cost_per_million_tokens_in is None
     (dark,) = groups_of(pools, member("d2", "decode", ALL, energy_j=None))
     assert (dark.energy_j, dark.energy_per_million_tokens_in_j) == (None, None)
     assert dark.problems == ("the energy of d2 (decode) is unknown",)

@@ -1,117 +1,16 @@
 """Windows of services on a manual clock: edges, waiting, and booking at a stop."""
 
 from collections import Counter
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from costprobe.adapters.store.ledger import RowLabels, StoreLedger
-from costprobe.adapters.store.read import StoreReader
-from costprobe.adapters.store.write import Store
-from costprobe.configuration import parse
-from costprobe.core.clock import utc_ns
-from costprobe.core.records import NS_PER_S, Device, Reading
+from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.core.schema import SERVING_RATIOS
-from costprobe.devices.charges import DeviceCharges
-from costprobe.devices.use import ProbeRuns
-from costprobe.pricing.book import PriceBook
-from costprobe.serving.device_costs import Claimant, Surroundings
-from costprobe.serving.service import Serving
-from fakes.clock import FakeClock
+from costprobe.serving.device_costs import Claimant
 from fakes.inference_server import InferenceServer
 from fakes.services import service, service_table
+from fakes.serving_bench import ServingBench
 from fakes.serving_engine import ServingEngine
-
-S = NS_PER_S
-DEVICES = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in (0, 1)]
-# 0.001 a second for each of two devices; a joule costs 1e-7.
-PRICE = """
-[[price]]
-plan = "on_demand"
-per_hour = 7.2
-electricity_included = false
-[electricity]
-tariff_per_kwh = 0.36
-"""
-
-
-class Bench:
-    """Services on a manual clock, with readings of 300 W every ten seconds."""
-
-    def __init__(self, folder, *tables):
-        self.clock = FakeClock()
-        self.store = Store.open(folder / "costprobe.db", self.clock)
-        self.ledger = StoreLedger(self.store)
-        self.config = parse(PRICE + "\n".join(tables), Path("costprobe.toml"))
-        self.ledger.label_with(RowLabels(self.config.probe, self.config.service))
-        self.events = []
-        self.readings_until_ns = self.clock.monotonic_ns()
-        self.begin()
-
-    def begin(self):
-        self.runs = ProbeRuns()
-        book = PriceBook(self.config.price, self.config.electricity, DEVICES)
-        self.charges = DeviceCharges(book, 300.0)
-        around = Surroundings(
-            charges=self.charges,
-            runs=self.runs,
-            clock=self.clock,
-            tags={"host": "h"},
-            ledger=self.ledger,
-            on_event=self.events.append,
-            store_path=self.store.path,
-        )
-        self.jobs = {}
-        self.serving = Serving(
-            self.config.service,
-            self.config.kubernetes,
-            self.config.telemetry,
-            DEVICES,
-            around,
-            self,
-            window_s=self.config.longest_window_s,
-        )
-        self.serving.begin()
-        self.scrape()
-
-    def add(self, name, _every_s, run, **_):
-        """Schedule a job: the tests run it."""
-        assert name not in self.jobs
-        self.jobs[name] = run
-
-    def remove(self, name):
-        del self.jobs[name]
-
-    def scrape(self):
-        for name, run in self.jobs.items():
-            if name.startswith("service "):
-                run()
-
-    def move(self, duration_s, *, read=True):
-        self.clock.move(duration_s)
-        while read and self.readings_until_ns + 10 * S <= self.clock.monotonic_ns():
-            start_ns = self.readings_until_ns
-            self.readings_until_ns = end_ns = start_ns + 10 * S
-            for device in DEVICES:
-                fields = {
-                    "energy_j": 3000.0,
-                    "energy_method": "counter",
-                    "util_pct": 40.0,
-                    "power_w": 300.0,
-                }
-                reading = Reading(device.name, start_ns, end_ns, fields)
-                self.charges.keep(self.charges.charge([(reading, device)], utc_ns(self.clock, 0)))
-                self.serving.record_readings([(reading, device)])
-
-    def close(self):
-        for name, run in list(self.jobs.items()):
-            if name.startswith("window "):
-                run()
-
-    def rows(self, measurement, **tags):
-        with closing(StoreReader.open(self.store.path)) as reader:
-            return list(reader.points(measurement, 0, 2**62, tags or None))
 
 
 @pytest.fixture
@@ -130,7 +29,7 @@ def bench(tmp_path):
     made = []
 
     def make(*tables):
-        made.append(Bench(tmp_path, *tables))
+        made.append(ServingBench(tmp_path, *tables))
         return made[-1]
 
     yield make

@@ -50,6 +50,7 @@ _COVERED_SHARE: Final = 0.99
 _MEMBER: Final = (*GROUP_TAGS, "host", "service")
 _OF_COST: Final = {"basis": "serving", "served_model": ""}
 _MONEY: Final = ("cost_total", "cost_tokens_in", "cost_tokens_out")
+_IDLE: Final = ("cost_idle", "cost_idle_known")
 _COUNTS: Final = ("requests", "tokens_in", "tokens_out")
 _COUNTED: Final = (*_COUNTS, "errors", "cached_tokens")
 _ENERGY: Final = ("energy_j", "energy_tokens_in_j", "energy_tokens_out_j")
@@ -169,7 +170,7 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     asked = answers.over(_hours_of(answers.period))
     if not asked.period.buckets:
         return []
-    fields = (*_MONEY, "cost_idle", *_ENERGY, *_COUNTED, *_TRANSFER)
+    fields = (*_MONEY, *_IDLE, *_ENERGY, *_COUNTED, *_TRANSFER)
     books = _books(asked, fields)
     if not books:
         return []
@@ -180,7 +181,10 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     newest, outside = _newest(answers), _outside(answers, books)
     found = []
     for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
-        gaps = (*outside.get(name, ()), *book.gaps(asked.period, newest.get(name, {})))
+        book.expect(newest.get(name, {}))
+        left_out = outside.get(name, {})
+        gaps = (*left_out.values(), *book.gaps(asked.period, newest.get(name, {})))
+        book.expect(left_out)
         for currency in book.currencies:
             earlier = {shift_ns: then.get(name) for shift_ns, then in shifted.items()}
             found.append(_group(name, currency, book, earlier, asked.period, gaps))
@@ -218,6 +222,12 @@ class _Book:
 
     def cell(self, end_ns: int, member: Member) -> _Cell:
         return self.hours.setdefault(end_ns, {}).setdefault(member, _Cell())
+
+    def expect(self, members: Iterable[Member]) -> None:
+        """Need the parts among these, also those without a row in the period."""
+        for member in members:
+            if member.role != WHOLE:
+                self.devices.setdefault(member, set())
 
     @property
     def parts(self) -> set[Member]:
@@ -311,29 +321,34 @@ def _question(paid: Question, name: str) -> Question:
     return replace(paid, measurement="serving", field=name, by=_MEMBER, where=where)
 
 
-def _outside(answers: FleetAnswers, books: Mapping[str, _Book]) -> dict[str, list[str]]:
-    """Return for each group why members are left out: those without the labels that rows must have."""
+def _outside(answers: FleetAnswers, books: Mapping[str, _Book]) -> dict[str, dict[Member, str]]:
+    """Return the members of each group without the labels that rows must have, and that they are left out."""
     if not answers.labels:
         return {}
     question = Question("cost", "cost_total", "count", "count", by=_MEMBER, where=_OF_COST)
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, dict[Member, str]] = defaultdict(dict)
     labels = " and ".join(f"{name}={value}" for name, value in answers.labels.items())
     for group, role, host, service in answers.over(answers.period, {}).groups(question):
         member = Member(role, host, service)
         if group in books and member not in books[group].devices:
-            found[group].append(f"{member}: left out, as a member without {labels}")
+            found[group][member] = f"{member}: left out, as a member without {labels}"
     return found
 
 
 def _newest(answers: FleetAnswers) -> dict[str, dict[Member, int]]:
-    """Return the time of the newest row of each member by group, UTC in ns, also one that is to come."""
+    """Return the time of the newest row of each member by group, UTC in ns.
+
+    Also of a row that is to come, and of members that were silent in the period, for a day: one that was removed
+    for good is no longer needed then.
+    """
     question = Question(
         "cost", "cost_total", "newest", by=_MEMBER, where=_OF_COST, present=(GROUP,)
     )
     period = answers.period
+    before = period._replace(start_ns=period.start_ns - DAY_NS, end_ns=period.start_ns)
     ahead = period._replace(start_ns=period.end_ns, end_ns=period.now_ns + DAY_NS)
     found: dict[str, dict[Member, int]] = defaultdict(dict)
-    for span in (answers, answers.over(ahead)):
+    for span in (answers.over(before), answers, answers.over(ahead)):
         for (group, role, host, service), time_s in span.groups(question).items():
             found[group][Member(role, host, service)] = int(time_s * 1e9)
     return found
@@ -479,7 +494,7 @@ def _group(
         kv_transfer_failures=sums.counted("kv_transfer_failures", ROLES),
         change_24h_pct=changes.get(DAY_NS),
         change_7d_pct=changes.get(WEEK_NS),
-        hosts=len({member.host for member in book.devices}),
+        hosts=len({member.host for member, devices in book.devices.items() if devices}),
         devices=_devices(book, book.devices),
         problems=tuple(_problems(sums, book, hours, is_alone, asked, gaps)),
     )
@@ -539,10 +554,8 @@ def _devices(book: _Book, members: Iterable[Member]) -> int:
 
 
 def _idle_share(sums: _Sums, members: Collection[Member]) -> float | None:
-    cost, idle = sums.of("cost_total", members), sums.of("cost_idle", members)
-    if not cost or idle is None or not sums.is_complete("cost_idle"):
-        return None
-    return min(1.0, max(0.0, float(idle / cost)))
+    idle, known = (sums.of(name, members) for name in _IDLE)
+    return min(1.0, max(0.0, float(idle / known))) if known and idle is not None else None
 
 
 def _problems(
