@@ -50,6 +50,7 @@ _COVERED_SHARE: Final = 0.99
 _MEMBER: Final = (*GROUP_TAGS, "host", "service")
 _OF_COST: Final = {"basis": "serving", "served_model": ""}
 _MONEY: Final = ("cost_total", "cost_tokens_in", "cost_tokens_out")
+_IDLE: Final = ("cost_idle", "cost_idle_known")
 _COUNTS: Final = ("requests", "tokens_in", "tokens_out")
 _COUNTED: Final = (*_COUNTS, "errors", "cached_tokens")
 _ENERGY: Final = ("energy_j", "energy_tokens_in_j", "energy_tokens_out_j")
@@ -169,7 +170,7 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     asked = answers.over(_hours_of(answers.period))
     if not asked.period.buckets:
         return []
-    fields = (*_MONEY, "cost_idle", *_ENERGY, *_COUNTED, *_TRANSFER)
+    fields = (*_MONEY, *_IDLE, *_ENERGY, *_COUNTED, *_TRANSFER)
     books = _books(asked, fields)
     if not books:
         return []
@@ -553,10 +554,8 @@ def _devices(book: _Book, members: Iterable[Member]) -> int:
 
 
 def _idle_share(sums: _Sums, members: Collection[Member]) -> float | None:
-    cost, idle = sums.of("cost_total", members), sums.of("cost_idle", members)
-    if not cost or idle is None or not sums.is_complete("cost_idle"):
-        return None
-    return min(1.0, max(0.0, float(idle / cost)))
+    idle, known = (sums.of(name, members) for name in _IDLE)
+    return min(1.0, max(0.0, float(idle / known))) if known and idle is not None else None
 
 
 def _problems(
