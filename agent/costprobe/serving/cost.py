@@ -152,7 +152,7 @@ class ServedCost:
         }
         if self.role == "all":
             return figures
-        return {name: value for name, value in figures.items() if name not in _OF_WHOLE}
+        return {name: None if name in _OF_WHOLE else figures[name] for name in figures}
 
     def _token_figures(self) -> dict[str, FieldValue | None]:
         counts, costs = self.counts, self.token_costs

@@ -34,6 +34,7 @@ from costprobe.core.config.location import default_store
 from costprobe.core.outside import SHAPE_ERRORS, bounded_json, bounded_object
 from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import Device, Event, natural
+from costprobe.core.schema import part_words
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
@@ -268,6 +269,9 @@ def service_checks(services: Sequence[ServiceConfig]) -> Iterator[Check]:
     from costprobe.serving.meter import tenants_endpoint, tenants_engine  # noqa: PLC0415
 
     for service in services:
+        if not service.url:
+            words = f"no url, as {part_words(service.row_tags)}"
+            yield Check(f"service {service.name}", "good", words, "")
         for url in service.url:
             yield _endpoint_check(service, url, engine_of(service))
         if service.tenants is not None:
