@@ -163,7 +163,11 @@ def test_what_is_not_known_is_said_and_never_guessed():
     assert labelled.cost_per_million_tokens_in is None
     (dark,) = groups_of(pools, member("d2", "decode", ALL, energy_j=None))
     assert (dark.energy_j, dark.energy_per_million_tokens_in_j) == (None, None)
-    assert dark.problems == ("the energy of d2 (decode) is unknown",)
+    unknown = ("the energy of d2 (decode) is not known all the time",)
+    assert dark.problems == unknown
+    often = [*member("d2", "decode", range(23)), *member("d2", "decode", (23,), energy_j=None)]
+    (partly,) = groups_of(pools, often)
+    assert (partly.priced_h, partly.energy_j, partly.problems) == (24, None, unknown)
     # A replica that was started is priced from its first whole hour on; others need it not.
     late = member("b", "all", range(20, 24), counts=SERVED, split=0.5)
     (grown,) = groups_of(member("a", "all", ALL, counts=SERVED, split=0.5), late)
