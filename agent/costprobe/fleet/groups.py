@@ -479,13 +479,31 @@ class _Sums:
 
     def prices(self) -> tuple[float | None, float | None, float | None]:
         """Return the cost of a million input tokens, of a million output tokens, and of a request."""
-        parts = self.divided(*_MONEY)
-        of_input, of_output = parts or (None, None)
-        cost = self.of("cost_total", self.members)
+        cost = None if self.lacks else self.of("cost_total", self.members)
+        return (
+            *self.per_million(*_MONEY),
+            _per(cost, self.counted("requests", _WRITES)),
+        )
+
+    def per_million(
+        self, whole: str, part_in: str, part_out: str
+    ) -> tuple[float | None, float | None]:
+        """Return an amount for a million input tokens, and for a million output tokens."""
+        parts = self.divided(whole, part_in, part_out)
+        if parts is None:
+            return None, None
+        of_input = None if self.lacks == "prefill" else parts[0]
         return (
             _per(of_input, self.tokens("tokens_in"), _MILLION),
-            _per(of_output, self.tokens("tokens_out"), _MILLION),
-            _per(cost, self.counted("requests", _WRITES)),
+            _per(parts[1], self.tokens("tokens_out"), _MILLION),
+        )
+
+    @property
+    def lacks(self) -> str:
+        """The pool of a disaggregated server whose cost nobody reports; empty for none."""
+        roles = {member.role for member in self.members}
+        return {frozenset({"prefill"}): "decode", frozenset({"decode"}): "prefill"}.get(
+            frozenset(roles), ""
         )
 
     def tokens(self, name: str) -> float | None:
@@ -519,7 +537,7 @@ def _group(
     parts = sums.divided(*_MONEY) if hours else None
     price_in, price_out, price = sums.prices() if is_alone else (None, None, None)
     energy = sums.of("energy_j", sums.members) if sums.is_complete("energy_j") else None
-    joules = sums.divided(*_ENERGY) if energy is not None else None
+    joules = (None, None) if energy is None else sums.per_million(*_ENERGY)
     tokens_in, tokens_out = sums.tokens("tokens_in"), sums.tokens("tokens_out")
     requests, errors = (sums.counted(field, _WRITES) for field in ("requests", "errors"))
     changes = {
@@ -548,8 +566,8 @@ def _group(
         cost_per_million_tokens_in=price_in,
         cost_per_million_tokens_out=price_out,
         energy_j=_number(energy),
-        energy_per_million_tokens_in_j=_per(joules and joules[0], tokens_in, _MILLION),
-        energy_per_million_tokens_out_j=_per(joules and joules[1], tokens_out, _MILLION),
+        energy_per_million_tokens_in_j=joules[0],
+        energy_per_million_tokens_out_j=joules[1],
         idle_share=_idle_share(sums, sums.members),
         kv_transfer_bytes=sums.counted("kv_transfer_bytes", ROLES),
         kv_transfer_s=sums.counted("kv_transfer_s", ROLES),
@@ -642,7 +660,12 @@ def _problems(
         who = "all parts have" if book.parts else "a replica has"
         yield f"priced over {of_asked}: those in which {who} a cost all the time"
     yield from gaps
-    if hours and sums.counted("requests", _WRITES) is None and sums.tokens("tokens_out") is None:
+    if hours and sums.lacks:
+        yield (
+            f'no member with role = "{sums.lacks}": the group has no cost of a request, and none of'
+            f" {'input' if sums.lacks == 'prefill' else 'output'} tokens"
+        )
+    elif hours and sums.counted("requests", _WRITES) is None and sums.tokens("tokens_out") is None:
         yield "no requests and no output tokens: set url on one host of each engine"
     if hours and not sums.is_complete("energy_j"):
         lacks = [str(one) for one in sorted(sums.members) if not sums.is_known("energy_j", one)]
