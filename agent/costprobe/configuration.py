@@ -88,7 +88,9 @@ class Config(RootSection):
     @property
     def sensor_settings(self) -> SensorSettings:
         """What the sensor child reads; the time of processes only if a service names its own."""
-        has_processes = any(service.processes for service in self.service)
+        # Those of pods are found by the API server's ids.
+        has_pods = self.kubernetes is not None and self.kubernetes.api_url is not None
+        has_processes = has_pods or any(service.processes for service in self.service)
         return self.telemetry.sensor_settings(processes=has_processes)
 
     @property

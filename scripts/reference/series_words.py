@@ -110,7 +110,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "carbon_g": "Grams of CO2-equivalent of its electricity.",
             "carbon_energy_j": "Energy of the interval, if its emissions are known: divide `carbon_g` by it.",
         },
-        {"kind": "`gpu`, `mig` or `cpu`."},
+        {"kind": "`gpu`, `mig` (a MIG device, or a partition of an AMD board) or `cpu`."},
     ),
     "probe": Words(
         "A run of a probe; see [measurement](../measurement.md).",
@@ -201,6 +201,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost_roofline_per_million_tokens_out": "The same for output tokens at `cost_roofline`.",
             "cost_total": "Cost of the service in the window.",
             "cost_idle": "Part that paid for idle time.",
+            "cost_idle_known": "Cost of the window, if its idle part is known.",
             "idle_share": "Idle part as a share.",
             "cost_per_request": "Cost of a request.",
             "cost_per_thousand_inferences": "Cost of 1,000 inferences.",
@@ -239,6 +240,10 @@ MEASUREMENTS: Mapping[str, Words] = {
             " `executions`, `assumed`.",
             "carbon_g": "Grams of CO2-equivalent of the service in the window.",
             "carbon_inferences": "Inferences of the window, if its emissions are known.",
+            "metered_inferences": "Inferences of the window, if its energy is known.",
+            "metered_requests": "Requests, likewise.",
+            "metered_tokens_in": "Input tokens, likewise.",
+            "metered_tokens_out": "Output tokens, likewise.",
         },
     ),
     "serving": Words(
@@ -293,6 +298,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost": "Cost of this part.",
             "cost_hardware": "Hardware part.",
             "cost_energy": "Electricity part.",
+            "basis": "How the part of a container that shares the device was found: `use` (time of its processes),"
+            " `replicas`, `cores` (HAMi's limit) or `even`; none otherwise.",
         },
         {"part": "`busy`, `idle`, `held` (busy time unknown), `probing` or `unallocated`."},
     ),

@@ -35,8 +35,6 @@ DESCRIPTIVE: Final = frozenset({"kind", "uuid", "plan", "basis", "engine"})
 _MODEL_TAG: Final = "served_model"
 # The service of several hosts that a row's service belongs to, and what it is of it.
 GROUP_TAGS: Final = ("service_group", "service_role")
-# Prefix of quantities that count only in windows whose energy is known.
-METERED: Final = "metered_"
 # A histogram of the median latency of each run of a probe; seconds.
 RUN_LATENCY: Final = "probe_run_latency_seconds"
 RUN_LATENCY_HELP: Final = "Median latency of each run of a probe"
@@ -156,6 +154,7 @@ SCHEMA: dict[str, Measurement] = {
             " requests inferences tokens_in tokens_out cached_tokens fresh_tokens"
             " device_s device_busy_s decode_request_s"
             " window_s carbon_per_inference_g carbon_g carbon_inferences"
+            " cost_idle_known metered_inferences metered_requests metered_tokens_in metered_tokens_out"
             " energy_j energy_tokens_in_j energy_tokens_out_j energy_per_inference_j"
             " energy_per_request_j"
             " energy_per_million_tokens_in_j energy_per_million_tokens_out_j energy_rel_err",
@@ -176,7 +175,7 @@ SCHEMA: dict[str, Measurement] = {
     ),
     "allocation": Measurement(
         tags=("device", "service", "part", "currency", *GROUP_TAGS),
-        fields=_typed(floats="cost cost_hardware cost_energy"),
+        fields=_typed(floats="cost cost_hardware cost_energy", strings="basis"),
     ),
     "tenant": Measurement(
         tags=("service", "tenant", "currency", *GROUP_TAGS),
@@ -378,6 +377,7 @@ _COUNTERS: Final = {
     "cost": (
         ("service_cost", "cost_total", "Cost of the service"),
         ("service_idle_cost", "cost_idle", "Cost of idle time"),
+        ("service_idle_known_cost", "cost_idle_known", "Cost in windows with a known idle part"),
         ("service_tokens_in_cost", "cost_tokens_in", "Cost of input tokens"),
         ("service_tokens_cached_cost", "cost_tokens_cached", "Part of it for cached tokens"),
         ("service_cache_saved_cost", "cost_cache_saved", "What the cache saved"),
@@ -440,7 +440,7 @@ def increments(
     counters = COUNTERS.get(measurement, ())
     if not counters or (measurement == "cost" and tags.get("basis") != "serving"):
         return
-    values = {**fields, **_derived(measurement, fields)}
+    values = {**fields, **_derived(fields)}
     labels = {name: value for name, value in tags.items() if name not in DESCRIPTIVE}
     without_currency = {name: value for name, value in labels.items() if name != _MONEY_TAG}
     is_model = _MODEL_TAG in tags
@@ -457,9 +457,7 @@ def increments(
         )
 
 
-def _derived(measurement: str, fields: Mapping[str, FieldValue]) -> Mapping[str, FieldValue]:
-    if measurement == "cost" and "energy_j" in fields:
-        return {f"{METERED}{name}": value for name, value in fields.items()}
+def _derived(fields: Mapping[str, FieldValue]) -> Mapping[str, FieldValue]:
     busy_share, window_s = fields.get("busy_share"), fields.get("window_s")
     if not (isinstance(busy_share, float) and isinstance(window_s, float)):
         return {}
@@ -547,16 +545,16 @@ SERVING_RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
             "cost_total", "cached_tokens", _MILLION, "cost_tokens_cached", _TOKENS
         ),
         "cached_share": Ratio("cached_tokens", "tokens_in"),
-        "idle_share": Ratio("cost_idle", "cost_total"),
-        "energy_per_inference_j": Ratio("energy_j", "inferences"),
-        "energy_per_request_j": Ratio("energy_j", "requests"),
+        # Not each window's idle part, energy and emissions are known: divided by what is of windows in which they are.
+        "idle_share": Ratio("cost_idle", "cost_idle_known"),
+        "energy_per_inference_j": Ratio("energy_j", "metered_inferences"),
+        "energy_per_request_j": Ratio("energy_j", "metered_requests"),
         "energy_per_million_tokens_in_j": Ratio(
-            "energy_j", "tokens_in", _MILLION, "energy_tokens_in_j", _TOKENS_J
+            "energy_j", "metered_tokens_in", _MILLION, "energy_tokens_in_j", _TOKENS_J
         ),
         "energy_per_million_tokens_out_j": Ratio(
-            "energy_j", "tokens_out", _MILLION, "energy_tokens_out_j", _TOKENS_J
+            "energy_j", "metered_tokens_out", _MILLION, "energy_tokens_out_j", _TOKENS_J
         ),
-        # Emissions of windows with a known intensity, by what was inferred in these.
         "carbon_per_inference_g": Ratio("carbon_g", "carbon_inferences"),
     }
 )

@@ -132,6 +132,7 @@ class ServedCost:
         figures: dict[str, FieldValue | None] = {
             "cost_total": float(cost),
             "cost_idle": None if self.idle is None else float(self.idle),
+            "cost_idle_known": None if self.idle is None else float(cost),
             "idle_share": None if self.idle is None else _per(self.idle, float(cost)),
             "cost_per_inference": per_inference,
             "cost_per_thousand_inferences": per_inference and per_inference * THOUSAND,
@@ -194,6 +195,10 @@ class ServedCost:
             "energy_per_request_j": _per(drawn.energy_j, counts.requests),
             "energy_per_million_tokens_in_j": _per(in_j, counts.tokens_in, MILLION),
             "energy_per_million_tokens_out_j": _per(out_j, counts.tokens_out, MILLION),
+            "metered_inferences": counts.inferred,
+            "metered_requests": counts.requests,
+            "metered_tokens_in": counts.tokens_in,
+            "metered_tokens_out": counts.tokens_out,
             "energy_method": drawn.method,
             "energy_rel_err": drawn.rel_err,
             "energy_scope": "parent" if drawn.scope == "parent" else None,

@@ -494,6 +494,7 @@ class Serving:
                 services,
                 around.clock,
                 on_change=self.replace,
+                on_containers=self._owners.name_containers,
                 on_event=around.on_event,
             )
             if kubernetes
@@ -507,9 +508,11 @@ class Serving:
         for reading, device in readings:
             if (device.name, device.uuid) not in self._known:
                 continue  # another device has the name now: these parts are about to be replaced
-            self._log.record(reading)
-            if reading.busy_by_pid_s:
-                self._owners.find_owners(reading.busy_by_pid_s)
+            by_pid_s = reading.busy_by_pid_s
+            if by_pid_s:
+                numbers = self._owners.find_owners(by_pid_s)
+                by_pid_s = {numbers[pid]: busy_s for pid, busy_s in by_pid_s.items()}
+            self._log.record(replace(reading, busy_by_pid_s=by_pid_s))
 
     def begin(self) -> None:
         """Start the first windows now."""

@@ -67,8 +67,8 @@ class _TenantCounters(Section):
         matching(r"[A-Za-z_]\w*", "a label has letters, digits and _"),
     ] = Field(
         description=(
-            "Label with the tenant; of LiteLLM `team`, `team_alias`, `api_key_alias`, `end_user`"
-            " or `user`."
+            "Label with the tenant; of LiteLLM `team`, `team_alias`, `api_key_alias`, `end_user`,"
+            " `user`, or `requested_model` for LoRA adapters."
         ),
         examples=["team"],
     )

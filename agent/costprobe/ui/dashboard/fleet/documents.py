@@ -295,24 +295,24 @@ def units_table(
         none: What is said if there is none of either.
     """
     lines = [(one.cost_per_h or 0.0, [_unit_row(one)]) for one in found]
+    parted = [one for one in groups if one.has_parts]
     lines += [
         # One without a price is first: it is what somebody has to do something about.
         (_per_h(one.cost, one) or math.inf, [_group_row(one, assumed), *_role_rows(one)])
-        for one in groups
-        if one.has_parts
+        for one in parted
     ]
     lines.sort(key=lambda line: -line[0])
-    caption = (
-        "The last hour, against the same hour a day and a week before; services of several hosts: the last 24"
-        " hours; those that cost most first"
-    )
+    of_day = "; services of several hosts: the last 24 hours" if parted else ""
+    caption = f"The last hour, against the same hour a day and a week before{of_day}; those that cost most first"
     heads = ("Model", "#Cost now", "#24 h", "#7 d", "#An hour~", "On~")
+    document = table(caption, heads, (row for _, rows in lines for row in rows), none=none)
+    if not parted:
+        return document
     tree: list[dict[str, Any]] = []
     for number, (_, rows) in enumerate(lines):
         key = str(number) if len(rows) > 1 else None
         tree.append({"of": None, "key": key, "members": "roles"})
         tree += [{"of": key, "key": None} for _ in rows[1:]]
-    document = table(caption, heads, (row for _, rows in lines for row in rows), none=none)
     return document | {"tree": tree}
 
 
