@@ -60,6 +60,7 @@ class Board(ctypes.Structure):
         ("throttle_since_ns", ctypes.c_int64),
         ("throttle_base_ns", ctypes.c_uint64 * 2),
         ("throttle_share", ctypes.c_double * 2),
+        ("throttlers", ctypes.c_uint64),
         ("ecc_uncorrected", ctypes.c_uint64),
         ("compute_mode", ctypes.c_char * layout.NAME_LENGTH),
         ("memory_mode", ctypes.c_char * layout.NAME_LENGTH),

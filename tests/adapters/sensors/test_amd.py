@@ -11,7 +11,7 @@ from fakes.amdsmi import COUNTER_STEP_UJ, MI210, MI250X, RADEON, UNKNOWN, FakeAm
 from fakes.worker import WorkerBench, context_of
 
 NOON_NS = 1_780_000_000 * 10**9
-NOT_SUPPORTED, NOT_FOUND, NO_PERM, DRIVER_NOT_LOADED = 2, 31, 10, 34
+INIT_ERROR, DRIVER_NOT_LOADED = 18, 34
 NO_NUMBER = 0xFFFFFFFF
 GIB = 1 << 30
 SERIAL = "GPU-49c8d7c4a2d3b100"
@@ -108,6 +108,7 @@ def test_what_the_library_does_not_have_is_absent_and_never_a_figure(host):
             power_limit=303,  # in W
             power_limit_max=(1 << 64) - 1,
             counts_violations=0,
+            throttlers=(1 << 64) - 1,
             compute_mode="",
             memory_mode="",
         )
@@ -129,6 +130,23 @@ def test_what_the_library_does_not_have_is_absent_and_never_a_figure(host):
     bench.run(31)
     fields = bench.of("reading")[-1]["fields"]
     assert (fields["energy_method"], fields["energy_j"]) == ("poll", pytest.approx(1400, rel=0.01))
+
+
+def test_throttled_time_is_summed_from_the_state_where_the_firmware_does_not_count(host):
+    fake = host()
+    for numbers in ((25, 5, 1, 0), (26, 1, 0), (27, 0, 0)):
+        fake.set_version(*numbers)
+        # A power limit (PPT1) and the temperature of the memory; then an electric current.
+        fake.gpus[0].set(counts_violations=0, throttlers=1 << 1 | 1 << 34)
+        sensor, _, faults = opened(fake)
+        sensor.sample()
+        fake.clock.move(1.5)
+        found = sensor.sample(quick=True)
+        assert (found.throttle_power_s, found.throttle_thermal_s) == (1.5, 1.5)
+        fake.gpus[0].set(throttlers=1 << 16)
+        fake.clock.move(1)
+        assert sensor.sample(quick=True).throttle_power_s == 1.5
+        assert faults == []
 
 
 def test_energy_counts_by_the_told_step_and_starts_anew_after_a_reset(host):
@@ -245,6 +263,8 @@ def test_a_driver_that_cannot_be_used_is_a_fault_only_where_a_board_belongs(host
         ("0x038000", (), "DRIVER_NOT_LOADED", ("modprobe amdgpu",)),
         ("0x030000", (), "", ()),
         ("0x030000", ("NVIDIA L4",), "", ()),
+        ("0x030000", (), "INIT_ERROR", ("amdsmi_init",)),
+        ("0x020000", (), "", ()),
         (
             "0x030000",
             ("AMD Instinct MI210", "NVIDIA L4"),
@@ -253,8 +273,9 @@ def test_a_driver_that_cannot_be_used_is_a_fault_only_where_a_board_belongs(host
         ),
     ):
         (device / "class").write_text(f"{class_}\n")
-        is_loaded = code != "DRIVER_NOT_LOADED"
-        rule = None if is_loaded else fake.fail("amdsmi_init", DRIVER_NOT_LOADED)
+        codes = {"DRIVER_NOT_LOADED": DRIVER_NOT_LOADED, "INIT_ERROR": INIT_ERROR}
+        failing = codes.get(code, INIT_ERROR if class_ == "0x020000" else None)
+        rule = None if failing is None else fake.fail("amdsmi_init", failing)
         try:
             found = str(amd_sensors(context(fake, tmp_path, models)))
         except SensorFault as fault:

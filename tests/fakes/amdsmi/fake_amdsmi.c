@@ -158,6 +158,7 @@ struct gpu {
     int64_t throttle_since_ns;
     uint64_t throttle_base_ns[2]; /* by power, and by the memory's temperature; a step of the firmware is 1 ms */
     double throttle_share[2];
+    uint64_t throttlers;         /* indep_throttle_status */
     uint64_t ecc_uncorrected;
     char compute_mode[NAME_LENGTH];
     char memory_mode[NAME_LENGTH];
@@ -400,6 +401,15 @@ amdsmi_status_t amdsmi_get_violation_status(amdsmi_processor_handle processor_ha
     info->acc_prochot_thrm = 0;
     info->acc_socket_thrm = throttled_ms[1] / 2;
     info->acc_hbm_thrm = throttled_ms[1];
+    return SUCCESS;
+}
+
+/* Of amdsmi_gpu_metrics_t the offset of one field, which differs between versions. */
+amdsmi_status_t amdsmi_get_gpu_metrics_info(amdsmi_processor_handle processor_handle, uint8_t *pgpu_metrics) {
+    ENTER_BOARD(processor_handle)
+    uint64_t throttlers = gpu->throttlers;
+    memset(pgpu_metrics, 0xff, 4544);
+    memcpy(pgpu_metrics + (control->version[0] < 27 ? 112 : 120), &throttlers, sizeof throttlers);
     return SUCCESS;
 }
 

@@ -32,6 +32,7 @@ from costprobe.adapters.sensors.child.sensor import (
     MetricReader,
     Sensor,
     SensorContext,
+    ThrottleClock,
     Values,
     Way,
     pci_board,
@@ -46,6 +47,8 @@ DEFAULT_ROCM: Final = "/opt/rocm"
 # The first number of its version: the library's year before 26, from then on its ABI. ROCm 6.4 has 25, ROCm 7 has
 # 26, ROCm 10 has 27.
 SUPPORTED: Final = (25, 26, 27)
+WIDE_COUNTERS: Final = 27
+VERSION: Final = "amdsmi_get_lib_version"
 # amdsmi.h: AMDSMI_INIT_AMD_GPUS.
 INIT_GPUS: Final = 2
 MEMORY_OF_GPU: Final = 0
@@ -59,6 +62,7 @@ TEMPERATURE_NOW: Final = 0
 ROOM_BYTES: Final = 1 << 14
 TEXT_BYTES: Final = 256
 UW_PER_W: Final = 1_000_000
+DEVICES_MAX: Final = 1024
 PROCESSES_FIRST: Final = 64
 PROCESSES_MAX: Final = 4096
 
@@ -75,7 +79,7 @@ NAMES: Final[Mapping[int, str]] = {
     7: "API_FAILED",
     8: "TIMEOUT",
     9: "RETRY",
-    10: "NO_PERM",
+    10: "NO_PERMISSION",
     12: "IO",
     14: "FILE_ERROR",
     OUT_OF_RESOURCES: "OUT_OF_RESOURCES",
@@ -95,7 +99,7 @@ NAMES: Final[Mapping[int, str]] = {
 REACTIONS: Final[Mapping[str, Reaction]] = {
     **dict.fromkeys(
         (
-            *("INVAL", "NOT_SUPPORTED", "NOT_YET_IMPLEMENTED", "NO_PERM", "NO_DATA"),
+            *("INVAL", "NOT_SUPPORTED", "NOT_YET_IMPLEMENTED", "NO_DATA", "NO_PERMISSION"),
             *("FAIL_LOAD_SYMBOL", "UNEXPECTED_DATA", "FILE_NOT_FOUND"),
         ),
         Reaction.ABSENT,
@@ -107,7 +111,7 @@ HINTS: Final[Mapping[str, str]] = {
     "LIBRARY_NOT_FOUND": f"install AMD SMI (package amd-smi-lib of ROCm 6.4 or later), or set ROCM_PATH to the"
     f" folder that has lib/{LIBRARY}",
     "DRIVER_NOT_LOADED": "load it with `modprobe amdgpu`",
-    "NO_PERM": "let the user of this process open /dev/kfd and the devices in /dev/dri: add it to the group"
+    "NO_PERMISSION": "let the user of this process open /dev/kfd and the devices in /dev/dri: add it to the group"
     " render, and to video where that owns them",
     "AMDGPU_RESTART_ERR": "the driver resets the board: look for amdgpu's messages in `dmesg`",
 }
@@ -115,9 +119,14 @@ NO_DRIVER: Final = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
 # PCI: AMD, and the classes of Instinct boards. Those of displays are of integrated GPUs, too.
 PCI_VENDOR: Final = "0x1002"
 PCI_CLASSES: Final = ("0x0380", "0x1200")
+PCI_DISPLAYS: Final = "0x03"
 # An integrated GPU, which shares the host's memory and serves no model, has less memory of its own.
 LEAST_BYTES: Final = 4 << 30
 
+# Linux, drivers/gpu/drm/amd/pm/swsmu/inc/amdgpu_smu.h: SMU_THROTTLER_*, the power limits (PPT, SPL, FPPT, SPPT)
+# and the temperatures, up to PROCHOT.
+POWER_THROTTLERS: Final = 0xFF
+THERMAL_THROTTLERS: Final = 0xFFFF << 32
 # Which devices a process of ROCm has: UUIDs of whole boards, or numbers from 0.
 VISIBLE_DEVICES: Final = "ROCR_VISIBLE_DEVICES"
 # PCI devices of which power and energy cover more: a module of two dies (MI250X, MI250), and one with a CPU
@@ -202,6 +211,18 @@ class _Violations(ctypes.Structure):
     )
 
 
+class _Metrics(ctypes.Structure):
+    """amdsmi_gpu_metrics_t as far as indep_throttle_status, of 25 and 26."""
+
+    _fields_ = (("rest", ctypes.c_ubyte * 112), ("throttlers", ctypes.c_uint64))
+
+
+class _Metrics27(ctypes.Structure):
+    """The same of 27, where two counters before it have 64 bits in place of 32."""
+
+    _fields_ = (("rest", ctypes.c_ubyte * 120), ("throttlers", ctypes.c_uint64))
+
+
 class _Process(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char * TEXT_BYTES),
@@ -211,6 +232,11 @@ class _Process(ctypes.Structure):
     )
 
 
+# The counts of _Violations: all steps, those limited by power, and those by each thermal cause.
+COUNTS: Final = ("steps", "ppt", "prochot", "socket", "vr", "hbm")
+NO_COUNT: Final = (1 << 64) - 1
+
+
 def fault_of(function: str, status: int, words: str = "") -> SensorFault:
     """The fault for a status other than success."""
     code = NAMES.get(status, f"CODE_{status}")
@@ -218,17 +244,12 @@ def fault_of(function: str, status: int, words: str = "") -> SensorFault:
     return SensorFault(function, code, REACTIONS.get(code, Reaction.TRANSIENT), detail)
 
 
-def known(value: int, bits: int = 32) -> int | None:
+def known(value: int) -> int | None:
     """An unsigned value; None where the library has none.
 
-    It fills in the largest number of the field, or of the 16 bits that the firmware reports.
-
-    Args:
-        value: What the library returned.
-        bits: Size of the field.
+    It fills in the largest number of the field, or of the 16 or 32 bits that the firmware reports.
     """
-    is_unknown = value in {0xFFFF, (1 << bits) - 1}
-    return None if is_unknown else int(value)
+    return None if value in {0xFFFF, 0xFFFFFFFF, NO_COUNT} else int(value)
 
 
 def _watts(microwatts: int) -> float | None:
@@ -236,7 +257,7 @@ def _watts(microwatts: int) -> float | None:
 
     No board's limit is a million W, or one millionth of one.
     """
-    value = known(microwatts, bits=64)
+    value = known(microwatts)
     if not value:
         return None
     return value / UW_PER_W if value >= UW_PER_W else float(value)
@@ -255,7 +276,7 @@ def serial_of(raw: bytes) -> str:
         value = int(text, 16)
     except ValueError:
         return ""
-    return "" if value in {0, 0xFFFF, 0xFFFFFFFF, (1 << 64) - 1} else f"{value:016x}"
+    return f"{value:016x}" if value and known(value) else ""
 
 
 # Several threads may read devices at once, but the library keeps processes in one map without a lock
@@ -270,11 +291,13 @@ class AmdLibrary:
         library: As ctypes loads it.
 
     Attributes:
+        major: First number of its version.
         addresses: PCI address of the board that has a serial number.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        self.major = 0
         self.addresses: dict[str, str] = {}
 
     def call(self, function: str, *args: Any) -> None:  # noqa: ANN401 - as ctypes
@@ -308,6 +331,7 @@ class AmdLibrary:
         """
         count = ctypes.c_uint32(0)
         self.call(function, *args, ctypes.byref(count), None)
+        count.value = min(count.value, DEVICES_MAX)
         found = (ctypes.c_void_p * count.value)()
         self.call(function, *args, ctypes.byref(count), found)
         return [ctypes.c_void_p(handle) for handle in found[: count.value]]
@@ -325,14 +349,12 @@ class AmdLibrary:
                 with _PROCESSES_LOCK:
                     self.call("amdsmi_get_gpu_process_list", handle, ctypes.byref(count), found)
             except SensorFault as fault:
-                is_full = fault.code == NAMES[OUT_OF_RESOURCES]
-                if not is_full or room >= PROCESSES_MAX:
+                if fault.code != NAMES[OUT_OF_RESOURCES] or room >= PROCESSES_MAX:
                     raise
-                room = min(max(2 * room, 2 * count.value), PROCESSES_MAX)
-            else:
-                # Its count is that of all processes, whichever fit.
-                listed = found[: min(count.value, room)]
-                return frozenset(process.pid for process in listed if process.pid)
+            # The count is that of all processes, whichever fit.
+            if count.value <= room:
+                return frozenset(process.pid for process in found[: count.value] if process.pid)
+            room = min(max(2 * room, count.value), PROCESSES_MAX)
 
 
 def open_library(environ: Mapping[str, str]) -> AmdLibrary:
@@ -371,15 +393,15 @@ def version_of(library: AmdLibrary) -> str:
     Raises:
         SensorFault: The structures of this version are not known.
     """
-    function = "amdsmi_get_lib_version"
-    version = library.read(_Version, function)
+    version = library.read(_Version, VERSION)
     name = text_of(version.build or b"") or ".".join(map(str, version.numbers[:3]))
-    if version.numbers[0] not in SUPPORTED:
+    library.major = int(version.numbers[0])
+    if library.major not in SUPPORTED:
         detail = (
             f"{LIBRARY} {name} has structures that this version of costprobe does not know; use the AMD SMI"
             f" {SUPPORTED[0]} to {SUPPORTED[-1]} of ROCm 6.4, 7 or 10, by ROCM_PATH where several are installed"
         )
-        raise SensorFault(function, "VERSION_MISMATCH", Reaction.TRANSIENT, detail)
+        raise SensorFault(VERSION, "VERSION_MISMATCH", Reaction.TRANSIENT, detail)
     return name
 
 
@@ -387,7 +409,7 @@ def _power(call: Call, handle: object) -> Values:
     power = call(_Power, "amdsmi_get_power_info", handle)
     average_w, now_w = known(power.average_socket_power), known(power.current_socket_power)
     # The power of a working board is never 0 W: the second die of a module has none.
-    watts = average_w or now_w or known(power.socket_power, bits=64) or None
+    watts = average_w or now_w or known(power.socket_power) or None
     return {
         "power_w": None if watts is None else float(watts),
         "power_instant_w": None if watts is None else float(now_w or watts),
@@ -407,19 +429,25 @@ def memory_of(call: Call, handle: object) -> dict[str, int | None]:
     """The memory that the library has for one of its devices."""
     number = ctypes.c_uint64
     used, total = (
-        known(call(number, f"amdsmi_get_gpu_memory_{what}", handle, MEMORY_OF_GPU).value, bits=64)
+        known(call(number, f"amdsmi_get_gpu_memory_{what}", handle, MEMORY_OF_GPU).value)
         for what in ("usage", "total")
     )
     return {"mem_used_bytes": used, "mem_total_bytes": total or None}
 
 
-def _temperature(place: int, call: Call, handle: object) -> Values:
-    function = "amdsmi_get_temp_metric"
-    celsius = call(ctypes.c_int64, function, handle, place, TEMPERATURE_NOW).value
-    # The firmware's 16 bits; 0 is what a place without a sensor has.
-    if celsius in {0, 0xFFFF}:
-        raise fault_of(function, NOT_SUPPORTED)
-    return {"temp_c": float(celsius)}
+def _temperature(call: Call, handle: object) -> Values:
+    """The hottest place of the chip, by which it is throttled; its edge where that has no sensor."""
+    for place in (TEMPERATURE_HOTSPOT, TEMPERATURE_EDGE):
+        try:
+            celsius = call(ctypes.c_int64, "amdsmi_get_temp_metric", handle, place, TEMPERATURE_NOW)
+        except SensorFault as fault:
+            if fault.reaction is not Reaction.ABSENT:
+                raise
+            continue
+        # A place without a sensor may have 0.
+        if celsius.value and known(celsius.value):
+            return {"temp_c": float(celsius.value)}
+    return {"temp_c": None}
 
 
 def _clock(field: str, domain: int, call: Call, handle: object) -> Values:
@@ -434,31 +462,40 @@ def _power_limit(call: Call, handle: object) -> Values:
 
 def _errors(call: Call, handle: object) -> Values:
     errors = call(_Errors, "amdsmi_get_gpu_total_ecc_count", handle)
-    return {"ecc_uncorrected": known(errors.uncorrectable, bits=64)}
+    return {"ecc_uncorrected": known(errors.uncorrectable)}
 
 
 def _violations(call: Call, handle: object) -> Values:
-    """The counts since the driver was loaded; the library waits for 0.1 s in this call."""
-    counts = call(_Violations, "amdsmi_get_violation_status", handle)
-    names = ("steps", "ppt", "prochot", "socket", "vr", "hbm")
-    steps, power, *thermal = (known(getattr(counts, name), bits=64) for name in names)
-    if steps is None or power is None or set(thermal) == {None}:
-        raise fault_of("amdsmi_get_violation_status", NOT_SUPPORTED)
-    return {"violations": (steps, power, *(count or 0 for count in thermal))}
+    """The counts since the driver was loaded (MI300 and later); the library waits for 0.1 s in this call."""
+    function = "amdsmi_get_violation_status"
+    counts = call(_Violations, function, handle)
+    steps, power, *thermal = (getattr(counts, name) for name in COUNTS)
+    causes = [count for count in thermal if count != NO_COUNT]
+    if NO_COUNT in (steps, power) or not causes:
+        raise fault_of(function, NOT_SUPPORTED)
+    return {"violations": (steps, power, *causes)}
+
+
+def _throttlers(kind: type[ctypes.Structure], call: Call, handle: object) -> Values:
+    """What limits the clock now, on boards that do not count it."""
+    function = "amdsmi_get_gpu_metrics_info"
+    throttlers = int(call(kind, function, handle).throttlers)
+    if throttlers == NO_COUNT:
+        raise fault_of(function, NOT_SUPPORTED)
+    return {"throttlers": (throttlers & POWER_THROTTLERS > 0, throttlers & THERMAL_THROTTLERS > 0)}
 
 
 # The ways to read each metric, best first; the sensor adds those of memory and processes.
 WAYS: Final[Mapping[str, tuple[Way, ...]]] = {
+    # First, because the library waits in it: the others are of the sample's instant.
+    "throttle": (),
     "power": (_power,),
     "utilization": (_utilization,),
     "memory": (),
-    "temperature": tuple(
-        partial(_temperature, place) for place in (TEMPERATURE_HOTSPOT, TEMPERATURE_EDGE)
-    ),
+    "temperature": (_temperature,),
     "sm_clock": (partial(_clock, "sm_clock_mhz", CLOCK_GFX),),
     "mem_clock": (partial(_clock, "mem_clock_mhz", CLOCK_MEMORY),),
     "power_limit": (_power_limit,),
-    "throttle": (_violations,),
     "ecc": (_errors,),
     "processes": (),
 }
@@ -486,6 +523,8 @@ class ThrottledTime:
         """Add the counts (all steps, those limited by power, and by each thermal cause) at CLOCK_MONOTONIC t_ns."""
         before_ns, before = self._last or (t_ns, counts)
         self._last = (t_ns, counts)
+        if len(before) != len(counts):
+            before_ns, before = t_ns, counts
         steps, power, *thermal = (now - then for now, then in zip(counts, before, strict=True))
         # Counts fall when the driver is loaded again.
         if steps > 0 and min(power, *thermal) >= 0:
@@ -526,9 +565,16 @@ class AmdSensor(Sensor):
         self._reset()
 
     def _reset(self) -> None:
-        ways = {**WAYS, "memory": (self._memory,), "processes": (self._pids,)}
+        metrics = _Metrics27 if self._library.major >= WIDE_COUNTERS else _Metrics
+        ways = {
+            **WAYS,
+            "throttle": (_violations, partial(_throttlers, metrics)),
+            "memory": (self._memory,),
+            "processes": (self._pids,),
+        }
         self._metrics = MetricReader(self.name, self._context.report, ways)
-        self._throttled = ThrottledTime()
+        self._counted = ThrottledTime()
+        self._seen = ThrottleClock()
         self._lacks_energy = False
         self._mode = ""
         # Memory of the whole board, if it is divided.
@@ -620,7 +666,10 @@ class AmdSensor(Sensor):
             SensorFault: The library or the whole board is concerned, or nothing at all is supported.
         """
         values: Values = {}
-        for metric in QUICK if quick else WAYS:
+        # What is not counted needs every sample.
+        is_counted = self._metrics.best("throttle") in (None, _violations)
+        quick_metrics = QUICK if is_counted else ("throttle", *QUICK)
+        for metric in quick_metrics if quick else WAYS:
             if metric not in self._lacking:
                 values |= self._read(metric)
         if not values and not self._metrics.has_any():
@@ -628,7 +677,9 @@ class AmdSensor(Sensor):
             raise SensorFault(self.call, "NOT_SUPPORTED", Reaction.QUARANTINE, detail)
         t_ns = self._clock.monotonic_ns()
         if "violations" in values:
-            values |= self._throttled.add(t_ns, values.pop("violations"))
+            values |= self._counted.add(t_ns, values.pop("violations"))
+        if "throttlers" in values:
+            values |= self._seen.add(t_ns, *values.pop("throttlers"))
         return Sample(t_ns=t_ns, is_quick=quick, **values)
 
     def read_energy(self) -> EnergyReading | None:
@@ -651,7 +702,7 @@ class AmdSensor(Sensor):
         self._metrics.works("energy")
         after_ns = self._clock.monotonic_ns()
         # A board without a counter, and the second die of a module, have 0.
-        steps = known(count.value, bits=64) or 0
+        steps = known(count.value) or 0
         energy_j = steps * step_uj.value / 1e6
         is_late = after_ns - before_ns > COUNTER_READ_MAX_NS
         if is_late or not (math.isfinite(energy_j) and energy_j > 0):
@@ -837,16 +888,16 @@ def amd_sensors(context: SensorContext) -> list[Sensor]:
         version = version_of(library)
         boards = _boards(library, root)
     except SensorFault as fault:
-        if fault.code not in NO_DRIVER:
-            raise _start_fault(fault, evidence) from fault
-        if not evidence:
+        # A host without any AMD GPU may have the library.
+        is_strange = fault.code in NO_DRIVER or not pci_board(root, PCI_VENDOR, (PCI_DISPLAYS,))
+        if fault.call != VERSION and is_strange and not evidence:
             return []
         raise _start_fault(fault.with_reaction(Reaction.TRANSIENT), evidence) from fault
     if not boards:
         # Initialized again, it lists the devices again.
         library.call("amdsmi_shut_down")
         if evidence:
-            call, words = "amdsmi_get_socket_handles", HINTS["NO_PERM"]
+            call, words = "amdsmi_get_socket_handles", HINTS["NO_PERMISSION"]
             none = SensorFault(call, "NO_DEVICE", Reaction.TRANSIENT, words)
             raise _start_fault(none, evidence)
         return []
