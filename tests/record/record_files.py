@@ -1,6 +1,6 @@
 """The record: what the program makes of fixed inputs, as files that a refactoring must not change.
 
-    COSTPROBE_RECORD=1 .venv/bin/python -m pytest tests/record tests/drift tests/alerts
+    COSTPROBE_RECORD=1 .venv/bin/python -m pytest tests/record tests/drift tests/alerts tests/delivery tests/ui
 
 writes the files in `fixtures` again; without the variable each test compares its result with its
 file, byte for byte. A difference means that a number, a name or a text has changed. All inputs are
@@ -55,6 +55,22 @@ def check(name, made, replaced=()):
             (number, pair) for number, pair in enumerate(lines, 1) if pair[0] != pair[1]
         )
         raise AssertionError(f"{name}, line {number}\nrecorded: {before}\nnow:      {now}")
+
+
+def check_outcomes(name, outcome_of):
+    """Compare what a function makes of each text of a file with its outcome there.
+
+    Args:
+        name: Name of the file: a JSON object of texts and outcomes; a new text has null until recorded.
+        outcome_of: Returns a JSON value; a ValueError is recorded as its text.
+    """
+    found = {}
+    for text in json.loads((FIXTURES / name).read_bytes()):
+        try:
+            found[text] = outcome_of(text)
+        except ValueError as error:
+            found[text] = f"ValueError: {error}"
+    check(name, found)
 
 
 def _compact(document):

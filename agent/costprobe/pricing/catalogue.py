@@ -128,7 +128,7 @@ _PEAKS = ("fp32", "tf32", "fp16", "bf16")
 _GPU: Mapping[str, Reader] = {
     "gpu_model": _required,
     "memory_gb": _number(1, 1024),
-    "tdp_w": str,
+    "tdp_w": _number(1, 10_000),
     "memory_gb_per_s": _number(1, 100_000),
     **{f"{precision}_tflops": _number(1, 100_000) for precision in _PEAKS},
     "source": str,
@@ -156,12 +156,14 @@ class GpuModel:
         memory_bytes_per_s: Peak bandwidth of the memory; None if unknown.
         flop_per_s: Peak rates of dense matrix products that accumulate in fp32, by precision, where
             known.
+        tdp_w: Thermal design power; None if unknown.
     """
 
     model: str
     memory_gb: Decimal | None
     memory_bytes_per_s: float | None
     flop_per_s: Mapping[str, float]
+    tdp_w: float | None = None
 
 
 class _Parts(NamedTuple):
@@ -245,6 +247,7 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
                 for precision in _PEAKS
                 if row[f"{precision}_tflops"] is not None
             },
+            row["tdp_w"] and float(row["tdp_w"]),
         )
         for _, row in _rows_of(text, _GPU)
     )

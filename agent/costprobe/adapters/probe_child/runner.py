@@ -180,7 +180,7 @@ class ProbeChild:
         return thread
 
     def _read_messages(self, pipe: IO[bytes]) -> None:
-        for line in iter(lambda: pipe.readline(MAX_LINE_BYTES), b""):
+        for line in lines_of(pipe):
             message = _parsed(line)
             if message is None:
                 self.malformed_lines += 1
@@ -198,10 +198,16 @@ class ProbeChild:
             return
 
     def _read_stderr(self, pipe: IO[bytes]) -> None:
-        for line in iter(lambda: pipe.readline(MAX_LINE_BYTES), b""):
+        for line in lines_of(pipe):
             words = outside_text(line.decode(errors="replace"), STDERR_LINE_CHARS)
             if words:
                 self.stderr_tail.append(words)
+
+
+def lines_of(pipe: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a pipe until its end, or until `kill` closes it: a slow thread may still read then."""
+    with suppress(ValueError, OSError):
+        yield from iter(lambda: pipe.readline(MAX_LINE_BYTES), b"")
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

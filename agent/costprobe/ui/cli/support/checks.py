@@ -297,7 +297,7 @@ def service_checks(services: Sequence[ServiceConfig]) -> Iterator[Check]:
 
 
 def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check]:
-    """Yield a check of the kubelet's API, and of the API server's.
+    """Yield a check of the kubelet's API, of the API server's, and of the processes of pods.
 
     Args:
         kubernetes: The section [kubernetes]; None without it.
@@ -309,17 +309,35 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
     from costprobe.adapters.kubernetes.api_server import ApiServer  # noqa: PLC0415
     from costprobe.adapters.kubernetes.pod_resources import KubernetesError, PodResources  # noqa: PLC0415 - as above
 
-    node = kubernetes.node or host
+    node, pods = kubernetes.node or host, {}
     fix = "docs/howto/kubernetes.md has the volume and the permissions that it needs"
     try:
         containers = len(PodResources(kubernetes.socket).read().containers)
         detail = f"{counted(containers, 'container')} with devices"
         if kubernetes.api_url:
-            detail += f"; {counted(len(ApiServer(kubernetes, node).pods()), 'pod')} on {node}"
+            pods = ApiServer(kubernetes, node).pods()
+            detail += f"; {counted(len(pods), 'pod')} on {node}"
     except KubernetesError as error:
         yield Check("kubernetes", "bad", str(error), fix)
     else:
         yield Check("kubernetes", "good", detail, "")
+        ids = {each for pod in pods.values() for each in (pod.uid, *pod.container_ids.values())}
+        if containers and pods and not ids & _visible_containers():
+            detail = "not visible: pods that share a GPU are charged by replicas, not by use"
+            fix = "set hostPID: true, as in docs/howto/kubernetes.md"
+            yield Check("processes of pods", "note", detail, fix)
+
+
+def _visible_containers() -> set[str]:
+    """Return the ids of containers and pods whose processes are visible here, besides the own ones."""
+    from costprobe.adapters.kubernetes.cgroups import cgroup_ids  # noqa: PLC0415 - as above
+
+    found: set[str] = set()
+    for file in Path("/proc").glob("[0-9]*/cgroup"):
+        # A process may have ended.
+        with suppress(OSError):
+            found.update(cgroup_ids(file.read_text(errors="replace")))
+    return found - {*cgroup_ids(Path("/proc/self/cgroup").read_text())}
 
 
 def _endpoint_check(service: ServiceConfig, url: str, engine: Engine, tenant: str = "") -> Check:
