@@ -200,8 +200,9 @@ def test_partitions_have_memory_and_processes_of_their_own_and_the_board_the_ene
         gpu.set_partition(number, pids=[100 + number], mem_used_bytes=number * GIB)
     board, device, _ = opened(fake)
     assert device.memory_bytes == 192 * GIB
-    used = board.sample().mem_used_bytes
-    assert used == (20 if first_gib == 192 else 20 + sum(range(8))) * GIB
+    whole = board.sample()
+    assert whole.pids == tuple(range(101, 108))
+    assert whole.mem_used_bytes == (20 if first_gib == 192 else 20 + sum(range(8))) * GIB
     slices = board.slices()
     devices = [each.discover() for each in slices]
     assert [each.name for each in devices] == [f"amd0.xcp{number}" for number in range(8)]

@@ -724,8 +724,10 @@ class AmdSensor(Sensor):
         return self._metrics.read(metric, self._read_call, handle)
 
     def _pids(self, _: Call, handle: object) -> Values:
+        """The processes of the device; of a divided board those of all its partitions."""
         self.call = "amdsmi_get_gpu_process_list"
-        return {"pids": tuple(sorted(self._library.pids(handle)))}
+        lists = map(self._library.pids, [handle] if self.parent else self._handles)
+        return {"pids": tuple(sorted(frozenset().union(*lists)))}
 
     def _memory(self, call: Call, handle: object) -> Values:
         """The memory of the board: of a divided one its own, or the sum over its partitions."""
