@@ -55,7 +55,7 @@ def test_board_has_every_metric_and_loses_only_those_that_fail(host):
     sensor, device, faults = opened(fake)
     assert (device.name, device.kind, device.uuid) == ("amd0", "gpu", SERIAL)
     assert (device.model, device.memory_bytes) == ("AMD Instinct MI300X", 192 * GIB)
-    assert device.selector == f"ROCR_VISIBLE_DEVICES={SERIAL}"
+    assert device.selector == f"ROCR_VISIBLE_DEVICES={SERIAL} HIP_VISIBLE_DEVICES=0"
     sensor.sample()
     gpu.throttle(power_share=0.25, thermal_share=0.11)
     fake.clock.move(100)
@@ -115,7 +115,7 @@ def test_what_the_library_does_not_have_is_absent_and_never_a_figure(host):
         gpu.set_partition(mem_total_bytes=24 * GIB)
     sensor, device, faults = opened(fake, 1)
     assert (device.uuid, device.model) == ("AMD-0000-0d-00-0", "AMD Radeon RX 7900 XTX")
-    assert device.selector == "ROCR_VISIBLE_DEVICES=1"
+    assert device.selector == "ROCR_VISIBLE_DEVICES=1 HIP_VISIBLE_DEVICES=0"
     sensor.sample()
     fake.clock.move(5)
     values = {name: v for name, v in sensor.sample()._asdict().items() if v is not None}
@@ -209,7 +209,7 @@ def test_partitions_have_memory_and_processes_of_their_own_and_the_board_the_ene
     assert {(each.slices, each.slices_of, each.parent) for each in devices} == {(1, 8, "amd0")}
     assert devices[3].uuid == f"{SERIAL}-xcp3"
     assert devices[3].model == "AMD Instinct MI300X XCP CPX/NPS4"
-    assert devices[3].selector == "ROCR_VISIBLE_DEVICES=3"
+    assert devices[3].selector == "ROCR_VISIBLE_DEVICES=3 HIP_VISIBLE_DEVICES=0"
     assert devices[0].memory_bytes == (24 * GIB if first_gib == 24 else None)
     sample = slices[3].sample()
     assert (sample.mem_used_bytes, sample.pids) == (3 * GIB, (103,))

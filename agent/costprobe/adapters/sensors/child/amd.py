@@ -127,8 +127,9 @@ LEAST_BYTES: Final = 4 << 30
 # and the temperatures, up to PROCHOT.
 POWER_THROTTLERS: Final = 0xFF
 THERMAL_THROTTLERS: Final = 0xFFFF << 32
-# Which devices a process of ROCm has: UUIDs of whole boards, or numbers from 0.
-VISIBLE_DEVICES: Final = "ROCR_VISIBLE_DEVICES"
+# The device that a process of ROCm has: the UUID of a whole board, or a number from 0. It is then HIP's first,
+# whatever this process has in HIP_VISIBLE_DEVICES.
+SELECTOR: Final = "ROCR_VISIBLE_DEVICES={} HIP_VISIBLE_DEVICES=0"
 # PCI devices of which power and energy cover more: a module of two dies (MI250X, MI250), and one with a CPU
 # (MI300A). Source: libdrm, data/amdgpu.ids.
 OF_A_MODULE: Final = frozenset({0x7408, 0x740C, 0x74A0})
@@ -398,8 +399,8 @@ def version_of(library: AmdLibrary) -> str:
     library.major = int(version.numbers[0])
     if library.major not in SUPPORTED:
         detail = (
-            f"{LIBRARY} {name} has structures that this version of costprobe does not know; use the AMD SMI"
-            f" {SUPPORTED[0]} to {SUPPORTED[-1]} of ROCm 6.4, 7 or 10, by ROCM_PATH where several are installed"
+            f"{LIBRARY} {name} has structures that this version of costprobe does not know; install version"
+            f" {SUPPORTED[0]} to {SUPPORTED[-1]} of AMD SMI (ROCm 6.4, 7 or 10), or set ROCM_PATH to a ROCm that has it"
         )
         raise SensorFault(VERSION, "VERSION_MISMATCH", Reaction.TRANSIENT, detail)
     return name
@@ -635,7 +636,7 @@ class AmdSensor(Sensor):
         uuid = self._board_uuid(serial)
         visible = uuid if serial else self._hip_id()
         return Device(
-            self.name, "gpu", uuid, model, memory_bytes, selector=f"{VISIBLE_DEVICES}={visible}"
+            self.name, "gpu", uuid, model, memory_bytes, selector=SELECTOR.format(visible)
         )
 
     def _board_uuid(self, serial: str) -> str:
@@ -810,7 +811,7 @@ class AmdPartition(AmdSensor):
             slices=1,
             slices_of=len(self._handles),
             # Partitions share the serial number.
-            selector=f"{VISIBLE_DEVICES}={self._hip_id()}",
+            selector=SELECTOR.format(self._hip_id()),
         )
 
     def _memory(self, call: Call, handle: object) -> Values:
