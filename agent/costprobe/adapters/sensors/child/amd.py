@@ -8,8 +8,9 @@ them in common: each was compared in the wrappers of ROCm 6.4.4 and 7.0.2, and i
 They differ in 24 and before (power, name and process), so that such a library is refused, and a later one.
 
 The library has power, energy, clocks, temperature and throttling of a whole board only. On a board of two
-dies (MI250, MI250X) it has power and energy of both dies on one of them. A partition of a board is a device
-of the library in the same socket; the first one also stands for the board.
+dies (MI250, MI250X) it has power and energy of both dies on one of them, and 0 on the other (checkIfSecondaryDie
+in rocm_smi.py). A partition of a board is a device of the library in the same socket; the first one also stands
+for the board.
 """
 
 from __future__ import annotations
