@@ -221,7 +221,9 @@ def test_partitions_have_memory_and_processes_of_their_own_and_the_board_the_ene
     assert refused.value.reaction is Reaction.RESTART
 
 
-def test_the_drivers_file_decides_the_memory_of_a_divided_board(host, tmp_path):
+def test_the_drivers_files_decide_the_identity_of_a_board_and_its_memory_if_it_is_divided(
+    host, tmp_path
+):
     fake = host(gpus=2)
     fake.gpus[0].divide(2, "DPX", "NPS1")
     for number in range(2):
@@ -230,9 +232,11 @@ def test_the_drivers_file_decides_the_memory_of_a_divided_board(host, tmp_path):
     for address, size in (("0000:0c:00.0", 192 * GIB), ("0000:0d:00.0", GIB // 2)):
         (files / address).mkdir(parents=True)
         (files / address / "mem_info_vram_total").write_text(f"{size}\n")
+    (files / "0000:0c:00.0" / "unique_id").write_text("0123456789abcdef\n")
     # The second is a GPU of a processor, without memory of its own.
     (board,) = amd_sensors(context(fake, tmp_path))
-    assert board.discover().memory_bytes == 192 * GIB
+    device = board.discover()
+    assert (device.memory_bytes, device.uuid) == (192 * GIB, "GPU-0123456789abcdef")
     assert board.sample().mem_used_bytes == 7 * GIB
     assert [each.discover().memory_bytes for each in board.slices()] == [None, None]
 
@@ -306,6 +310,18 @@ def test_more_processes_than_expected_are_all_listed(host, monkeypatch):
     sensor, _, _ = opened(fake)
     monkeypatch.setattr(amd, "PROCESSES_FIRST", 3)
     assert sensor.sample().pids == tuple(range(1, 33))
+
+
+def test_processes_that_use_other_boards_or_are_hidden_are_not_counted(host, monkeypatch):
+    fake = host()
+    fake.gpus[0].set_partition(pids=[7, 8, 9], using=2)
+    sensor, _, _ = opened(fake)
+    assert sensor.sample().pids == (7, 8)
+    fake.gpus[0].set_partition(pids=[])
+    assert sensor.sample().pids == ()
+    # Before ROCm 10 another user sees an empty list in place of processes that are not its own.
+    monkeypatch.setattr(amd.os, "geteuid", lambda: 1000)
+    assert sensor.sample().pids is None
 
 
 def test_structures_have_the_offsets_of_the_header():

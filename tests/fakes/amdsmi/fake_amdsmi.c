@@ -130,6 +130,7 @@ struct partition {
     uint64_t mem_used_bytes;
     int64_t pid_count;
     uint64_t pids[MAX_PIDS];
+    int64_t user_count; /* of these the first have memory here */
 };
 
 struct gpu {
@@ -422,6 +423,7 @@ amdsmi_status_t amdsmi_get_gpu_process_list(amdsmi_processor_handle processor_ha
     for (uint32_t i = 0; i < room && i < own->pid_count; i++) {
         memset(&list[i], 0, sizeof list[i]);
         list[i].pid = (uint32_t)own->pids[i];
+        list[i].mem = i < own->user_count ? 1 << 30 : 0;
     }
     return room < own->pid_count ? OUT_OF_RESOURCES : SUCCESS;
 }

@@ -4,8 +4,9 @@ The library is called by ctypes. PyPI's `amdsmi` is a copy of AMD's wrapper by o
 one version of the library: its import resolves every function of that version, and fails with another.
 
 Structures are those of amdsmi.h (ROCm/rocm-systems, projects/amdsmi), as far as the libraries 25 to 27 have
-them in common: each was compared in the wrappers of ROCm 6.4.4 and 7.0.2, and in the headers of 26.1 and 27.
-They differ in 24 and before (power, name and process), so that such a library is refused, and a later one.
+them in common: each was compared in the wrappers of ROCm 6.4.4 and 7.0.2, and in the headers of 26.1 and of a
+later 26; the changes of 27 are those of its CHANGELOG.md, which is also the source of what is said of earlier
+versions. They differ in 24 and before (power, name and process): such a library is refused, and one after 27.
 
 The library has power, energy, clocks, temperature and throttling of a whole board only. On a board of two
 dies (MI250, MI250X) it has power and energy of both dies on one of them, and 0 on the other (checkIfSecondaryDie
@@ -48,7 +49,7 @@ DEFAULT_ROCM: Final = "/opt/rocm"
 # The first number of its version: the library's year before 26, from then on its ABI. ROCm 6.4 has 25, ROCm 7 has
 # 26, ROCm 10 has 27.
 SUPPORTED: Final = (25, 26, 27)
-WIDE_COUNTERS: Final = 27
+ROCM_10: Final = 27
 VERSION: Final = "amdsmi_get_lib_version"
 # amdsmi.h: AMDSMI_INIT_AMD_GPUS.
 INIT_GPUS: Final = 2
@@ -70,21 +71,13 @@ PROCESSES_MAX: Final = 4096
 # amdsmi.h: amdsmi_status_t.
 NOT_SUPPORTED: Final = 2
 OUT_OF_RESOURCES: Final = 15
+_FIRST_NAMES = (
+    *("INVAL", "NOT_SUPPORTED", "NOT_YET_IMPLEMENTED", "FAIL_LOAD_MODULE", "FAIL_LOAD_SYMBOL"),
+    *("DRM_ERROR", "API_FAILED", "TIMEOUT", "RETRY", "NO_PERMISSION", "INTERRUPT", "IO"),
+    *("ADDRESS_FAULT", "FILE_ERROR", "OUT_OF_RESOURCES", "INTERNAL_EXCEPTION"),
+)
 NAMES: Final[Mapping[int, str]] = {
-    1: "INVAL",
-    NOT_SUPPORTED: "NOT_SUPPORTED",
-    3: "NOT_YET_IMPLEMENTED",
-    4: "FAIL_LOAD_MODULE",
-    5: "FAIL_LOAD_SYMBOL",
-    6: "DRM_ERROR",
-    7: "API_FAILED",
-    8: "TIMEOUT",
-    9: "RETRY",
-    10: "NO_PERMISSION",
-    12: "IO",
-    14: "FILE_ERROR",
-    OUT_OF_RESOURCES: "OUT_OF_RESOURCES",
-    16: "INTERNAL_EXCEPTION",
+    **dict(enumerate(_FIRST_NAMES, 1)),
     18: "INIT_ERROR",
     30: "BUSY",
     31: "NOT_FOUND",
@@ -230,7 +223,11 @@ class _Process(ctypes.Structure):
         ("name", ctypes.c_char * TEXT_BYTES),
         ("pid", ctypes.c_uint32),
         ("mem", ctypes.c_uint64),
-        ("rest", ctypes.c_ubyte * 432),
+        ("engine_usage", ctypes.c_ubyte * 64),
+        ("gtt_mem", ctypes.c_uint64),
+        ("cpu_mem", ctypes.c_uint64),
+        ("vram_mem", ctypes.c_uint64),
+        ("rest", ctypes.c_ubyte * 344),
     )
 
 
@@ -271,14 +268,13 @@ def text_of(raw: bytes) -> str:
     return "" if text.upper() in {"N/A", "UNKNOWN", "NONE"} else text
 
 
-def serial_of(raw: bytes) -> str:
+def serial_of(text: str) -> str:
     """The serial number of a chip as 16 hexadecimal digits; empty where it has none."""
-    text = text_of(raw).lower().removeprefix("0x")
     try:
         value = int(text, 16)
     except ValueError:
         return ""
-    return f"{value:016x}" if value and known(value) else ""
+    return f"{value:016x}" if 0 < value < NO_COUNT and known(value) else ""
 
 
 # Several threads may read devices at once, but the library keeps processes in one map without a lock
@@ -355,8 +351,17 @@ class AmdLibrary:
                     raise
             # The count is that of all processes, whichever fit.
             if count.value <= room:
-                return frozenset(process.pid for process in found[: count.value] if process.pid)
+                return _users(found[: count.value])
             room = min(max(2 * room, count.value), PROCESSES_MAX)
+
+
+def _users(processes: Sequence[Any]) -> frozenset[int]:
+    """The processes that use the device, by its memory.
+
+    Before ROCm 10 the library lists a process for every board that it has opened, used or not.
+    """
+    users = [process.pid for process in processes if process.mem or process.vram_mem]
+    return frozenset(filter(None, users or [process.pid for process in processes]))
 
 
 def open_library(environ: Mapping[str, str]) -> AmdLibrary:
@@ -567,7 +572,7 @@ class AmdSensor(Sensor):
         self._reset()
 
     def _reset(self) -> None:
-        metrics = _Metrics27 if self._library.major >= WIDE_COUNTERS else _Metrics
+        metrics = _Metrics27 if self._library.major >= ROCM_10 else _Metrics
         ways = {
             **WAYS,
             "throttle": (_violations, partial(_throttlers, metrics)),
@@ -624,7 +629,8 @@ class AmdSensor(Sensor):
             if not name and (found := self._optional(_Board, "amdsmi_get_gpu_board_info", board)):
                 name = text_of(found.product_name)
             model = name if name.upper().startswith(AMD) else f"{AMD}{name or 'GPU'}"
-            serial = serial_of(asic.asic_serial)
+            # Without access to /dev/dri some libraries have it in decimal.
+            serial = serial_of(self._file("unique_id") or text_of(asic.asic_serial))
             if self._library.addresses.setdefault(serial, self._address) != self._address:
                 serial = ""
             return self._describe(model, serial)
@@ -639,6 +645,9 @@ class AmdSensor(Sensor):
         return Device(
             self.name, "gpu", uuid, model, memory_bytes, selector=SELECTOR.format(visible)
         )
+
+    def _file(self, name: str) -> str:
+        return board_file(Path(self._context.settings.sysfs_root), self._address, name)
 
     def _board_uuid(self, serial: str) -> str:
         return f"GPU-{serial}" if serial else "AMD-" + re.sub(r"[:.]", "-", self._address)
@@ -729,7 +738,10 @@ class AmdSensor(Sensor):
         """The processes of the device; of a divided board those of all its partitions."""
         self.call = "amdsmi_get_gpu_process_list"
         lists = map(self._library.pids, [handle] if self.parent else self._handles)
-        return {"pids": tuple(sorted(frozenset().union(*lists)))}
+        pids = tuple(sorted(frozenset().union(*lists)))
+        # Before ROCm 10 the list is empty where a process of another user is on it.
+        is_known = pids or self._library.major >= ROCM_10 or os.geteuid() == 0
+        return {"pids": pids if is_known else None}
 
     def _memory(self, call: Call, handle: object) -> Values:
         """The memory of the board: of a divided one its own, or the sum over its partitions."""
@@ -745,8 +757,9 @@ class AmdSensor(Sensor):
         The library has the board's memory for the first of its partitions, or for each
         (rsmi_dev_memory_total_get), or the partition's: the driver's own file decides.
         """
-        if found := vram_bytes(Path(self._context.settings.sysfs_root), self._address):
-            return found
+        found = self._file("mem_info_vram_total")
+        if found.isdecimal() and int(found):
+            return int(found)
         totals = [memory_of(self._read_call, part)["mem_total_bytes"] for part in self._handles]
         return _sum(totals) if totals[0] == totals[-1] else totals[0]
 
@@ -833,26 +846,27 @@ def _sum(parts: Sequence[int | None]) -> int | None:
     return sum(known_parts) if len(known_parts) == len(parts) else None
 
 
-def vram_bytes(root: Path, address: str) -> int | None:
-    """Memory of a board by the driver's file; None without one.
+def board_file(root: Path, address: str, name: str) -> str:
+    """What the driver has in a file of a board; empty without one.
 
     Args:
         root: Root of the file system that holds /sys.
         address: PCI address of the board.
+        name: Name of the file.
     """
     try:
-        return int((root / "sys/bus/pci/devices" / address / "mem_info_vram_total").read_text())
-    except (OSError, ValueError):
-        return None
+        return text_of((root / "sys/bus/pci/devices" / address / name).read_bytes()[:TEXT_BYTES])
+    except OSError:
+        return ""
 
 
 def _driver_version(root: Path) -> str:
     """The version of amdgpu; that of Linux, where it is Linux's own."""
     try:
-        found = (root / "sys/module/amdgpu/version").read_text()
-    except (OSError, ValueError):
+        found = text_of((root / "sys/module/amdgpu/version").read_bytes()[:TEXT_BYTES])
+    except OSError:
         found = ""
-    return text_of(found.encode()) or f"of Linux {os.uname().release}"
+    return found or f"of Linux {os.uname().release}"
 
 
 Boards = list[tuple[str, list[ctypes.c_void_p]]]
@@ -866,7 +880,9 @@ def _boards(library: AmdLibrary, root: Path) -> Boards:
         if not handles:
             continue
         address = library.read(_Bdf, "amdsmi_get_gpu_device_bdf", handles[0]).address
-        if (vram_bytes(root, address) or LEAST_BYTES) >= LEAST_BYTES:
+        memory = board_file(root, address, "mem_info_vram_total")
+        # A processor with the memory on its package, as MI300A, has 0.
+        if not (memory.isdecimal() and 0 < int(memory) < LEAST_BYTES):
             boards.append((address, handles))
     return boards
 
