@@ -1,6 +1,7 @@
 """The sensors of AMD's boards, and the fake AMD SMI library in simulated time."""
 
 import ctypes
+import os
 from dataclasses import replace
 
 import pytest
@@ -317,7 +318,7 @@ def test_processes_that_use_other_boards_or_are_hidden_are_not_counted(host, mon
     fake.gpus[0].set_partition(pids=[7, 8, 9], using=2)
     sensor, _, _ = opened(fake)
     assert sensor.sample().pids == (7, 8)
-    fake.gpus[0].set_partition(pids=[])
+    fake.gpus[0].set_partition(pids=[os.getpid()], using=0)
     assert sensor.sample().pids == ()
     # Before ROCm 10 another user sees an empty list in place of processes that are not its own.
     monkeypatch.setattr(amd.os, "geteuid", lambda: 1000)

@@ -361,7 +361,8 @@ def _users(processes: Sequence[Any]) -> frozenset[int]:
     Before ROCm 10 the library lists a process for every board that it has opened, used or not.
     """
     users = [process.pid for process in processes if process.mem or process.vram_mem]
-    return frozenset(filter(None, users or [process.pid for process in processes]))
+    # This process is on it where the library reads memory by the driver of ROCm.
+    return frozenset(users or [process.pid for process in processes]) - {0, os.getpid()}
 
 
 def open_library(environ: Mapping[str, str]) -> AmdLibrary:
