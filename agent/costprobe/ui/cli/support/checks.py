@@ -113,8 +113,8 @@ def _driver_checks(devices: Sequence[Device], status: Mapping[str, Any]) -> Iter
             detail = f"{versions.get(name)}, {counted(len(gpus), 'device')}"
             yield Check(name, "good", detail, "")
         elif (fault := status["driver_faults"].get(vendor)) is not None:
-            fix = f"see its reason; {vendor}-smi shows the same error"
-            yield Check(name, "bad", fault, fix)
+            same = "; nvidia-smi shows the same error" if name == NVIDIA else ""
+            yield Check(name, "bad", fault, f"see its reason{same}")
         elif name == NVIDIA and (
             Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
         ):
@@ -126,7 +126,7 @@ def _driver_checks(devices: Sequence[Device], status: Mapping[str, Any]) -> Iter
             yield Check(
                 name, "note", detail, "install AMD SMI of ROCm 6.4 or later, or set ROCM_PATH"
             )
-        elif name == NVIDIA and not any(of_vendor.values()):
+        elif name == NVIDIA and not any(of_vendor.values()) and not status["driver_faults"]:
             yield Check(name, "note", "not found: the CPU is measured instead", "")
 
 
