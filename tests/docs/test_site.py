@@ -12,7 +12,7 @@ from docs_pages import DOCS, ROOT, page_name, pages
 # A file of the documentation, as pages and programs name it.
 NAMED = re.compile(r"(?<!/)\b(?:docs/[\w./-]+\.(?:md|json|yaml)|tests/[\w/]+\.py)\b")
 # Where programs name such files.
-FOLDERS = ("agent", "probes", "scripts", "systemd", "docs/howto/kustomize")
+FOLDERS = ("agent", "probes", "scripts", "systemd", "docs/howto/kustomize", "docs/howto/helm")
 LINK_TEXT = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s#]+)(?:#([^)\s]+))?\)")
 

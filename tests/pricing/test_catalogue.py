@@ -162,6 +162,10 @@ def test_driver_names_lead_to_the_model_with_their_form_factor_and_memory():
         ("NVIDIA RTX PRO 5000 Blackwell", 72): "NVIDIA RTX PRO 5000 Blackwell",
         ("NVIDIA GH200 144G HBM3e", None): "NVIDIA GH200 144G HBM3e",
         ("AMD Instinct MI300X", 192): "AMD Instinct MI300X OAM",
+        ("AMD Instinct MI300X VF", 192): "AMD Instinct MI300X OAM",
+        ("AMD Instinct MI300X XCP CPX/NPS4", 24): "AMD Instinct MI300X OAM",
+        # Either of two models.
+        ("AMD Instinct MI250X / MI250", 64): "AMD Instinct MI250X / MI250",
         # Laptop GPUs and vGPU profiles are other products.
         ("NVIDIA GeForce RTX 4090 Laptop GPU", 16): None,
         ("NVIDIA A10-24Q", 24): None,
@@ -172,6 +176,9 @@ def test_driver_names_lead_to_the_model_with_their_form_factor_and_memory():
         models = names.models_of(name, None if memory_gb is None else memory_gb << 30)
         found[name, memory_gb] = models[0].model if models else None
     assert found == expected
+    # The peaks of a whole board are not those of its part.
+    assert names.named("AMD Instinct MI300X VF", 192 << 30).flop_per_s["bf16"] == 1307.4e12
+    assert names.named("AMD Instinct MI300X XCP CPX/NPS4", 24 << 30) is None
 
 
 def test_list_price_of_a_sibling_precedes_a_purchase_price():

@@ -69,7 +69,9 @@ def test_listing_states_how_old_it_is_and_what_no_alert_can_find(costprobe, stor
     assert hidden_changes(detectable, "gpu0", "encoder") == [words]
     assert hidden_changes(detectable, "gpu1", "encoder") == []
     keep(store, [incident(since_ns=time.time_ns() - 90 * S)], silenced=["3f2a-1"])
-    assert ", silenced\n" in costprobe("alerts", "--exit-code", code=1)
+    listed = costprobe("alerts", "--exit-code", code=3)
+    assert " ago, when 1 alert fired; what fires now is not known: " in listed
+    assert ", silenced\n" in listed
     store.close()
     store = Store.open(costprobe.store, FakeClock(time.time_ns() - 3600 * S))
     keep(store)

@@ -49,7 +49,7 @@ ARGUMENTS = {
 # Examples that are only parsed: they run until stopped, change a host or a database, ask one, or take
 # a second each and run in other tests.
 PARSED = {
-    "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate",
+    "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate", "reconcile", "where",
     "debug bundle", "fleet outliers", "fleet change", "fleet watch", "doctor", "probe", "replay", "report",
 }  # fmt: skip
 # Exit codes other than 0 on the sample host.
@@ -69,7 +69,16 @@ term = "1y"
 valid_from = 2026-01-01
 """
 # Commands with a schema whose documents other tests check.
-APART = {"silence", "doctor", "calibrate", "fleet outliers", "fleet change", "fleet watch"}
+APART = {
+    "reconcile",
+    "where",
+    "silence",
+    "doctor",
+    "calibrate",
+    "fleet outliers",
+    "fleet change",
+    "fleet watch",
+}
 
 pytestmark = pytest.mark.timeout(900)
 
