@@ -44,11 +44,10 @@ class Model(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Lengths of a request, and how many of its prompt tokens the cache answers."""
+    """Lengths of a request."""
 
     tokens_in: int
     tokens_out: int
-    cached: int = 0
 
 
 class RequestLoad(NamedTuple):
@@ -58,14 +57,12 @@ class RequestLoad(NamedTuple):
         tokens_in: Mean prompt tokens.
         tokens_out: Mean generated tokens.
         concurrency: Requests in flight.
-        cached: Prompt tokens that the cache answers, of requests of one shape.
         shapes: The shapes, with these means; none for requests of one shape.
     """
 
     tokens_in: int
     tokens_out: int
     concurrency: int
-    cached: int = 0
     shapes: tuple[Shape, ...] = ()
 
 
@@ -80,7 +77,6 @@ class Served:
     time_per_output_token_s: float = 0.0
     requests: int = 0
     tokens_in: int = 0
-    cached_tokens: int = 0
     tokens_out: int = 0
     busy_s: float = 0.0
     decode_steps: int = 0
@@ -99,9 +95,6 @@ class BatchedRequest:
     begun_s: float = -1.0
     first_s: float = -1.0
     last_s: float = -1.0
-
-    def __post_init__(self) -> None:
-        self.read = self.shape.cached
 
     @property
     def left(self) -> int:
@@ -131,7 +124,7 @@ class BatchingServer:
     def serve(self, load: RequestLoad, requests: int) -> Served:
         """Serve a number of requests, always as many at a time as there are clients."""
         served = Served()
-        shapes = cycle(load.shapes or (Shape(load.tokens_in, load.tokens_out, load.cached),))
+        shapes = cycle(load.shapes or (Shape(load.tokens_in, load.tokens_out),))
         unsent = deque(BatchedRequest(shape) for shape in islice(shapes, requests))
         waiting = deque(unsent.popleft() for _ in range(min(load.concurrency, requests)))
         running: list[BatchedRequest] = []
@@ -146,8 +139,7 @@ class BatchingServer:
                     request.written, request.first_s = 1, self.now_s
                     request.last_s = self.now_s
                     served.prefill_request_s += self.now_s - request.begun_s
-                    served.tokens_in += request.read - request.shape.cached
-                    served.cached_tokens += request.shape.cached
+                    served.tokens_in += request.read
                     running.append(request)
             done = [request for request in running if request.left <= 0]
             running = [request for request in running if request.left > 0]

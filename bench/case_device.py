@@ -186,31 +186,21 @@ class ScriptedHost:
 Script = Callable[[ScriptedHost, float], None]
 
 
-def _cooling(host: ScriptedHost, size: float) -> None:
-    host.temp_c += 24 * size
-    host.throttled_thermal += 0.5 * size
+def _moved(add: Mapping[str, float], scale: Mapping[str, float] | None = None) -> Script:
+    """Return a script that adds to some attributes, and scales others by one and so much, at size 1."""
 
+    def change(host: ScriptedHost, size: float) -> None:
+        for name, amount in add.items():
+            setattr(host, name, getattr(host, name) + amount * size)
+        for name, share in (scale or {}).items():
+            setattr(host, name, getattr(host, name) * (1 + share * size))
 
-def _thermal(host: ScriptedHost, size: float) -> None:
-    host.throttled_thermal += 0.5 * size
-
-
-def _power(host: ScriptedHost, size: float) -> None:
-    host.throttled_power += 0.5 * size
+    return change
 
 
 def _limit(host: ScriptedHost, size: float) -> None:
     host.power_limit *= 1 - (0.12 + 0.33 * size) * (size > 0)
     host.temp_c -= 6 * size
-
-
-def _clock(host: ScriptedHost, size: float) -> None:
-    host.cap *= 1 - 0.28 * size
-    host.temp_c -= 6 * size
-
-
-def _memory_clock(host: ScriptedHost, size: float) -> None:
-    host.memory_cap *= 1 - 0.4 * size
 
 
 def _neighbour(host: ScriptedHost, size: float) -> None:
@@ -247,27 +237,10 @@ def _errors(host: ScriptedHost, size: float) -> None:
         host.ecc, host.slowdown = 3, host.slowdown * (1 + 0.1 * size)
 
 
-def _prompts(host: ScriptedHost, size: float) -> None:
-    host.tokens_in *= 1 + size
-    host.tokens_out *= 1 + 0.5 * size
-
-
 def _annotation(host: ScriptedHost, size: float) -> None:
     host.slowdown *= 1 + 0.25 * size
     if size:
         host.annotations += ("deployed v42",)
-
-
-def _unknown(host: ScriptedHost, size: float) -> None:
-    host.slowdown *= 1 + 0.2 * size
-
-
-def _energy(host: ScriptedHost, size: float) -> None:
-    host.energy_factor *= 1 + size
-
-
-def _price(host: ScriptedHost, size: float) -> None:
-    host.price_per_h *= 1 - 0.2 * size
 
 
 def _only_update(host: ScriptedHost, size: float) -> None:
@@ -280,20 +253,12 @@ def _only_annotation(host: ScriptedHost, size: float) -> None:
         host.annotations += ("dashboards updated",)
 
 
-def _only_heat(host: ScriptedHost, size: float) -> None:
-    host.temp_c += 12 * size
-
-
-def _only_flag(host: ScriptedHost, size: float) -> None:
-    host.flagged_power += 0.5 * size
-
-
 SCRIPTS: Mapping[str, Script] = {
-    "cooling": _cooling,
-    "thermal throttling": _thermal,
-    "power limit": _power,
+    "cooling": _moved({"temp_c": 24, "throttled_thermal": 0.5}),
+    "thermal throttling": _moved({"throttled_thermal": 0.5}),
+    "power limit": _moved({"throttled_power": 0.5}),
     "lower power limit": _limit,
-    "clock": _clock,
+    "clock": _moved({"temp_c": -6}, {"cap": -0.28}),
     "neighbour": _neighbour,
     "software: driver": _software("driver", slower=0.15),
     "software: model": _software("model", slower=0.4),
@@ -302,16 +267,16 @@ SCRIPTS: Mapping[str, Script] = {
     "board": _board,
     "memory pressure": _memory,
     "memory errors": _errors,
-    "memory clock": _memory_clock,
-    "prompt lengths": _prompts,
+    "memory clock": _moved({}, {"memory_cap": -0.4}),
+    "prompt lengths": _moved({}, {"tokens_in": 1, "tokens_out": 0.5}),
     "annotation": _annotation,
-    "unknown": _unknown,
-    "energy": _energy,
-    "price": _price,
+    "unknown": _moved({}, {"slowdown": 0.2}),
+    "energy": _moved({}, {"energy_factor": 1}),
+    "price": _moved({}, {"price_per_h": -0.2}),
     "update without effect": _only_update,
     "annotation without effect": _only_annotation,
-    "heat without effect": _only_heat,
-    "power flag without effect": _only_flag,
+    "heat without effect": _moved({"temp_c": 12}),
+    "power flag without effect": _moved({"flagged_power": 0.5}),
 }
 # Scripts that change no time.
 HARMLESS = (

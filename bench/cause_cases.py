@@ -10,8 +10,8 @@ An answer by the case's number:
 
     {"0007": {"first": "cooling", "metric": "cost", "shares": {"cooling": 0.8, "unknown": 0.2}}}
 
-`first` is empty, or the case is omitted, if nothing is reported. With `--large` the cases are those of
-`large_cases.py`: changes by a factor of 3 and more that no signal measures.
+`first` is empty, or the case is omitted, if nothing is reported. With `--large` the cases are
+changes by a factor of 3 and more that no signal measures.
 """
 
 from __future__ import annotations
@@ -26,16 +26,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
-
-from case_answers import answer_of  # noqa: E402 - the path first
-from case_rows import START_S, rows_of  # noqa: E402 - as above
-from case_scores import CaseAnswer, Score, print_scores, score_of  # noqa: E402 - as above
-from cases import cases  # noqa: E402 - as above
-from costprobe.core.records import NS_PER_S, Point  # noqa: E402 - as above
-from large_cases import large_cases  # noqa: E402 - as above
-from scripted_case import ScriptedCase  # noqa: E402 - as above
+from case_answers import answer_of
+from case_rows import START_S, rows_of
+from case_scores import CaseAnswer, Score, print_scores, score_of
+from cases import cases, large_cases
+from costprobe.core.records import NS_PER_S, Point
+from scripted_case import ScriptedCase
 
 METRICS = ("cost", "latency", "energy", "throughput")
 DIGITS = 4

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from soak import ROOT, run
+from soak import RESULTS, kept, run
 
-KEPT = ROOT / "bench" / "results" / "engines.json"
 HEAD = """# {day}: real serving engines on a CPU
 
 `python bench/engines.py`: each engine serves a tiny model with random weights. A client sends a known load of answers, streams,
@@ -85,23 +84,15 @@ def page(cases: Mapping[str, Mapping[str, Any]], day: str) -> str:
     windows = [windows_row(case) for name, case in cases.items() if name.endswith(": windows")]
     probes = [probe_row(case) for name, case in cases.items() if name.endswith(": probe")]
     tables = "\n".join((COLUMNS, *windows)) + "\n".join((TIMES, *probes))
-    return (
-        HEAD.format(day=day, machine=machine)
-        + tables
-        + "\n\n"
-        + "\n".join(other_lines(cases))
-        + "\n"
-    )
+    head, others = HEAD.format(day=day, machine=machine), "\n".join(other_lines(cases))
+    return f"{head}{tables}\n\n{others}\n"
 
 
 def main() -> None:
     """Run the tests, write their results, and exit with the exit code of pytest."""
     code, found = run(["-m", "soak", "tests/engines", *sys.argv[1:]])
-    cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    cases |= found
-    KEPT.write_text(json.dumps(cases, indent=1) + "\n")
     day = datetime.now(tz=UTC).strftime("%Y-%m-%d")
-    (KEPT.parent / f"{day}-engines.md").write_text(page(cases, day))
+    (RESULTS / f"{day}-engines.md").write_text(page(kept("engines.json", found), day))
     sys.exit(code)
 
 

@@ -14,15 +14,11 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
-
-from costprobe.fleet.peers import LEAST_EFFECT, GpuLevel, outliers_of  # noqa: E402 - the path first
-from peer_fleet import NAMES, FleetRecipe, fleet  # noqa: E402 - as above
+from costprobe.fleet.peers import LEAST_EFFECT, GpuLevel, outliers_of
+from peer_fleet import NAMES, FleetRecipe, fleet
 
 FALSE_GOAL = 0.5
 LABELS = ("row", "lot")

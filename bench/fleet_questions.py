@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
+sys.path.append(str(ROOT / "tests"))
 
-from fakes.servers import VictoriaMetrics, get, running  # noqa: E402
-from proc_usage import cpu_s as cpu_of  # noqa: E402
-from table import Table, add_json, finish, row  # noqa: E402
+from fakes.servers import VictoriaMetrics, get, running
+from proc_usage import cpu_s as cpu_of
+from table import Table, add_json, finish, row
 
 GPUS = 8
 # One host in so many has a GPU that is slower by SLOWER.

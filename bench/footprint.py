@@ -20,12 +20,12 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.append(str(ROOT / "tests"))
 
-import footprint_peers as peers  # noqa: E402 - beside this file
-from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
-from proc_usage import ProcUsage, Usage, children_of, memory_mb  # noqa: E402 - beside this file
-from table import Table, add_json, finish  # noqa: E402 - beside this file
+import footprint_peers as peers
+from fakes.nvml import FakeNvml
+from proc_usage import ProcUsage, Usage, children_of, memory_mb
+from table import Table, add_json, finish
 
 GPUS = 8
 # After the start, the self-test of the counters and the first evaluation of alerts, which take ten

@@ -47,27 +47,23 @@ class Peer:
         package: Its name on PyPI.
         arguments: Arguments of its interpreter.
         script: Program whose path replaces the argument `SCRIPT`.
-        does: What it records at one reading per second.
     """
 
     name: str
     package: str
     arguments: tuple[str, ...]
     script: str = ""
-    does: str = ""
 
 
 PORT = "PORT"
 SCRIPT = "SCRIPT"
 ALL = (
-    Peer("zeus", "zeus", (SCRIPT,), ZEUS, "power of each GPU, in memory"),
-    Peer("codecarbon", "codecarbon", (SCRIPT,), CODECARBON, "energy of GPUs and host, in memory"),
+    Peer("zeus", "zeus", (SCRIPT,), ZEUS),
+    Peer("codecarbon", "codecarbon", (SCRIPT,), CODECARBON),
     Peer(
         "nvitop-exporter",
         "nvitop-exporter",
         ("-m", "nvitop_exporter", "--interval", "1", "--bind", "127.0.0.1", "--port", PORT),
-        "",
-        "all metrics of the GPUs and the host, for Prometheus to fetch",
     ),
 )
 
@@ -92,15 +88,6 @@ def python_of(peer: Peer) -> str:
             raise MissingError(f"pip install {peer.package}: {_reason(error)}") from error
         done.write_text(peer.package)
     return str(python)
-
-
-def version_of(peer: Peer) -> str:
-    """Return the installed version."""
-    code = f"from importlib.metadata import version; print(version({peer.package!r}))"
-    process = subprocess.run(
-        [python_of(peer), "-c", code], check=True, capture_output=True, text=True
-    )
-    return process.stdout.strip()
 
 
 def command_of(peer: Peer, port: int) -> list[str]:

@@ -183,18 +183,8 @@ def check_agreement(folder: Path, device: str) -> dict[str, Any]:
     out = folder / "agreement.json"
     devices = "cpu" if device == "cpu" else "cuda:0"
     script = str(REPOSITORY / "bench" / "agreement.py")
-    code, _ = run(
-        folder,
-        "agreement",
-        sys.executable,
-        script,
-        "--rounds",
-        "3",
-        "--devices",
-        devices,
-        "--json",
-        str(out),
-    )
+    options = ("--rounds", "3", "--devices", devices, "--json", str(out))
+    code, _ = run(folder, "agreement", sys.executable, script, *options)
     rows = json.loads(out.read_text())
     return {"rows": rows, "missed": ["the agreement of a row, see agreement.log"] if code else []}
 
@@ -216,16 +206,8 @@ def check_sweep(folder: Path, device: str) -> dict[str, Any]:
     if device == "cpu":
         options = {"threads": 2}
     config = write_config(folder, kind="transformer", **options)
-    command = (
-        sys.executable,
-        "-m",
-        "costprobe",
-        "--config",
-        str(config),
-        "probe",
-        "check",
-        "--sweep",
-    )
+    program = (sys.executable, "-m", "costprobe", "--config", str(config))
+    command = (*program, "probe", "check", "--sweep")
     code, _ = run(folder, "sweep", *command)
     if code:
         raise StepError("the sweep failed: see sweep.log")
@@ -259,18 +241,11 @@ def check_rest(folder: Path, _device: str) -> dict[str, Any]:
     """Return the CPU time and the memory of a daemon without probes."""
     path = folder / "rest.toml"
     path.write_text(f'[store]\npath = "{folder}/rest.db"\n')
-    with (folder / "rest.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "costprobe", "--config", str(path), "run"],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    with gpu_probes.daemon(path, folder / "rest.log") as process:
         time.sleep(SETTLE_S)
         usage = Usage(process.pid)
         time.sleep(REST_S)
         found = usage.measured()
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
     cpu_pct = found["cpu_s_per_h"] / 36
     missed = [] if cpu_pct <= REST_CPU_PCT else [f"{cpu_pct:.2f} % of a core, not {REST_CPU_PCT} %"]
     return {**found, "cpu_pct": cpu_pct, "missed": missed}
@@ -309,12 +284,7 @@ def check_daemon(folder: Path, device: str) -> dict[str, Any]:
     dtype: dict[str, object] = {} if device == "cpu" else {"dtype": "bf16"}
     config = write_config(folder, kind="transformer", every="30s", when_busy="run", **dtype)
     peaks: dict[str, int] = {}
-    with (folder / "daemon.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "costprobe", "--config", str(config), "run"],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    with gpu_probes.daemon(config, folder / "daemon.log") as process:
         ends_s = time.monotonic() + DAEMON_S
         while time.monotonic() < ends_s and process.poll() is None:
             for pid in tree_of(process.pid):
@@ -323,8 +293,6 @@ def check_daemon(folder: Path, device: str) -> dict[str, Any]:
             time.sleep(0.5)
         if process.poll() is not None:
             raise StepError("the daemon ended early: see daemon.log")
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
     command = (sys.executable, "-m", "costprobe", "--config", str(config))
     _, rows = run(folder, "export", *command, "export", "--since", "1h", "--format", "line")
     _, status = run(folder, "status", *command, "status", "--json")

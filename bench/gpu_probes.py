@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -191,6 +192,21 @@ def webhook(bodies: list[str]) -> Iterator[int]:
         server.shutdown()
 
 
+@contextmanager
+def daemon(
+    config: Path, log: Path, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a daemon with its output in a file until the context is left."""
+    command = (sys.executable, "-m", "costprobe", "--config", str(config), "run")
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=env)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+
+
 def alert(folder: Path, device: str) -> dict[str, Any]:
     """Return how many runs pass until work that grew by a third is an alert at a webhook."""
     bodies: list[str] = []
@@ -209,13 +225,10 @@ def alert(folder: Path, device: str) -> dict[str, Any]:
             'keep_alive = true\nwhen_busy = "run"\n'
         )
         env = {**os.environ, "SLOW_FLAG": str(slow), "PYTHONPATH": _with_here()}
-        command = (sys.executable, "-m", "costprobe", "--config", str(path), "run")
-        with log.open("w") as output:
-            daemon = subprocess.Popen(command, stdout=output, stderr=output, env=env)
-        stack.callback(daemon.kill)
+        process = stack.enter_context(daemon(path, log, env))
 
         def runs() -> int:
-            if daemon.poll() is not None:
+            if process.poll() is not None:
                 raise ValueError("the daemon ended: see daemon.log")
             return log.read_text().count("inf/s")
 

@@ -51,54 +51,34 @@ class FleetRecipe:
     seed: int = 1
 
 
-def _scaled(cause: str, device: Physics, excess: float) -> ScriptedHost:
-    """Return a device whose time per inference a cause raises by an excess."""
+def _slowed(
+    made: Callable[[float], ScriptedHost], low: float, high: float, device: Physics, excess: float
+) -> ScriptedHost:
+    """Return the state between two sizes, slower from the first to the second, that has an excess of time."""
+    for _ in range(30):
+        middle = (low + high) / 2
+        is_more = made(middle).time_s(device) > ScriptedHost().time_s(device) * (1 + excess)
+        low, high = (low, middle) if is_more else (middle, high)
+    return made(high)
 
+
+def _scripted(cause: str) -> Callable[[float], ScriptedHost]:
     def changed(size: float) -> ScriptedHost:
         host = ScriptedHost()
         SCRIPTS[cause](host, size)
         return host
 
-    low, high = 0.0, MOST_SCRIPTED
-    for _ in range(30):
-        middle = (low + high) / 2
-        is_more = changed(middle).time_s(device) > ScriptedHost().time_s(device) * (1 + excess)
-        low, high = (low, middle) if is_more else (middle, high)
-    return changed(high)
-
-
-def _neighbour(_: Physics, excess: float) -> ScriptedHost:
-    return ScriptedHost(neighbour=1.0, slowdown=1 + excess)
-
-
-def _lower_limit(device: Physics, excess: float) -> ScriptedHost:
-    low, high = 0.2, 1.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        host = ScriptedHost(power_limit=middle)
-        is_more = host.time_s(device) > ScriptedHost().time_s(device) * (1 + excess)
-        low, high = (middle, high) if is_more else (low, middle)
-    return ScriptedHost(power_limit=low)
-
-
-def _errors(_: Physics, excess: float) -> ScriptedHost:
-    return ScriptedHost(ecc=7, slowdown=1 + excess)
-
-
-def _unknown(_: Physics, excess: float) -> ScriptedHost:
-    return ScriptedHost(slowdown=1 + excess)
-
-
-def _hungry(_: Physics, excess: float) -> ScriptedHost:
-    return ScriptedHost(power_factor=1 + excess)
+    return changed
 
 
 CAUSES: Mapping[str, Callable[[Physics, float], ScriptedHost]] = {
-    "neighbour": _neighbour,
-    "lower power limit": _lower_limit,
-    "memory errors": _errors,
-    "unknown": _unknown,
-    "hungry": _hungry,
+    "neighbour": lambda _, excess: ScriptedHost(neighbour=1.0, slowdown=1 + excess),
+    "lower power limit": lambda device, excess: _slowed(
+        lambda limit: ScriptedHost(power_limit=limit), 1.0, 0.2, device, excess
+    ),
+    "memory errors": lambda _, excess: ScriptedHost(ecc=7, slowdown=1 + excess),
+    "unknown": lambda _, excess: ScriptedHost(slowdown=1 + excess),
+    "hungry": lambda _, excess: ScriptedHost(power_factor=1 + excess),
 }
 # The names that are right for each, if not only its own.
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -113,7 +93,11 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 def sick_gpu(cause: str, device: Physics, excess: float) -> ScriptedHost:
     """Return the state of a sick GPU."""
     make = CAUSES.get(cause)
-    state = make(device, excess) if make else _scaled(cause, device, excess)
+    state = (
+        make(device, excess)
+        if make
+        else _slowed(_scripted(cause), 0.0, MOST_SCRIPTED, device, excess)
+    )
     if cause in SCRIPTED:
         # A device that hardly follows what the cause changes is slower for another reason beside it.
         wanted = ScriptedHost().time_s(device) * (1 + excess)

@@ -21,17 +21,14 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
-
-import demand  # noqa: E402 - as above
-import real_demand  # noqa: E402 - as above
-from costprobe.core.records import Point  # noqa: E402 - the path first
-from costprobe.drift.monitor import DriftMonitor  # noqa: E402 - as above
-from costprobe.drift.production import LEAST_REQUESTS  # noqa: E402 - as above
-from costprobe.drift.settings import DetectionConfig  # noqa: E402 - as above
-from demand import DAY_S, START_S, WINDOW_S, DemandRecipe  # noqa: E402 - as above
-from real_demand import TenantRecipe  # noqa: E402 - as above
+import demand
+import real_demand
+from costprobe.core.records import Point
+from costprobe.drift.monitor import DriftMonitor
+from costprobe.drift.production import LEAST_REQUESTS
+from costprobe.drift.settings import DetectionConfig
+from demand import DAY_S, START_S, WINDOW_S, DemandRecipe
+from real_demand import TenantRecipe
 
 Recipe = DemandRecipe | TenantRecipe
 SERVERS = ("additive", "batching", "always busy")

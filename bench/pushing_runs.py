@@ -16,10 +16,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TypeVar
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
-
-from costprobe.core.records import Point  # noqa: E402 - the path first
+from costprobe.core.records import Point
 
 NS = 1_000_000_000
 BODY_POINTS = 5000

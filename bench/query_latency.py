@@ -1,10 +1,9 @@
 """Query latency of `trend` and the dashboard's API as a function of the history's length.
 
-    python bench/query_latency.py [--repeats 9] [--store FILE] [--json FILE]
+    python bench/query_latency.py [--repeats 9] [--folder FOLDER] [--json FILE]
 
-The store contains a year as retention leaves it: one `cost` series with a row every five minutes for 90 days, and
-eight devices with a row every ten seconds for 7 days; both with a row an hour. The rows are drawn from a pool of
-some hundred, so that writing a year takes a minute instead of an hour.
+The store contains a year as retention leaves it (`tests/fakes/long_host.py`): runs of probes every five minutes for
+90 days, and eight devices with a row every ten seconds for 7 days, then rows an hour; writing it takes a minute.
 
 The queries cover the last 1, 10, 90 and 365 days. `trend` is the command's function, called in this process after its modules are loaded; it opens and closes the store and prints table and plot to
 memory. The page is its ASGI application, called without a socket, with its JSON response. Peers in
@@ -21,7 +20,6 @@ import contextlib
 import io
 import json
 import math
-import random
 import shutil
 import sqlite3
 import statistics
@@ -29,29 +27,20 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
+sys.path.append(str(ROOT / "tests"))
 
-from costprobe.adapters.store.hours import Part, aggregate  # noqa: E402 - as above
-from costprobe.adapters.store.upkeep import RAW_NS, SAMPLED_NS  # noqa: E402 - as above
-from costprobe.adapters.store.write import Store  # noqa: E402 - as above
-from costprobe.core.clock import SystemClock  # noqa: E402 - as above
-from costprobe.core.hours import PACKED_BYTES  # noqa: E402 - as above
-from costprobe.core.line_protocol import (  # noqa: E402 - as above
-    field_set,
-    number_reader,
-    series_key,
-    written_tags,
-)
-from costprobe.core.records import NS_PER_S, Point  # noqa: E402 - as above
-from costprobe.ui.cli.trend import command as trend  # noqa: E402 - as above
-from costprobe.ui.dashboard.app import dashboard  # noqa: E402 - as above
-from store_size import GPUS, device_row, probe_rows  # noqa: E402 - the path first
-from table import Table, add_json, finish  # noqa: E402 - as above
+from costprobe.core.clock import SystemClock
+from costprobe.core.line_protocol import number_reader
+from costprobe.core.records import NS_PER_S
+from costprobe.ui.cli.trend import command as trend
+from costprobe.ui.dashboard.app import dashboard
+from fakes import long_host
+from table import Table, add_json, finish
 
 DAYS = (1, 10, 90, 365)
 DAY_S = 86_400
@@ -62,8 +51,6 @@ LEAST_CALLS = 2
 BUDGET_S = 6.0  # a peer that takes seconds is called less often
 LINES_AT_ONCE = 20_000
 BUCKETS = 200
-PROBE_EVERY_S, DEVICE_EVERY_S, HOUR_S = 300, 10, 3600
-POOL_ROWS = 251  # a prime, so that no daily pattern repeats the pool
 
 
 class MeasuredQuery(NamedTuple):
@@ -72,15 +59,19 @@ class MeasuredQuery(NamedTuple):
     Attributes:
         name: Display name.
         field: The field, with its measurement.
+        tags: Of the series, unless all of the measurement are queried.
     """
 
     name: str
     field: str
+    tags: Mapping[str, str]
 
 
 QUERIES = (
-    MeasuredQuery("one series at 5 min", "cost.cost_per_inference"),
-    MeasuredQuery("eight devices at 10 s", "device.power_w"),
+    MeasuredQuery(
+        "one series at 5 min", "cost.cost_per_inference", {"probe": "encoder", "device": "gpu1"}
+    ),
+    MeasuredQuery("eight devices at 10 s", "device.power_w", {}),
 )
 
 
@@ -96,87 +87,6 @@ class QueryLatency(NamedTuple):
     median: float
     p90: float
     cpu: float
-
-
-def fill(path: Path, days: float, until_ns: int) -> None:
-    """Create the store with rows up to a time."""
-    Store.open(path, SystemClock()).close()
-    rng = random.Random(4)
-    connection = sqlite3.connect(path, isolation_level=None)
-    # The file is rebuilt after a power loss, so it needs no durability while it is written.
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.execute("PRAGMA journal_mode = OFF")
-    connection.execute("BEGIN")
-    end_s = until_ns // NS_PER_S // HOUR_S * HOUR_S
-    costs = [probe_rows(rng, "gpu0", 0)[1] for _ in range(POOL_ROWS)]
-    _write(connection, costs, (end_s, days), PROBE_EVERY_S, SAMPLED_NS)
-    for index in range(GPUS):
-        rows = [device_row(rng, f"gpu{index}", DEVICE_EVERY_S, 0) for _ in range(POOL_ROWS)]
-        _write(connection, rows, (end_s, days), DEVICE_EVERY_S, RAW_NS)
-    connection.execute("COMMIT")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.close()
-
-
-def insert_series(connection: sqlite3.Connection, point: Point) -> int:
-    key = series_key(point.measurement, point.tags)
-    tags = json.dumps(written_tags(point.tags))
-    sql = "INSERT INTO series (measurement, key, tags) VALUES (?, ?, ?)"
-    rowid = connection.execute(sql, (point.measurement, key, tags)).lastrowid
-    if rowid is None:
-        raise ValueError("the series was not inserted")
-    return rowid
-
-
-def _write(
-    connection: sqlite3.Connection,
-    pool: list[Point],
-    span: tuple[int, float],
-    every_s: int,
-    raw_ns: int,
-) -> None:
-    """Write the rows of a series: as measured for the last days, and all by the hour.
-
-    Args:
-        connection: The store.
-        pool: Rows of the series.
-        span: The end in UTC s, and the number of days.
-        every_s: Distance of rows as measured.
-        raw_ns: How long these are kept.
-    """
-    end_s, days = span
-    series_id = insert_series(connection, pool[0])
-    raw_s = end_s - min(int(days * DAY_S), raw_ns // NS_PER_S)
-    texts = [field_set(point.fields) for point in pool]
-    connection.executemany(
-        "INSERT INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
-        (
-            (series_id, second * NS_PER_S, texts[index % POOL_ROWS])
-            for index, second in enumerate(range(raw_s, end_s, every_s))
-        ),
-    )
-    count = HOUR_S // every_s
-    hours = []
-    for first in range(POOL_ROWS):
-        rows = [Part(i, 1, pool[(first + i) % POOL_ROWS].fields) for i in range(count)]
-        hours.append(field_set(aggregate(pool[0].measurement, rows)))
-    connection.executemany(
-        "INSERT INTO hours (series_id, time_ns, newest_ns, rows, step_ns, is_reduced, fields, load)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            (
-                series_id,
-                second * NS_PER_S,
-                (second + HOUR_S - every_s) * NS_PER_S,
-                count,
-                every_s * NS_PER_S,
-                second < raw_s,
-                hours[index % POOL_ROWS],
-                bytes(PACKED_BYTES) if pool[0].measurement == "device" else None,
-            )
-            for index, second in enumerate(range(end_s - int(days * DAY_S), end_s, HOUR_S))
-        ),
-    )
 
 
 def timed(work: Callable[[], object], repeats: int) -> QueryLatency:
@@ -201,6 +111,7 @@ def query_trend(config: Path, query: MeasuredQuery, days: int, *more: str) -> st
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         arguments = ["--since", f"{days}d", "--field", query.field, *more]
+        arguments += [word for name, value in query.tags.items() for word in (f"--{name}", value)]
         trend.main(arguments, obj=str(config), standalone_mode=False)
     return output.getvalue()
 
@@ -240,7 +151,8 @@ def page_of(store: Path) -> Callable[[MeasuredQuery, int], bytes]:
         return bytes(body)
 
     def fetch(query: MeasuredQuery, days: int) -> bytes:
-        return loop.run_until_complete(get(f"field={query.field}&since={days}d"))
+        words = {"field": query.field, "since": f"{days}d", **query.tags}
+        return loop.run_until_complete(get("&".join(f"{n}={value}" for n, value in words.items())))
 
     return fetch
 
@@ -250,17 +162,24 @@ ROWS_SQL = """SELECT time_ns, fields FROM points WHERE series_id = :series AND t
     AND is_reduced"""
 
 
+def series_of(connection: sqlite3.Connection, query: MeasuredQuery) -> list[tuple[int, str]]:
+    """Return the numbers and keys of the series of a query."""
+    name = query.field.partition(".")[0]
+    rows = connection.execute("SELECT id, key, tags FROM series WHERE measurement = ?", (name,))
+    return [
+        (number, key)
+        for number, key, tags in rows
+        if query.tags.items() <= json.loads(tags).items()
+    ]
+
+
 def query_sqlite(store: Path, query: MeasuredQuery, days: int) -> int:
     """Fetch every row of the query as text; return the number of rows."""
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     since_ns = time.time_ns() - days * DAY_S * NS_PER_S
-    name = query.field.partition(".")[0]
-    series_ids = connection.execute(
-        "SELECT id FROM series WHERE measurement = ?", (name,)
-    ).fetchall()
     rows = sum(
         1
-        for (series,) in series_ids
+        for series, _ in series_of(connection, query)
         for _ in connection.execute(ROWS_SQL, {"series": series, "since": since_ns})
     )
     connection.close()
@@ -307,9 +226,7 @@ def lines_of(store: Path, days: int) -> Iterator[list[str]]:
     """Yield the queried fields of the last days in line protocol, in batches of lines."""
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     since_ns = time.time_ns() - days * DAY_S * NS_PER_S
-    all_series = connection.execute("SELECT id, measurement, key FROM series").fetchall()
-    for series, name, key in all_series:
-        query = next(one for one in QUERIES if one.field.startswith(name))
+    for query, (series, key) in [(q, found) for q in QUERIES for found in series_of(connection, q)]:
         field = query.field.partition(".")[2]
         read = number_reader(field)
         rows = connection.execute(ROWS_SQL, {"series": series, "since": since_ns})
@@ -383,20 +300,17 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--long", action="store_true", help="31 repeats, InfluxDB with a year")
     parser.add_argument("--no-influx", action="store_true", help="omit InfluxDB")
-    parser.add_argument("--store", type=Path, help="use this store; create it if it does not exist")
+    parser.add_argument("--folder", type=Path, help="use its store; create it if it does not exist")
     options = parser.parse_args()
     repeats, influx_days = (31, 365) if options.long else (options.repeats, 90)
     if options.no_influx:
         influx_days = 0
-    with tempfile.TemporaryDirectory() as folder:
-        store = options.store or Path(folder) / "costprobe.db"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        config, store = folder / "costprobe.toml", folder / "costprobe.db"
         if not store.exists():
-            began_s = time.perf_counter()
-            fill(store, max(DAYS), time.time_ns())
-            took_s = time.perf_counter() - began_s
-            print(f"a year of rows, {store.stat().st_size / 1e6:,.0f} MB, in {took_s:.0f} s\n")
-        config = Path(folder) / "costprobe.toml"
-        config.write_text(f'[store]\npath = "{store.absolute()}"\n')
+            long_host.settled(long_host.made(folder, time.time_ns(), max(DAYS)), time.time_ns())
+            print(f"a year of rows, {store.stat().st_size / 1e6:,.0f} MB\n")
         table = Table()
         measure(table, store, config, repeats, influx_days=influx_days)
     return finish(table, options.json)

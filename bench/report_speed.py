@@ -24,15 +24,15 @@ from contextlib import closing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
+sys.path.append(str(ROOT / "tests"))
 
-from costprobe.adapters.store.read import StoreReader  # noqa: E402 - as above
-from costprobe.configuration import load  # noqa: E402 - as above
-from costprobe.spend.evaluate import BudgetOverview, SpendBooks  # noqa: E402 - as above
-from costprobe.spend.now import host_months  # noqa: E402 - as above
-from costprobe.ui.host_overview import overview  # noqa: E402 - as above
-from fakes import long_host  # noqa: E402 - as above
-from table import Table, add_json, finish  # noqa: E402 - the path first
+from costprobe.adapters.store.read import StoreReader
+from costprobe.configuration import load
+from costprobe.spend.evaluate import BudgetOverview, SpendBooks
+from costprobe.spend.now import host_months
+from costprobe.ui.host_overview import overview
+from fakes import long_host
+from table import Table, add_json, finish
 
 # Days of the report, and its longest time in s.
 GOALS_S = {30: 3, 365: 10}

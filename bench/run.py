@@ -25,9 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 BENCH = Path(__file__).resolve().parent
-sys.path.insert(0, str(BENCH))
-
-from table import markdown  # noqa: E402 - the path first
+from table import markdown
 
 LIMIT_S = 3600
 LONG_LIMIT_S = 6 * 3600

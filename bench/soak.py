@@ -19,7 +19,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CASES = ("tests/faults", "tests/drift/test_named_causes.py")
-KEPT = ROOT / "bench" / "results" / "soak.json"
+RESULTS = ROOT / "bench" / "results"
+KEPT = "soak.json"
+MACHINE = f"{os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def run(command: Sequence[str], **env: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -60,23 +62,21 @@ def table(cases: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def keep(figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add the figures to those of earlier runs and print all of them."""
-    cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
-    where = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    for case, values in figures.items():
-        cases[case] = {"when": when, "where": where, "figures": values}
-    KEPT.parent.mkdir(exist_ok=True)
-    KEPT.write_text(json.dumps(cases, indent=1, sort_keys=True) + "\n")
-    print(table(cases))
+def kept(name: str, found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Add the cases of a run to those of earlier runs in a file of results, and return all of them."""
+    path = RESULTS / name
+    cases: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    cases |= found
+    path.write_text(json.dumps(cases, indent=1, sort_keys=name == KEPT) + "\n")
+    return cases
 
 
 def main() -> None:
     """Run the cases, record their figures, and exit with the exit code of pytest."""
     share = os.environ.get("COSTPROBE_SOAK") or "1"
     code, found = run(["-m", "not gpu", *CASES, *sys.argv[1:]], COSTPROBE_SOAK=share)
-    keep(found)
+    about = {"when": f"{datetime.now(tz=UTC):%Y-%m-%d}", "where": MACHINE}
+    print(table(kept(KEPT, {case: {**about, "figures": each} for case, each in found.items()})))
     sys.exit(code)
 
 

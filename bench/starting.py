@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.append(str(ROOT / "tests"))
 
-from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
-from proc_usage import cpu_s, tree_of  # noqa: E402 - beside this file
-from table import Table, add_json, finish  # noqa: E402 - beside this file
+from fakes.nvml import FakeNvml
+from proc_usage import cpu_s, tree_of
+from table import Table, add_json, finish
 
 HELP, STATUS, DAEMON = "costprobe --help", "costprobe status", "daemon ready"
 GOALS_S = {HELP: 0.120, STATUS: 0.250, DAEMON: 1.5}

@@ -16,23 +16,20 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
-
-from costprobe.adapters.store.database import WAL_BYTES_KEPT  # noqa: E402 - as above
-from costprobe.adapters.store.retention import KeepSince  # noqa: E402 - as above
-from costprobe.adapters.store.upkeep import (  # noqa: E402 - as above
+from costprobe.adapters.store.database import WAL_BYTES_KEPT
+from costprobe.adapters.store.retention import KeepSince
+from costprobe.adapters.store.upkeep import (
     HOURS_NS,
     RAW_NS,
     RETENTION_EVERY_S,
     SAMPLED_NS,
     prune,
 )
-from costprobe.adapters.store.write import Store  # noqa: E402 - as above
-from costprobe.configuration import Config  # noqa: E402 - the path is set above
-from costprobe.core.records import FieldValue, Point  # noqa: E402 - as above
-from costprobe.core.schema import make_point  # noqa: E402 - as above
-from costprobe.daemon.parts import AGENT_EVERY_S  # noqa: E402 - as above
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import Config
+from costprobe.core.records import FieldValue, Point
+from costprobe.core.schema import make_point
+from costprobe.daemon.parts import AGENT_EVERY_S
 
 GPUS = 8
 PROBE_EVERY_S = 300

@@ -23,14 +23,10 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from batching import BatchingServer, Gpu, Model, RequestLoad, Served, Shape
-from costprobe.core.statistics import ConfidenceInterval
 from costprobe.serving.meter import Counts
 from costprobe.serving.settings import size_of
 from costprobe.serving.tokens import (
-    CACHED_SHARE,
     CalibrationWindow,
     LengthMix,
     TokenWeighing,
@@ -153,54 +149,12 @@ def by_calibration(case: Case, served: Served) -> float:
     return share_of(calibrated(windows, mix, alone).times.weights(counts), served)
 
 
-def cached_token_s(case: Case) -> tuple[ConfidenceInterval, float]:
-    """Return the device time of a cached token, as a calibration measures it, and as it is.
-
-    It is what the cached half of a prompt adds to the prefill of the other half.
-    """
-    mix, clients = LengthMix(case.load.tokens_in, case.load.tokens_out), case.load.concurrency
-    repeats = range(REPEATS)
-    windows = [
-        window(case, own, clients, (3 + repeat) * max(4, clients))
-        for own, repeat in product(calibration_mixes(mix), repeats)
-    ]
-    others = [window(case, mix, 1, 3 + repeat) for repeat in repeats if clients > 1]
-    others += [
-        window(
-            case, calibration_mixes(mix)[1], clients, (3 + repeat) * max(4, clients), CACHED_SHARE
-        )
-        for repeat in repeats
-    ]
-    requests = 4 * max(4, clients)
-    half = int(mix.tokens_in * CACHED_SHARE)
-    hits = case.served(
-        RequestLoad(case.load.tokens_in, case.load.tokens_out, clients, half), requests
-    )
-    without = case.served(
-        RequestLoad(case.load.tokens_in - half, case.load.tokens_out, clients), requests
-    )
-    truth_s = (hits.prefill_gpu_s - without.prefill_gpu_s) / hits.cached_tokens
-    measured = calibrated(windows, mix, others).cached_token_s
-    if measured is None:
-        raise ValueError(f"{case.name}: the calibration has no cached token")
-    return measured, truth_s
-
-
-def window(
-    case: Case, mix: LengthMix, clients: int, requests: int, cached_share: float = 0.0
-) -> CalibrationWindow:
+def window(case: Case, mix: LengthMix, clients: int, requests: int) -> CalibrationWindow:
     """Return what a calibration measures under a load."""
-    tokens_in = int(mix.tokens_in)
-    load = RequestLoad(tokens_in, int(mix.tokens_out), clients, int(tokens_in * cached_share))
+    load = RequestLoad(int(mix.tokens_in), int(mix.tokens_out), clients)
     served = case.served(load, requests)
-    return CalibrationWindow(
-        served.requests,
-        served.tokens_in,
-        served.tokens_out,
-        served.busy_s,
-        decode_steps=served.decode_steps,
-        cached_tokens=served.cached_tokens,
-    )
+    counts = (served.requests, served.tokens_in, served.tokens_out, served.busy_s)
+    return CalibrationWindow(*counts, decode_steps=served.decode_steps)
 
 
 def by_opencost(_: Case, served: Served) -> float:

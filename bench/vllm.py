@@ -10,18 +10,15 @@ Further arguments are passed to pytest, which runs the soak tests of `tests/engi
 did not run are kept.
 """
 
-import json
 import os
-import platform
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from soak import ROOT, run
+from soak import MACHINE, RESULTS, kept, run
 
 TESTS = ("tests/engines/test_real_load.py", "tests/engines/test_real_calibration.py")
-KEPT = ROOT / "bench" / "results" / "vllm.json"
 HEAD = """# {day}: load points and calibration on a real vLLM on the CPU
 
 `python bench/vllm.py`: {machine}. Results of earlier runs that were not repeated are kept, each with its date.
@@ -80,9 +77,7 @@ def split_rows(case: Mapping[str, Any]) -> Iterator[str]:
 
 def page(cases: Mapping[str, Mapping[str, Any]], day: str) -> str:
     """Format all results as Markdown."""
-    text = HEAD.format(
-        day=day, machine=f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    )
+    text = HEAD.format(day=day, machine=MACHINE)
     for name, case in sorted(cases.items()):
         head, rows = (LOAD, load_rows(case)) if "figures" in case else (SPLIT, split_rows(case))
         text += head.format(name=name, **case) + "\n".join(rows) + "\n"
@@ -93,12 +88,10 @@ def main() -> None:
     """Run the tests, write and print their results, and exit with the exit code of pytest."""
     now, before = datetime.now(tz=UTC), os.getloadavg()[0]
     code, found = run(["-n0", "-q", "-rs", "-m", "soak", *TESTS, *sys.argv[1:]])
-    cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     about = {"when": f"{now:%Y-%m-%d %H:%M} UTC", "load": round(before, 2)}
-    cases |= {name: {**case, **about} for name, case in found.items()}
-    KEPT.write_text(json.dumps(cases, indent=1) + "\n")
+    cases = kept("vllm.json", {name: {**case, **about} for name, case in found.items()})
     text = page(cases, f"{now:%Y-%m-%d}")
-    (KEPT.parent / f"{now:%Y-%m-%d}-vllm.md").write_text(text)
+    (RESULTS / f"{now:%Y-%m-%d}-vllm.md").write_text(text)
     print(text)
     sys.exit(code)
 

@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -135,16 +134,6 @@ def test_reading_is_priced_for_its_interval(clock, ledger):
     assert "price_assumed" not in row.fields
     assert isinstance(row.fields["power_w"], float)
     assert (row.tags["uuid"], row.time_ns) == ("GPU-0", clock.time_ns())
-
-
-def test_plan_that_becomes_valid_is_a_price_event(clock, ledger):
-    day = datetime.fromtimestamp(clock.time_ns() / 1e9 + 86_400, tz=UTC).date()
-    accounts = books(clock, ledger, [plan("3.6"), plan("1.8", valid_from=day)])
-    accounts.take_probe(measured(clock))
-    clock.move(2 * 86_400)
-    accounts.take_probe(measured(clock))
-    (event,) = rows(ledger, "event")
-    assert event.tags["kind"] == "price"
 
 
 def test_another_board_of_the_same_name_is_an_event_once(clock, ledger):

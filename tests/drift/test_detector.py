@@ -116,22 +116,6 @@ def test_step_is_reported_once_with_its_size_and_time():
     assert drift.since_s < drift.time_s == stream.points[index][0]
 
 
-def test_ramp_is_reported_once_and_then_tracked():
-    recipe = Recipe(30, 0.01, shift=0.1, shift_day=12, ramp_days=10)
-    detector = Detector.new(SETTINGS)
-    drifts, _ = findings_by_kind(generate(recipe, random.Random(5)), detector)
-    assert len(drifts) == 1
-    assert math.expm1(detector.level) == pytest.approx(0.1, abs=0.01)
-
-
-def test_reverted_shift_restores_the_reference_level():
-    recipe = Recipe(20, 0.01, shift=0.08, shift_day=10, returns_days=1)
-    detector = Detector.new(SETTINGS)
-    drifts, _ = findings_by_kind(generate(recipe, random.Random(5)), detector)
-    assert 1 <= len(drifts) <= 2
-    assert detector.level == pytest.approx(0, abs=0.005)
-
-
 def test_only_outliers_are_anomalies():
     hits = spikes = found = 0
     for seed in range(3):
@@ -149,11 +133,17 @@ def test_only_outliers_are_anomalies():
     assert hits / found >= 0.98
 
 
-def test_nothing_is_reported_during_warmup():
+def test_invalid_values_old_ones_and_those_of_the_warmup_are_not_reported():
     detector = Detector.new(SETTINGS)
-    values = [1.0, 1.5, 0.5, 3.0] * 9
-    for index, value in enumerate(values):
-        assert detector.update(START_S + index * STEP_S, value) == []
+    assert not any(
+        detector.update(START_S + index * STEP_S, value)
+        for index, value in enumerate([1.0, 1.5, 0.5, 3.0] * 9)
+    )
+    before = state_of(detector)
+    now_s = START_S + 50 * STEP_S
+    for at in (*((now_s, x) for x in (0.0, -1.0, math.nan, math.inf)), (detector.last_s, 5.0)):
+        assert detector.update(*at) == []
+    assert state_of(detector) == before
 
 
 def test_constant_series_has_no_finding_until_it_changes():
@@ -165,42 +155,6 @@ def test_constant_series_has_no_finding_until_it_changes():
         for finding in detector.update(*point)
     ]
     assert [finding.kind for finding in found] == ["drift"]
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
-def test_invalid_values_are_skipped(value):
-    detector = Detector.new(SETTINGS)
-    for point in steady(50):
-        detector.update(*point)
-    before = state_of(detector)
-    assert detector.update(START_S + 50 * STEP_S, value) == []
-    assert state_of(detector) == before
-
-
-def test_values_with_a_non_increasing_time_are_skipped():
-    detector = Detector.new(SETTINGS)
-    for point in steady(50):
-        detector.update(*point)
-    before = state_of(detector)
-    assert detector.update(START_S + 49 * STEP_S, 5.0) == []
-    assert detector.update(START_S, 5.0) == []
-    assert state_of(detector) == before
-
-
-@pytest.mark.parametrize("scale", [2.0**-30, 2.0**10])
-def test_findings_do_not_depend_on_the_unit(scale):
-    recipe = Recipe(14, 0.01, 0.3, outliers=0.01, daily=0.04, shift=0.05, shift_day=11)
-    stream = generate(recipe, random.Random(9))
-    plain = [
-        (index, finding.kind) for found in findings_by_kind(stream) for index, finding in found
-    ]
-    detector = Detector.new(SETTINGS)
-    scaled = [
-        (index, finding.kind)
-        for index, (time_s, value) in enumerate(stream.points)
-        for finding in detector.update(time_s, value * scale)
-    ]
-    assert sorted(scaled) == sorted(plain)
 
 
 @pytest.mark.parametrize("cut_days", [0.05, 0.6, 1.5, 9.99, 11.2])
@@ -236,8 +190,8 @@ def test_damaged_state_is_rejected():
             restored({**state, "series": {**state["series"], **damage}})
 
 
-@pytest.mark.parametrize("first_wrong", [0, 3, 40, 5 * VALUES_PER_DAY, 9 * VALUES_PER_DAY + 7])
-@pytest.mark.parametrize("by_s", [365 * DAY_S, -50 * 365 * DAY_S, DAY_S, -DAY_S])
+@pytest.mark.parametrize("first_wrong", [3, 5 * VALUES_PER_DAY, 9 * VALUES_PER_DAY + 7])
+@pytest.mark.parametrize("by_s", [-50 * 365 * DAY_S, DAY_S, -DAY_S])
 def test_wrong_wall_clock_for_an_hour_does_not_change_the_findings(first_wrong, by_s):
     stream = generate(Recipe(12, 0.01, shift=0.1, shift_day=10), random.Random(3))
     last_wrong = first_wrong + 12
@@ -270,15 +224,6 @@ def test_clock_step_reported_late_leaves_no_value_in_the_future():
     assert detector.last_s == now_s
     shift_instants(detector, step(-9e8, now_s - 9e8))
     assert detector.last_s == now_s - 9e8
-
-
-def test_gaps_and_a_weekend_pattern_are_no_drift():
-    for recipe in (
-        Recipe(30, 0.01, daily=0.06, gaps=True),
-        Recipe(30, 0.01, quantum=0.02),
-        Recipe(28, 0.008, weekend=0.05),
-    ):
-        assert len(findings_by_kind(generate(recipe, random.Random(21)))[0]) <= 1
 
 
 def test_smallest_detectable_change_is_found_within_a_day_and_half_of_it_is_not():

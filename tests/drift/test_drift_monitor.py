@@ -15,7 +15,7 @@ from costprobe.drift.runs import DetectionRun, factors, run_of, software_change_
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import CostFactors
 from fakes.host import newest
-from record.record_files import check
+from record.record_files import check, input_text
 
 T0 = 1_772_323_200 * NS_PER_S
 EVERY_NS = 300 * NS_PER_S
@@ -67,91 +67,35 @@ class Series:
         return [e for e in self.events if e.kind == kind and e.metric == metric]
 
 
-def event(kind, tags=TAGS, **fields):
-    """A step that stores a row of `event` at the last run."""
-
-    def step(series):
-        time_ns = series.rows[-1].time_ns
-        series.rows.append(make_point("event", {**tags, "kind": kind}, fields, time_ns))
-
-    return step
-
-
-def board(before, after):
-    versions = {"before": f"board GPU-{before}", "after": f"board GPU-{after}"}
-    return event("software", cause="board", **versions)
-
-
-def price(of_a_second):
-    return lambda series: setattr(series, "price", of_a_second)
-
-
-def energy(joules, slow=1.0, count=QUIET, **more):
-    return count, slow, {"energy_per_inference_j": joules, **more}
-
-
 def ramp(last, runs, fields_of=lambda _: {}):
     return [(1, 1 + last * run / runs, fields_of(run / runs)) for run in range(runs)]
 
 
 JITTER = random.Random(1)
-DRIVER = event("software", cause="driver", before="driver 550", after="driver 560")
-NEW, CALM = {"fingerprint": "g"}, {"sm_clock_mhz": 1980.0, "temp_max_c": 64.0}
-SLOW = (30, 1.1, NEW)
-# Steps of a series: runs, their slowness and fields; or what happens after the last run.
-SCRIPTS = {
-    "a drift and its end": [(QUIET,), (30, 1.1), (30,)],
-    "energy that rises with the clock": [energy(0.2), energy(0.213, 0.92, 10)],
-    "a drift of the first day": [(144,), (250, 1.3, {"sm_clock_mhz": 1520.0}), (30,)],
-    "a ramp": [(3 * QUIET // 2,), *ramp(0.12, 864), (100, 1.12)],
-    "a part of it ends": [(QUIET,), (60, 1.3), (60, 1.12)],
-    "a little of it is left": [(QUIET,), (60, 1.3), (60, 1.012)],
-    "its opposite": [(QUIET,), (60, 1.3), (60, 0.92)],
-    "a step of which runs had a part": [(QUIET,), (1, 1.06), (1, 1.15), (1, 1.24), (60, 1.3)],
-    "a larger batch": [(QUIET,), (30, 1, {"latency_p50_ms": 11.0, "throughput_per_s": 2115.0})],
-    "two shifts too small for one": [(QUIET,), (200, 1.014), (60, 1.03)],
-    "a ramp whose clock shows later": [
-        *[(1, 1, {"sm_clock_mhz": 1980 + JITTER.gauss(0, 120)}) for _ in range(2 * QUIET)],
-        *ramp(0.25, QUIET, lambda by: {"sm_clock_mhz": 1980 - 396 * by + JITTER.gauss(0, 120)}),
-    ],
-    "another board": [(QUIET,), (1, 1.1), board(1, 2), (30, 1.1)],
-    "another board and software": [(QUIET,), (1, 1.1, NEW), board(1, 2), SLOW],
-    "a board that was put back": [
-        *[(QUIET,), (1, 1.1), board(1, 2), (1, 1.1), board(2, 1), (30, 1.1)]
-    ],
-    "a driver a day before": [(QUIET - 288,), DRIVER, (288, 1, NEW), SLOW],
-    "a driver three runs before": [(QUIET - 3,), DRIVER, (3, 1, NEW), SLOW],
-    "a driver just before": [(QUIET,), DRIVER, SLOW],
-    "a driver just after": [(QUIET,), (2, 1.1), DRIVER, SLOW],
-    "a clock that fell after": [
-        (QUIET, 1, CALM),
-        (8, 1.03, CALM),
-        (30, 1.03, {"sm_clock_mhz": 1500.0}),
-    ],
-    "a price that changed before": [(QUIET,), price(0.8e-3), (4,), (30, 1.1)],
-    "an outlier that throttled": [(QUIET,), (1, 2, {"throttled_power_pct": 60.0}), (1,)],
-    "an outlier that throttled too little": [(QUIET,), (1, 2, {"throttled_power_pct": 5.0}), (1,)],
-    "always contended": [(QUIET, 1, {"contended": True}), (30, 1.1, {"contended": True})],
-    "runs beside a neighbour": [
-        (QUIET, 1, {"contended": False}),
-        *[(1, 1 + beside, {"contended": beside}) for beside in (True, False) * 3],
-    ],
-    "a little more energy": [energy(1.0, **CALM), energy(1.022, count=40, **CALM)],
-    "a little more, and hotter": [
-        *[energy(1.0, **CALM), energy(1.022, count=40, **{**CALM, "temp_max_c": 76.0})]
-    ],
-    "more energy": [energy(1.0, **CALM), energy(1.05, count=40, **CALM)],
-    "an annotation of all": [(QUIET,), event("annotation", {}, title="deployed"), (20, 1.3)],
-    "one of the device": [(QUIET,), event("annotation", {"device": "gpu0"}, title="v2"), (20, 1.3)],
-    "one of another": [(QUIET,), event("annotation", {"device": "gpu1"}, title="v2"), (20, 1.3)],
-    "one of the day before": [
-        *[(288,), event("annotation", {}, title="deployed"), (288,), (20, 1.3)]
-    ],
-}
+# Steps of a series: runs, their slowness and fields; or what happens at the last run.
+SCRIPTS = json.loads(input_text("drift_scripts.json"))
+SCRIPTS["a ramp"] = [(3 * QUIET // 2,), *ramp(0.12, 864), (100, 1.12)]
+SCRIPTS["a ramp whose clock shows later"] = [
+    *[(1, 1, {"sm_clock_mhz": 1980 + JITTER.gauss(0, 120)}) for _ in range(2 * QUIET)],
+    *ramp(0.25, QUIET, lambda by: {"sm_clock_mhz": 1980 - 396 * by + JITTER.gauss(0, 120)}),
+]
 
 
 def play(series, count, slow=1.0, fields=None):
     series.run(count, slow, **(fields or {}))
+
+
+def happen(series, *, price=None, software=None, annotation=None, tags=TAGS):
+    """A price of a second from now on, or a row of `event` at the last run."""
+    series.price = price or series.price
+    fields = {"title": annotation}
+    if software:
+        before, after = software
+        fields = {"cause": before.split()[0], "before": before, "after": after}
+    if software or annotation:
+        kind = "software" if software else "annotation"
+        time_ns = series.rows[-1].time_ns
+        series.rows.append(make_point("event", {**tags, "kind": kind}, fields, time_ns))
 
 
 def test_events_of_scripted_series():
@@ -160,7 +104,7 @@ def test_events_of_scripted_series():
     for name, steps in SCRIPTS.items():
         series = Series()
         for step in steps:
-            play(series, *step) if isinstance(step, tuple) else step(series)
+            happen(series, **step) if isinstance(step, dict) else play(series, *step)
         lines.append(f"{name}:")
         for found in series.events:
             run = (found.time_ns - T0) // EVERY_NS
@@ -169,6 +113,13 @@ def test_events_of_scripted_series():
             ]
             lines += [f"    {found.detail}"] if found.detail else []
     check("drift_events.txt", "\n".join([*lines, ""]))
+
+
+def restart(series, documents=None):
+    """Restores documents, or those of the series, in a new monitor; returns the problems."""
+    documents = documents or json.loads(json.dumps(series.monitor.documents())).values()
+    series.monitor = DriftMonitor(DetectionConfig(), series.history)
+    return series.monitor.restore(documents)
 
 
 def test_explanation_of_a_drift_reads_a_bounded_number_of_rows():
@@ -200,16 +151,6 @@ def test_slow_ramp_is_one_incident_while_it_grows():
     assert {event.since_ns for event in further} == {first.since_ns}
     true_pct = 10 * (14 * 288 - 864) / 4032
     assert further[-1].level_pct == pytest.approx(true_pct, abs=1)
-
-
-def test_level_of_the_last_drift_survives_a_restart():
-    series = Series(every_ns=3 * EVERY_NS)
-    series.run(QUIET)
-    series.run(120, slow=1.1)
-    documents = json.loads(json.dumps(series.monitor.documents()))
-    series.monitor = DriftMonitor(DetectionConfig(), series.history)
-    series.monitor.restore(documents.values())
-    assert "back at the level before" in series.run(30)[-1].title
 
 
 def test_amount_agrees_with_the_percentage_where_single_runs_do_not():
@@ -288,40 +229,29 @@ def test_estimated_energy_is_not_monitored():
     assert any("energy" in name for name in series.monitor.documents())
 
 
-def test_restored_drift_monitor_continues():
-    one, other = Series(), Series()
-    for series in (one, other):
-        series.run(QUIET + 100)
-    documents = json.loads(json.dumps(other.monitor.documents()))
-    other.monitor = DriftMonitor(DetectionConfig(), other.history)
-    assert other.monitor.restore(documents.values()) == []
-    for series in (one, other):
-        series.run(30, slow=1.08)
-    assert one.of("drift")
-    assert other.events == one.events
-
-
-def test_contended_runs_survive_a_restart():
-    """Of an older version there are none, and their number was a part of each series."""
+def test_monitor_continues_after_a_restart_with_the_level_of_the_last_drift_and_contended_runs():
+    """Of an older version there are no contended runs, and their number was a part of each series."""
     one, other, old = Series(), Series(), Series()
     for series in (one, other, old):
         series.run(QUIET, contended=False)
         series.run(4, slow=1.2, contended=True)
-    documents = json.loads(json.dumps(other.monitor.documents()))
-    of_old = [d for d in documents.values() if d["kind"] == "series"]
-    damaged = [
-        {**d, "state": {**d["state"], "flags": 3}}
-        for d in documents.values()
-        if d["kind"] == "runs"
-    ]
-    for series, states, problems in ((other, documents.values(), 0), (old, [*of_old, *damaged], 1)):
-        series.monitor = DriftMonitor(DetectionConfig(), series.history)
-        assert len(series.monitor.restore(states)) == problems
+    documents = json.loads(json.dumps(old.monitor.documents())).values()
+    of_old = [d for d in documents if d["kind"] == "series"]
+    damaged = [{**d, "state": {**d["state"], "flags": 3}} for d in documents if d["kind"] == "runs"]
+    restart(other)
+    assert len(restart(old, [*of_old, *damaged])) == 1
     for series in (one, other, old):
         series.run(60, slow=1.2, contended=True)
-    assert [event.metric for event in one.events] == ["contention"]
-    assert other.events == one.events
     assert {event.metric for event in old.events} <= {"contention"}
+    assert [event.metric for event in one.events] == ["contention"]
+    for series in (one, other):
+        series.run(60, slow=1.1, contended=False)
+    restart(other)
+    before = len(one.events)
+    for series in (one, other):
+        series.run(60, contended=False)
+    assert {event.metric for event in one.events[before:]} >= {"latency", "cost"}
+    assert other.events == one.events
 
 
 def test_damaged_state_is_reported_and_discarded():

@@ -44,16 +44,6 @@ def test_excursion_of_the_first_day_is_not_learned_as_a_daily_pattern():
     assert [drifts_of(recipe, seed) for seed in range(3)] == [[], [], []]
 
 
-def test_daily_patterns_are_no_step():
-    shapes = ("sine", "office", "peaks")
-    found = {
-        (shape, seed): drifts_of(Recipe(8, 0.01, 0.4, daily=0.06, shape=shape), seed)
-        for shape in shapes
-        for seed in range(4)
-    }
-    assert not any(found.values()), found
-
-
 def test_threefold_cost_on_a_noisy_host_is_reported_within_two_hours():
     late = {}
     for sigma, phi in ((0.2, 0.0), (0.3, 0.0), (0.3, 0.5)):

@@ -1,12 +1,15 @@
 """Shares of a change: by the physics of each cause, by the series' own runs, and what is left unknown."""
 
+import json
 import random
 from dataclasses import replace
+from functools import partial
 
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.drift.causes import explain_change
+from costprobe.drift.before_after import Levels
+from costprobe.drift.causes import causes, explain_change
 from costprobe.drift.runs import DetectionRun
-from record.record_files import check
+from record.record_files import check, input_text
 
 NORMAL = {
     "sm_clock_mhz": 1980.0,
@@ -17,15 +20,18 @@ NORMAL = {
 }
 
 
+def of_run(value, index):
+    if callable(value):
+        return value(index)
+    return value[index % len(value)] if isinstance(value, list) else value
+
+
 def runs(count, start=0, slow=1.0, seed=1, fingerprint="f", batch=16, **device):
-    """Runs of a level; a callable value gives one value a run, with which `slow` may be called."""
+    """Runs of a level; a function or a list has a value for each, and `slow` may be called with them."""
     rng = random.Random(seed + start)
     found = []
     for index in range(count):
-        fields = {
-            name: value(index) if callable(value) else value
-            for name, value in {**NORMAL, **device}.items()
-        }
+        fields = {name: of_run(value, index) for name, value in {**NORMAL, **device}.items()}
         time_s = 1e-3 * (slow(fields) if callable(slow) else slow) * rng.lognormvariate(0, 0.005)
         found.append(
             DetectionRun(
@@ -42,7 +48,7 @@ def runs(count, start=0, slow=1.0, seed=1, fingerprint="f", batch=16, **device):
     return found
 
 
-def software_event(at, **keys):
+def software_event(at, *keys):
     fields = {
         "cause": ", ".join(keys),
         "before": ", ".join(f"{key} old" for key in keys),
@@ -58,31 +64,33 @@ def explained(before, after, *rows, metric="throughput", sign=1):
     return explain_change(before, after, events, metric, sign)
 
 
-REQUEST = {"ttft_mean_ms": 40.0, "tpot_mean_ms": 10.0, "tokens_in": 500.0, "tokens_out": 100.0}
-DRIVER = software_event(60, driver="560")
-DEPLOYED = Point("event", {"kind": "annotation"}, {"title": "deployed"}, 60 * 300 * NS_PER_S)
-RESTARTED = Point("event", {"kind": "annotation"}, {"title": "restarted"}, 48 * 300 * NS_PER_S)
-LIMIT = {"power_limit_w": 700.0}
-NO_CLOCK, HOT = {"sm_clock_mhz": None, **LIMIT}, {"temp_max_c": 80.0, "throttled_thermal_pct": 32.0}
-THROTTLED = {"throttled_power_pct": 32.0}
-LIMITED = {"power_limit_w": 700.0, "throttled_thermal_pct": None}
-LOWER, SLOWER = {**LIMITED, "power_limit_w": 450.0}, {"sm_clock_mhz": 1440.0}
-NO_COUNTER = {"throttled_power_pct": None}
-QUIET_HOST = {"cpu_wait_pct": lambda index: index % 3 / 10}
-
-
 def noisy(noise, factor, rng):
     return lambda _: factor * rng.lognormvariate(0, noise)
 
 
-def of(was, slow, *rows, count=12, start=60, before=(), **now):
-    """The change from 60 runs to some that are slower, with the fields of both."""
-    before = [*before, *runs(start - len(before), len(before), **was)]
-    return explained(before, runs(count, start, slow, **now), *rows)
+def scripted(slow, was=None, now=None, *, count=12, sign=1, update=(), annotated=None):
+    """The change from 60 runs to `count` that are slower, with the fields of both.
 
-
-def no_longer(fields):
-    return 1.4 if fields["contended"] else 1.0
+    Args:
+        slow: Their time in terms of those before; {"contended": it} is of runs beside a neighbour only.
+        was: Fields of the runs before; a list has those of one run after another, again and again.
+        now: Fields of the runs since.
+        count: Their number.
+        sign: As of `explain_change`.
+        update: Software that changed with the first of them.
+        annotated: Titles of annotations, each with the number of its run.
+    """
+    rows = [
+        Point("event", {"kind": "annotation"}, {"title": title}, run * 300 * NS_PER_S)
+        for title, run in (annotated or {}).items()
+    ]
+    if update:
+        rows.append(software_event(60, *update))
+    each = slow
+    if isinstance(slow, dict):
+        each = lambda fields: slow["contended"] if fields["contended"] else 1.0  # noqa: E731
+    after = runs(count, 60, each, **(now or {}))
+    return explained(runs(60, **(was or {})), after, *rows, sign=sign)
 
 
 def by_clock(fields):
@@ -93,7 +101,9 @@ def within_the_noise(noise, slow):
     """An update without effect on a quiet and on a noisy host, and a step beyond its noise."""
     rng = random.Random(5)
     before = runs(60, 0, noisy(noise, 1.0, rng))
-    return explained(before, runs(60, 60, noisy(noise, slow, rng), fingerprint="g"), DRIVER)
+    return explained(
+        before, runs(60, 60, noisy(noise, slow, rng), fingerprint="g"), software_event(60, "driver")
+    )
 
 
 def own_history():
@@ -102,7 +112,7 @@ def own_history():
     before = runs(100, 0, by_clock, sm_clock_mhz=lambda _: rng.uniform(1700, 1980))
     clock = {"sm_clock_mhz": lambda _: 1400.0}
     after = runs(12, 100, lambda f: 1.1 * by_clock(f), fingerprint="g", **clock)
-    return explained(before, after, software_event(100, torch="2.13"))
+    return explained(before, after, software_event(100, "torch"))
 
 
 def neighbour_and_update():
@@ -111,7 +121,8 @@ def neighbour_and_update():
         (lambda f: 1.15 * (1.3 if f["contended"] else 1.0)),
         (lambda _: rng.random() < 0.6),
     )
-    return of({}, slow, DRIVER, count=24, contended=often, fingerprint="g")
+    after = runs(24, 60, slow, contended=often, fingerprint="g")
+    return explained(runs(60), after, software_event(60, "driver"))
 
 
 def hotter():
@@ -123,7 +134,7 @@ def hotter():
 def signal_of_hours_before():
     before = [*runs(60, mem_used_pct=40.0), *runs(12, 60, mem_used_pct=97.0)]
     after = runs(12, 72, 1.2, mem_used_pct=97.0, fingerprint="g")
-    return explained(before, after, software_event(72, driver="550"))
+    return explained(before, after, software_event(72, "driver"))
 
 
 def outlier_before():
@@ -132,84 +143,18 @@ def outlier_before():
     return explained(runs(58), after)
 
 
-def counted(count, *indices):
-    return lambda index: (index in indices) != (count == "all but")
-
-
 CASES = {
-    "thermal throttling lowers the clock: one cause": lambda: of(
-        {}, 1980 / 1600, sm_clock_mhz=1600.0, throttled_thermal_pct=30.0, temp_max_c=88.0
-    ),
-    "clock, and an update with less": lambda: of(
-        {}, 1.1 * 1980 / 1700, software_event(60, model="3f"), sm_clock_mhz=1700.0, fingerprint="g"
-    ),
-    "clock, and an update with more": lambda: of(
-        {}, 1.6 * 1980 / 1700, software_event(60, model="3f"), sm_clock_mhz=1700.0, fingerprint="g"
-    ),
-    "mostly unexplained": lambda: of({}, 1.4, sm_clock_mhz=1880.0),
+    name: partial(scripted, **case)
+    for name, case in json.loads(input_text("drift_causes.json")).items()
+}
+CASES |= {
     "own history instead of the physics": own_history,
     "neighbour, measured by the runs without it, and an update": neighbour_and_update,
     "memory pressure of hours before": signal_of_hours_before,
-    "five times as slow by an update, after an annotation": lambda: of(
-        {}, 5.0, RESTARTED, software_event(60, server_version="2"), fingerprint="g"
-    ),
-    "half of the batch": lambda: of({}, 1.25, batch=8),
-    "answers half as long again": lambda: of(
-        REQUEST, 1540 / 1040, **{**REQUEST, "tokens_out": 150.0}
-    ),
     "energy of a hotter device": hotter,
-    "answers twice as long, and a faster model": lambda: of(
-        REQUEST,
-        1.2,
-        software_event(60, model="3f"),
-        **{**REQUEST, "tokens_out": 200.0, "fingerprint": "g"},
-    ),
-    "a driver raises the flag": lambda: of(
-        LIMIT, 1.12, DRIVER, fingerprint="g", **LIMIT, **THROTTLED
-    ),
-    "the flag alone": lambda: of(LIMIT, 1.12, **LIMIT, **THROTTLED),
-    "heat without a lower clock": lambda: of(LIMIT, 1.28, **LIMIT, **HOT),
-    "a small fall": lambda: of(LIMIT, 1.28, **LIMIT, **THROTTLED, sm_clock_mhz=1940.0),
-    "throttled without a known clock": lambda: of(NO_CLOCK, 1.15, **NO_CLOCK, **THROTTLED),
-    "throttled too shortly": lambda: of(NO_CLOCK, 1.28, **NO_CLOCK, throttled_power_pct=5.0),
-    "a clock that fell further": lambda: of(
-        LIMIT, 1.25, **LIMIT, throttled_power_pct=5.0, sm_clock_mhz=1584.0
-    ),
-    "within the noise of a quiet host": lambda: within_the_noise(0.0, 1.004),
-    "within that of a noisy one": lambda: within_the_noise(0.2, 1.02),
-    "beyond the noise": lambda: within_the_noise(0.05, 1.2),
-    "an update and an annotation in one run": lambda: of(
-        {}, 1.2, DEPLOYED, DRIVER, fingerprint="g"
-    ),
-    "a lower limit that throttles": lambda: of(
-        LIMITED, 1.3, **LOWER, **SLOWER, throttled_power_pct=5.0
-    ),
-    "a lower limit above the power": lambda: of(LIMITED, 1.3, **LOWER, **SLOWER),
-    "a lower limit without a counter": lambda: of(
-        {**LIMITED, **NO_COUNTER}, 1.3, **LOWER, **SLOWER, **NO_COUNTER
-    ),
-    "a lower limit without a clock": lambda: of(
-        {**LIMITED, **NO_COUNTER, "sm_clock_mhz": None},
-        1.3,
-        **LOWER,
-        **NO_COUNTER,
-        sm_clock_mhz=None,
-    ),
-    "a neighbour without effect, and an update": lambda: of(
-        {"contended": lambda index: index % 9 == 0},
-        1.12,
-        DRIVER,
-        count=3,
-        contended=counted("all but", 1),
-        fingerprint="g",
-    ),
-    "a busy host": lambda: of(QUIET_HOST, 1.25, count=6, cpu_wait_pct=20.0, contended=True),
-    "a shared GPU": lambda: of(
-        QUIET_HOST, no_longer, count=6, contended=counted("all but", 1), **QUIET_HOST
-    ),
-    "a neighbour among runs of another": lambda: of(
-        {"contended": counted("", 20, 41, 59)}, no_longer, count=6, contended=counted("all but", 1)
-    ),
+    "within the noise of a quiet host": partial(within_the_noise, 0.0, 1.004),
+    "within that of a noisy one": partial(within_the_noise, 0.2, 1.02),
+    "beyond the noise": partial(within_the_noise, 0.05, 1.2),
     "an outlier before the change": outlier_before,
 }
 
@@ -231,3 +176,17 @@ def test_causes_and_their_shares():
             timing = {True: "coincides", False: "apart", None: "-"}[cause.coincides]
             lines += [f"  {cause.name} {share} {cause.method or '-'} {timing}: {cause.text}"]
     check("drift_causes.txt", "\n".join([*lines, ""]))
+
+
+def test_without_shares_what_is_deployed_precedes_what_the_device_does_and_a_cause_its_effect():
+    was = {"ecc_uncorrected": 0, "mem_used_pct": 40.0, "power_limit_w": 700.0, "tokens_in": 500.0}
+    now = {"ecc_uncorrected": 3, "mem_used_pct": 97.0, "power_limit_w": 500.0, "tokens_in": 900.0}
+    now |= {"throttled_thermal_pct": 30.0, "temp_max_c": 89.0, "sm_clock_mhz": 1500.0}
+    before, after = runs(12, **was), runs(12, 60, batch=8, contended=True, **now)
+    software = {"board": "a", "driver": "550"}, {"board": "b", "driver": "560"}
+    found = causes(Levels("throughput", before, after, before, 1, software))
+    device = ["neighbour", "memory errors", "cooling", "power limit", "clock"]
+    expected = ["board", "software: driver", "batch", *device, "prompt lengths", "memory pressure"]
+    assert [cause.name for cause in found] == expected
+    back = causes(Levels("throughput", after, before, after, -1, software))
+    assert [cause.name for cause in back] == [name for name in expected if name != "memory errors"]

@@ -15,13 +15,10 @@ def _loaded(name):
 
 
 # The later ones import the earlier ones by these names.
-for _name in (
-    *("case_device", "scripted_case", "cases", "large_cases"),
-    *("case_rows", "case_scores", "case_answers"),
-):
+for _name in ("case_device", "scripted_case", "cases", "case_rows", "case_scores", "case_answers"):
     _loaded(_name)
 cases = sys.modules["cases"].cases
-large_cases = sys.modules["large_cases"].large_cases
+large_cases = sys.modules["cases"].large_cases
 answer_of = sys.modules["case_answers"].answer_of
 score_of = sys.modules["case_scores"].score_of
 rows_of = sys.modules["case_rows"].rows_of

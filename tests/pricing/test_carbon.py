@@ -1,6 +1,5 @@
 """Emissions of electricity, by hand-computed examples."""
 
-import json
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -16,6 +15,7 @@ from costprobe.pricing.electricity import (
 from costprobe.pricing.timed import TimedValue, TimedValues
 from fakes.cases import check_all
 from pydantic import ValidationError
+from record.record_files import check_outcomes
 
 S = 10**9
 # 2026-01-01.
@@ -69,65 +69,11 @@ def test_series_is_valid_from_its_first_value_until_stale():
     assert emission(1.0, found[3]).method == "stale"
 
 
-RESPONSES = [
-    ("412.5", [(7200, "412.5")]),
-    (
-        "time,g_per_kwh\n2026-01-01T00:00:10Z,300\n2026-01-01T00:00:20Z,310\n",
-        [(10, "300"), (20, "310")],
-    ),
-    ("2026-01-01T00:00:10Z,300", [(10, "300")]),
-    ("time;g_per_kwh;unit\n2026-01-01;302,5;gCO₂eq/kWh\n", [(0, "302.5")]),
-    # Electricity Maps: the latest, and a history.
-    (
-        '{"zone": "DE", "carbonIntensity": 302, "datetime": "2026-01-01T01:00:00.000Z"}',
-        [(3600, "302")],
-    ),
-    (
-        json.dumps({"zone": "DE", "history": [{"carbonIntensity": 3, "datetime": "2026-01-01"}]}),
-        [(0, "3")],
-    ),
-    # The Carbon Intensity API of Great Britain: future hours are forecasts.
-    (
-        json.dumps(
-            {
-                "data": [
-                    {
-                        "from": "2026-01-01T00:00Z",
-                        "intensity": {"forecast": 266, "actual": 263, "index": "moderate"},
-                    },
-                    {
-                        "from": "2026-01-01T00:30Z",
-                        "intensity": {"forecast": 270, "actual": None, "index": "moderate"},
-                    },
-                ]
-            }
-        ),
-        [(0, "263"), (1800, "270")],
-    ),
-]
-INVALID = [
-    "",
-    "clean",
-    "-1",
-    "5001",
-    '{"data": []}',
-    '{"data": [{"from": "now"}]}',
-    '{"error": "key"}',
-]
-
-
-def test_intensity_responses_are_parsed_or_rejected():
-    def is_parsed(text, figures):
-        found = parse_carbon(text, (T + 7200) * S)
-        assert [(one.time_ns // S - T, str(one.value)) for one in found] == figures
-
-    def is_rejected(text, words="carbon intensity"):
-        with pytest.raises(ValueError, match=words):
-            parse_carbon(text, 0)
-
-    check_all(is_parsed, RESPONSES)
-    check_all(is_rejected, INVALID)
-    is_rejected(
-        '{"g_per_kwh": 1, "units": "lb/MWh"}',
-        "units is 'lb/MWh'; convert the figures to grams per kWh",
+def test_intensity_texts_are_parsed_or_rejected():
+    """The record has the seconds since T and grams of each, or the error; see `record_files`."""
+    check_outcomes(
+        "carbon_texts.json",
+        lambda text: [
+            [one.time_ns // S - T, str(one.value)] for one in parse_carbon(text, (T + 7200) * S)
+        ],
     )

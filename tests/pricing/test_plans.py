@@ -1,7 +1,6 @@
 """Reserved, spot and owned prices, by hand-computed examples."""
 
 import json
-import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -15,6 +14,7 @@ from fakes.cases import check_all
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from record.record_files import check_outcomes
 
 S = 10**9
 # 2026-01-01.
@@ -120,77 +120,17 @@ class TestSpot:
         book = PriceBook(plans, None, GPUS)
         assert book.terms("gpu0", ns(2026, 2, 1)).rate.per_hour == 5
 
-    def test_price_responses_are_parsed(self):
-        def is_parsed(text, prices):
-            found = parse_spot(text, T * S, "USD")
-            assert [(p.time_ns // S - T, str(p.value)) for p in found] == prices
+    def test_price_texts_are_parsed_or_rejected_with_line_and_fix(self):
+        """The record has the seconds since T and price of each, or the error; see `record_files`."""
 
-        responses = [
-            ("1.25", [(0, "1.25")]),
-            (f"time,per_hour\n{T + 10},1.5\n{T + 20},1.75\n", [(10, "1.5"), (20, "1.75")]),
-            (f"{T + 10},1.5\n{T + 20},1.75", [(10, "1.5"), (20, "1.75")]),
-            ("zone,price,timestamp\na,2,2026-01-01T00:00:30Z", [(30, "2")]),
-            (f"{T}000,2", [(0, "2")]),
-            ("0.30", [(0, "0.30")]),
-            ('{"price": 0.1, "unit": "USD/Hour", "currency": "usd"}', [(0, "0.1")]),
-            ('[{"time": "2026-01-01T01:00:10+01:00", "per_hour": "4"}]', [(10, "4")]),
-            ("[1.5]", [(0, "1.5")]),
-            (
-                '{"SpotPriceHistory": [{"SpotPrice": "3.21", "Timestamp": "2026-01-01T00:01:00"}]}',
-                [(60, "3.21")],
-            ),
-            # As office programs write tables: their separators, decimal commas and empty cells.
-            ("Time;Per_Hour;\r\n2026-01-01 00:00;3,21;\r\n\r\n", [(0, "3.21")]),
-            ('time\tper_hour\n2026-01-01\t"3,21"\n', [(0, "3.21")]),
-            ("per_hour;currency;unit\n3,21;USD;hour\n", [(0, "3.21")]),
-        ]
-        check_all(is_parsed, responses)
+        def prices_of(text):
+            return [[p.time_ns // S - T, str(p.value)] for p in parse_spot(text, T * S, "USD")]
 
-    def test_invalid_prices_are_rejected_with_line_and_fix(self):
-        spot = '{"SpotPriceHistory": [%s]}'
-        offer = '{"Timestamp": "2026-01-01T0%d:00:00Z", "SpotPrice": "1.2", "%s": "%s"}'
-        wrong = {
-            **dict.fromkeys(("", "  \n", "[]", ",", "time,per_hour\n"), "expected"),
-            **dict.fromkeys(
-                ("cheap", "-1", "NaN", "1e999999999", f"{T},x"), "is not a price: write"
-            ),
-            **dict.fromkeys(("{}", '{"time": 5}', '[{"price": null}]'), "per_hour, price"),
-            **dict.fromkeys(("[", "[" * 5000), "JSON|deep"),
-            **dict.fromkeys(("1e999999,1", "NaN,1", "-5,1"), "is not a time"),
-            **dict.fromkeys(("a,b\n1", "yesterday,1"), "is not a time such as"),
-            **dict.fromkeys(("0\r0", "1\n2", "[1, 2]"), "has no time; expected time,per_hour"),
-            "\n".join(f"{T + i},1" for i in range(MAX_VALUES + 1)): "more than",
-            # As office programs write them, or with another meaning.
-            "3,21": "the time '3' is before 2000; write .* decimal point",
-            "302,5": "the time '302' is before 2000",
-            "1970-01-01T00:00:10Z,1": "is before 2000",
-            "time;per_hour\n45805,58;3,21": "line 2: '45805,58' is not a time",
-            "time,per_hour\n2026-01-01,3,21": "line 2: 3 cells, expected 2; write a decimal point",
-            "time\tper_hour\n2026-01-01\t1,234": "line 2: '1,234' is not a price: .* thousands",
-            "time;per_hour\n2026-01-01;1.234,56": "line 2: .* no thousands separator",
-            "time,per_hour,note\n2026-01-01,1,x": "line 1: the column 'note' is unknown",
-            "time,price,price\n2026-01-01,1,2": "line 1: the column 'price' .* occurs twice",
-            "time,per_hour,currency\n2026-01-01,1,EUR": "line 2: .* in 'EUR', the plan in USD",
-            "time,per_hour,unit\n2026-01-01,1,month": "line 2: unit is 'month'; convert .* hour",
-            '{"price": 1, "unit": "second"}': "unit is 'second'; convert .* per hour",
-            '{"price": 1, "unitOfMeasure": "EUR/h"}': "in 'EUR', the plan in USD",
-            '{"price": {"price": 1, "currency": "EUR"}}': "in 'EUR', the plan in USD",
-            spot
-            % f"{offer % (1, 'AvailabilityZone', 'a')}, {offer % (2, 'AvailabilityZone', 'b')}": (
-                "entry 2: availabilityzone is 'a' and 'b'; select one"
-            ),
-            spot % f"{offer % (1, 'ProductDescription', 'Linux/UNIX')},"
-            f"{offer % (2, 'ProductDescription', 'Windows')}": "'Linux/UNIX' and 'Windows'",
-        }
-
-        def is_refused(text, problem):
-            try:
-                found = f"{parse_spot(text, 0, 'USD')}"
-            except ValueError as error:
-                found = f"{error}"
-            assert re.search(problem, found), found
-
-        check_all(is_refused, wrong.items())
+        check_outcomes("price_texts.json", prices_of)
+        many = "\n".join(f"{T + i},1" for i in range(MAX_VALUES + 1))
+        for text, problem in (("[" * 5000, "JSON|deep"), (many, "more than")):
+            with pytest.raises(ValueError, match=problem):
+                prices_of(text)
 
     @given(st.text(max_size=300))
     def test_any_text_gives_prices_or_an_error(self, text):

@@ -38,19 +38,6 @@ def rows_of(accounted):
     return run_points(accounted.run, {"host": "h"})
 
 
-def test_account_run_is_deterministic_and_changes_no_input():
-    first = account(RUN)
-    state = first.state
-    assert account(RUN) == first
-    assert account(RUN, state) == account(RUN, state)
-    assert state == first.state
-    assert [row.measurement for row in rows_of(first)] == ["probe", "cost", "software"]
-    assert first.events == ()
-    # None of its passes was delayed: a field only of those of which some were.
-    undelayed = replace(RUN, samples_delayed=0)
-    assert "samples_delayed" not in rows_of(account(undelayed))[0].fields
-
-
 def test_next_run_uses_the_previous_state():
     first = account(RUN)
     without = replace(RUN, window_energy=None, energy_absent="no window")
@@ -89,25 +76,16 @@ def test_spread_between_runs_is_that_of_the_same_software_board_and_batch():
     assert rows_of(unsteady)[0].fields["unsteady"] is True
 
 
-def test_contended_run_is_marked_and_left_out_of_rolling_costs():
-    first = account(RUN)
-    slow = replace(RUN, inferences=100, activity={"contended": True})
-    second = account(slow, first.state, time_ns=TIME_NS + 300 * NS_PER_S)
-    probe, cost, _ = rows_of(second)
-    assert probe.fields["contended"] is cost.fields["contended"] is True
-    assert cost.fields["cost_per_inference"] == pytest.approx(1e-4)
-    assert cost.fields["rolling_1h"] == pytest.approx(1e-5)
-    # A host that is never idle has a cost, too.
-    (_, only, _) = rows_of(account(slow))
-    assert only.fields["rolling_1h"] == pytest.approx(1e-4)
-    assert "contended" not in rows_of(first)[1].fields
-
-
 def test_contended_run_has_the_passes_that_count_and_its_range():
     """An inference takes 10 ms, a pass 80 ms: $10 per million at $3.6/h."""
     words = "contended: others used the device"
     fields = {"pass_low_ms": 70.0, "pass_high_ms": 100.0}
     run = replace(RUN, activity={"contended": True}, **fields)
+    before = account(RUN)
+    probe, cost, _ = rows_of(account(replace(run, inferences=100), before.state))
+    assert probe.fields["contended"] is cost.fields["contended"] is True
+    assert cost.fields["rolling_1h"] == pytest.approx(1e-5), "of runs without a neighbour"
+    assert not {"contended", "samples_delayed"} & {*rows_of(before)[0].fields}
     line = probe_line(report_document(account(run).run))
     wanted = f"{words}; $8.75 to $12.5 per million, from its fastest pass to its slowest part"
     assert line.endswith(wanted)

@@ -57,6 +57,22 @@ def check(name, made, replaced=()):
         raise AssertionError(f"{name}, line {number}\nrecorded: {before}\nnow:      {now}")
 
 
+def check_outcomes(name, outcome_of):
+    """Compare what a function makes of each text of a file with its outcome there.
+
+    Args:
+        name: Name of the file: a JSON object of texts and outcomes; a new text has null until recorded.
+        outcome_of: Returns a JSON value; a ValueError is recorded as its text.
+    """
+    found = {}
+    for text in json.loads((FIXTURES / name).read_bytes()):
+        try:
+            found[text] = outcome_of(text)
+        except ValueError as error:
+            found[text] = f"ValueError: {error}"
+    check(name, found)
+
+
 def _compact(document):
     """Return a document as JSON in its own order of keys: one line for each entry of the first level."""
     if isinstance(document, dict):

@@ -96,21 +96,6 @@ def test_replicas_by_the_hour_are_counted_in_requests():
     }
 
 
-def test_a_growing_workload_is_tested_on_its_last_week():
-    # 15 a second, and 60 in the last of four weeks: a CPU does 50.
-    def growing(minute):
-        return 3600 if minute >= 3 * 168 * 60 else 900
-
-    found = answer(t4_with(growing, util_pct=90.0, days=28), "chat on gpu0")
-    assert not offers(found)
-    assert found.rejected == [
-        (
-            "cpu, batch 1; on_demand",
-            "too small in 168 of the last 168 hours, which the choice did not use",
-        )
-    ]
-
-
 def test_a_row_is_spread_over_its_minutes():
     found = ServiceHistory("chat", ("gpu0",))
     start_ns = MONDAY * HOUR_NS + 58 * MINUTE_NS

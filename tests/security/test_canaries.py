@@ -13,6 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from costprobe.adapters.http.access import Secret
@@ -113,125 +114,7 @@ def taking(body=b""):
     return Scripted(lambda *_: (204 if not body else 200, {}, body))
 
 
-CHAT = """
-[[probe]]
-name = "{0}"
-kind = "openai"
-url = "{{{1}}}/v1"
-model = "m"
-requests = 2
-warmup_requests = 0
-energy = false
-every = "1h"
-token = "{2}{0}"
-"""
-CONFIG = """
-[telemetry]
-every = "50ms"
-gpus = false
-[probing]
-duty = 1
-"""
-CONFIG += CHAT.format("refused-chat", "refused_chat", "credential:")
-CONFIG += CHAT.format("echo-chat", "echo_chat", "file:{secrets}/")
-CONFIG += CHAT.format("chat", "chat", "file:{secrets}/")
-CONFIG += """
-key = "file:{secrets}/chat-key"
-[[service]]
-name = "refused"
-engine = "vllm"
-devices = ["cpu"]
-url = "{service}/metrics"
-every = "1s"
-window = "5s"
-token = "file:{secrets}/service"
-key = "file:{secrets}/service-key"
-[[service]]
-name = "counting"
-engine = "vllm"
-devices = ["cpu"]
-url = "{service_model}/metrics"
-every = "1s"
-window = "5s"
-token = "credential:service-model"
-[service.tenants]
-gateway = "litellm"
-label = "team"
-url = "{tenants}/metrics"
-token = "file:{secrets}/tenants"
-key = "file:{secrets}/tenants-key"
-[http]
-listen = "127.0.0.1:{port}"
-token = "file:{secrets}/http"
-[kubernetes]
-every = "1s"
-socket = "{secrets}/no-kubelet"
-api_url = "{cluster}"
-token = "file:{secrets}/cluster"
-[carbon]
-url = "{carbon}?key={carbon_key}"
-[[price]]
-plan = "spot"
-url = "{price}?key={price_key}"
-[[price]]
-plan = "list"
-valid_from = 2020-01-01
-api = "gcp"
-url = "{price_list}"
-key = "file:{secrets}/price-list"
-skus = {{ "2E27-4F75-95CD" = 4 }}
-[fleet]
-kind = "influxql"
-url = "{fleet}"
-database = "d"
-token = "file:{secrets}/fleet"
-key = "file:{secrets}/fleet-key"
-[[sink]]
-name = "one"
-api = "v1"
-url = "{v1}"
-database = "d"
-user = "user"
-password = "file:{secrets}/v1"
-key = "file:{secrets}/v1-key"
-flush_every = "200ms"
-[[sink]]
-name = "two"
-api = "v2"
-url = "{v2}"
-bucket = "b"
-token = "credential:v2"
-key = "credential:v2-key"
-key_header = "X-Gateway-Key"
-flush_every = "200ms"
-[[sink]]
-name = "three"
-api = "otlp"
-url = "{otlp}"
-token = "file:{secrets}/otlp"
-key = "file:{secrets}/otlp-key"
-flush_every = "200ms"
-[[notifier]]
-name = "hook"
-kind = "webhook"
-url = "file:{secrets}/hook-address"
-key = "credential:hook-key"
-token = "file:{secrets}/hook-token"
-[[notifier]]
-name = "am"
-kind = "alertmanager"
-url = "{alertmanager}"
-user = "user"
-password = "credential:alertmanager"
-key = "file:{secrets}/alertmanager-key"
-[[notifier]]
-name = "chatroom"
-kind = "apprise"
-url = "file:{secrets}/apprise"
-timeout = "10s"
-"""
-
-
+CONFIG = Path(__file__).with_name("canaries.toml").read_text()
 NAMED = re.findall(r"(?:file:\{secrets\}/|credential:)([\w-]+)", CONFIG)
 PLACES = sorted({*NAMED, "carbon", "environment", "price", "proxy"})
 CANARY = {place: f"canary-{place}-7f3a91" for place in PLACES}

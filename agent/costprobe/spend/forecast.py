@@ -16,7 +16,7 @@ DRAWN_IN_AT robust deviations does not move the level; its excess counts as nois
 The interval is that of the sum of the hours to come: noise, the level's wandering, the uncertainty of
 level, constant and share. The quantile is that of Student's distribution with a degree of freedom for
 each past period as long as the forecast, at most one fewer than the blocks: a week has shown nothing
-of how weeks differ. Real demand: bench/results/2026-11-28-forecast.md.
+of how weeks differ. Real demand: docs/budgets.md.
 """
 
 from __future__ import annotations

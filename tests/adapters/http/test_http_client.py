@@ -4,7 +4,6 @@ import socket
 import ssl
 import threading
 import time
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -159,7 +158,7 @@ def test_next_address_is_tried_and_the_one_that_answered_is_remembered(monkeypat
         port = first.getsockname()[1]
         to = Destination.parse(f"http://two.test:{port}/").unnamed()
         with Scripted(lambda *_: (200, {}, b"ok"), address=("127.0.0.2", port)):
-            own, outcomes = client(total_s=None, step_s=3.0), []
+            own, outcomes = client(total_s=None, step_s=1.5), []
             for _ in range(4):
                 try:
                     outcomes.append(own.request("POST", to, body=body))
@@ -182,7 +181,7 @@ def test_next_address_is_tried_and_the_one_that_answered_is_remembered(monkeypat
     # the kernel buffers: the request is never sent completely.
     for body in (b"", b"x" * (16 << 20)):
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            assert attempts(silent, body) == (["no response within 3 s", *[b"ok"] * 3], 1)
+            assert attempts(silent, body) == (["no response within 1.5 s", *[b"ok"] * 3], 1)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, socket.socket() as filler:
         filler.connect(deaf.getsockname())
         # Its queue is full: further connections get no answer.
@@ -329,15 +328,3 @@ def test_request_over_tls_to_a_server_that_does_not_read_ends_in_time():
             own.request("POST", to, body=b"x" * (64 << 20))
         ended.set()
         own.close()
-
-
-def test_body_within_the_limit_is_at_most_twice_in_memory():
-    size = 4 << 20
-    with Scripted(lambda *_: (200, {}, b"x" * size)) as server:
-        own = HttpClient(ExchangeLimits(10.0, max_body_bytes=8 << 20))
-        own.request("GET", Destination.parse(server.url))
-        tracemalloc.start()
-        own.request("GET", Destination.parse(server.url))
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    assert peak < 6 * size

@@ -127,6 +127,8 @@ def test_load_ends_at_its_answers_or_its_failures_at_any_concurrency():
     outcomes = ended(load_of(ScriptedClient(failing=range(99)), Quota(5, 3, 60.0)))
     assert (len(outcomes.replies), len(outcomes.failed)) == (0, 3)
     assert outcomes.is_mostly_failed()
+    in_flight = Outcomes([Reply(0, 10), Reply(10, 20), Reply(20, 30)], []).within(10, 20)
+    assert in_flight.replies == [Reply(10, 20)]
     assert len(ended(load_of(ScriptedClient(), Quota(100, 9, 60.0), concurrency=16)).replies) == 100
 
 
@@ -140,12 +142,3 @@ def test_request_of_an_open_loop_is_built_before_its_instant():
 def test_unexpected_exception_ends_the_load_and_is_raised_on_exit():
     with pytest.raises(ClientBugError):
         ended(load_of(ScriptedClient(bug=True), Quota(None, 9, 60.0), concurrency=4))
-
-
-def test_outcomes_are_selected_by_time_in_flight():
-    replies = [Reply(0, 10), Reply(10, 20), Reply(20, 30)]
-    failed = [Reply(5, 12, failure="odd"), Reply(30, 40, failure="odd")]
-    outcomes = Outcomes(replies, failed)
-    assert outcomes.sent_before(10) == (replies[:1], failed[:1])
-    assert outcomes.within(10, 20) == (replies[1:2], failed[:1])
-    assert outcomes.span_ns() == (0, 40)

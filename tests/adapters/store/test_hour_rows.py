@@ -41,9 +41,10 @@ def figures(file, now_ns):
     return document(report), devices, history.probes, history.services
 
 
-def test_report_from_hour_rows_equals_that_from_rows(tmp_path):
+def test_columns_hold_the_values_of_points_and_hour_rows_give_the_report_of_rows(tmp_path):
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS
     file = long_host.made(tmp_path, now_ns, 3, DETAIL)
+    assert_columns_hold_the_values_of_points(file, now_ns)
     from_rows = figures(file, now_ns)
     long_host.settled(file, now_ns)
     settled = "SELECT count(*) FROM hours WHERE NOT is_reduced"
@@ -53,9 +54,7 @@ def test_report_from_hour_rows_equals_that_from_rows(tmp_path):
         assert hour_rows == rows
 
 
-def test_columns_hold_the_values_of_points(tmp_path):
-    now_ns = time.time_ns() // HOUR_NS * HOUR_NS
-    file = long_host.made(tmp_path, now_ns, 3, DETAIL)
+def assert_columns_hold_the_values_of_points(file, now_ns):
     names = sorted(RUN_FIELDS)
     with closing(StoreReader.open(file.parent / "costprobe.db")) as reader:
         points = [

@@ -36,14 +36,6 @@ def test_failed_commit_stores_nothing(store, clock, states, notices):
     store.commit_alerts([row(clock)], {}, [])
 
 
-def test_queue_is_ordered_and_per_notifier(store):
-    store.commit_alerts([], {}, [("ops", {"n": 1}), ("mail", {"n": 2}), ("ops", {"n": 3})])
-    store.commit_alerts([], {}, [("ops", {"n": 4})])
-    assert [notice.alert["n"] for notice in store.notices("ops", 10)] == [1, 3, 4]
-    assert [notice.alert["n"] for notice in store.notices("ops", 2)] == [1, 3]
-    assert [notice.alert["n"] for notice in store.notices("mail", 10)] == [2]
-
-
 def test_delivered_and_dropped_notices_are_counted(store, clock):
     store.commit_alerts([], {}, [("ops", {"n": n}) for n in range(4)])
     ids = [notice.id for notice in store.notices("ops", 10)]
@@ -60,17 +52,15 @@ def test_delivered_and_dropped_notices_are_counted(store, clock):
     reader.close()
 
 
-def test_full_queue_drops_and_counts_its_oldest(store):
+def test_queue_of_each_notifier_is_ordered_drops_and_counts_its_oldest_and_ends_with_it(store):
     most = QUEUED_MAX_PER_NOTIFIER
-    store.commit_alerts([], {}, [("ops", {"n": n}) for n in range(most + 2)])
+    queued = [("ops", {"n": n}) for n in range(most + 2)]
+    store.commit_alerts([], {}, [*queued[:2], ("mail", {"n": 1}), *queued[2:]])
+    store.commit_alerts([], {}, [("mail", {"n": 2})])
     assert [notice.alert["n"] for notice in store.notices("ops", 2)] == [2, 3]
-    (status,) = store.notifiers()
-    assert (status.queued, status.dropped) == (most, 2)
-    assert status.last_reason == "the queue was full"
-
-
-def test_deleted_notifier_leaves_no_rows(store):
-    store.commit_alerts([], {}, [("ops", {"n": 1}), ("mail", {"n": 2})])
+    assert [notice.alert["n"] for notice in store.notices("mail", 10)] == [1, 2]
+    mail, ops = store.notifiers()
+    assert (ops.queued, ops.dropped, ops.last_reason) == (most, 2, "the queue was full")
     store.forget_notifier("ops")
-    assert [status.notifier for status in store.notifiers()] == ["mail"]
+    assert store.notifiers() == [mail]
     assert store.notices("ops", 10) == []

@@ -72,20 +72,5 @@ def test_labels_named_like_a_tag_or_a_field_are_refused():
         assert not set(columns.tags) & columns.fields.keys(), measurement
 
 
-def test_notifiers_silences_and_groups_may_use_labels_of_services_and_probes():
-    webhook = 'kind = "webhook"\nurl = "http://h/"\n'
-    hours = 'start = "02:00"\nend = "03:00"\n'
-    tables = (
-        '[[notifier]]\nname = "n"\n' + webhook + 'match = {{ {label} = "x" }}\n',
-        '[[maintenance]]\nname = "m"\n' + hours + 'match = {{ {label} = "x" }}\n',
-        '[[rule]]\nname = "r"\nkind = "drift"\nmatch = {{ {label} = "x" }}\n',
-        '[[rule]]\nname = "r"\nkind = "fault"\ngroup_by = ["{label}"]\n',
-    )
-    for table in tables:
-        parse(CONFIG + table.format(label="product"), Path("c.toml"))
-        with pytest.raises(ConfigError, match="stage: unknown label"):
-            parse(CONFIG + table.format(label="stage"), Path("c.toml"))
-
-
 def _row(measurement, tags, **own):
     return Point(measurement, {**tags, **own}, {"cost": 1.0}, 1_780_000_000 * 10**9)

@@ -82,15 +82,6 @@ def test_rows_deleted_by_retention_count_once_and_only_for_sinks_that_lack_them(
     assert status(store).backlog.points == 0
 
 
-def test_deleted_sink_leaves_no_rows(store):
-    store.append(mixed(100))
-    outbox_of(store).move_to_backlog(5)
-    store.forget_sink(SINK)
-    store.register_sink(SINK)
-    outbox = outbox_of(store)
-    assert drained(outbox, outbox.live_batch) == [render(p) for p in mixed(100)]
-
-
 STEPS = ["append", "apart", "live", "backlog", "backlog", "ahead", "refuse", "again"]
 
 

@@ -57,17 +57,6 @@ def test_full_buffer_drops_its_oldest_and_counts_them(impatient, hold):
     assert impatient.dropped_points() == ledger.dropped_points == 15
 
 
-def test_invalid_point_does_not_block_others(impatient, hold):
-    ledger = StoreLedger(impatient)
-    hold("BEGIN IMMEDIATE")
-    ledger.append([point(1)])
-    with pytest.raises(ValueError, match="does not fit"):
-        ledger.append([Point("device", {}, {"power_w": 1.0}, 2**64)])
-    hold("COMMIT")
-    assert ledger.flush()
-    assert lines_of(impatient) == [render(point(1))]
-
-
 def test_closed_store_does_not_raise(impatient):
     ledger = StoreLedger(impatient)
     impatient.close()
@@ -76,10 +65,12 @@ def test_closed_store_does_not_raise(impatient):
     assert ledger.waiting_points == 1
 
 
-def test_document_waits_with_its_rows(impatient, hold):
+def test_document_waits_with_its_rows_and_invalid_ones_block_no_others(impatient, hold):
     ledger = StoreLedger(impatient)
     hold("BEGIN IMMEDIATE")
     ledger.append([point(1)], {"a": 1})
+    with pytest.raises(ValueError, match="does not fit"):
+        ledger.append([Point("device", {}, {"power_w": 1.0}, 2**64)])
     with pytest.raises(ValueError, match="Out of range"):
         ledger.append([point(2)], {"b": float("nan")})
     hold("COMMIT")

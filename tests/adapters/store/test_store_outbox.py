@@ -9,16 +9,8 @@ from costprobe.adapters.store.cursors import (
     SinkStatus,
 )
 from costprobe.adapters.store.read import StoreReader
-from fakes.store_access import advance, cursor
+from fakes.store_access import advance
 from store_samples import T0_NS, point
-
-
-def test_cursor_never_moves_backwards(store):
-    store.append([point(1), point(2)])
-    store.register_sink("a")
-    advance(store, "a", 2, 2)
-    advance(store, "a", 1, 1)
-    assert cursor(store, "a") == 2
 
 
 def test_long_backlog_is_estimated_from_seqs(store):

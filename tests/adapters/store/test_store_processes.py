@@ -1,4 +1,4 @@
-"""A writer killed at random moments, and readers during writes."""
+"""A writer killed at random moments."""
 
 import os
 import random
@@ -21,9 +21,9 @@ BATCH_POINTS = 20
 
 
 @contextmanager
-def writing(path, number, *options):
+def writing(path, number):
     with subprocess.Popen(
-        [sys.executable, SCRIPT, path, str(number), *options],
+        [sys.executable, SCRIPT, path, str(number)],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
         stdout=subprocess.PIPE,
         text=True,
@@ -37,7 +37,7 @@ def writing(path, number, *options):
 def reported_until_killed(path, number, rng):
     """The newest commits that a writer reported before it was killed at a random moment."""
     reported = {"appended": number, "acked": 0, "state": 0, "aggregated": 0}
-    with writing(path, number, "aggregate") as writer:
+    with writing(path, number) as writer:
         lines = [writer.stdout.readline() for _ in range(rng.randint(1, 150))]
         time.sleep(rng.random() * 0.003)  # anywhere within a step
         writer.kill()
@@ -79,21 +79,3 @@ def test_store_is_intact_and_every_row_counts_once_after_kills_at_random_moments
         acked = sink.acked_seq
     assert aggregated > 0
     assert {getattr(found, "period_s", 0) for found in points} == {3600, 0}
-
-
-def test_readers_during_writes_see_a_consistent_prefix_of_every_series(path):
-    with writing(path, 0) as writer:
-        for _ in range(3):
-            writer.stdout.readline()
-        seen = dict.fromkeys(range(5), 1)
-        for _ in range(20):
-            reader = StoreReader.open(path)
-            numbers = [each.fields["n"] for each in reader.points("device", 0, 2**62)]
-            for device, before in seen.items():
-                own = [number for number in numbers if number % 5 == device]
-                assert own == list(range(device, 5 * len(own), 5))
-                assert len(own) >= before
-                seen[device] = len(own)
-            assert [sink.sink for sink in reader.sinks()] == ["s"]
-            reader.close()
-        assert writer.poll() is None

@@ -9,24 +9,12 @@ from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
-from fakes.store_access import rows_after
 from store_samples import T0_NS, S, happened, lines_of, point, query
 
 
 @pytest.fixture(params=["store", "buffer"])
 def appender(request, store):
     return store if request.param == "store" else StoreLedger(store)
-
-
-def test_points_are_stored_in_order_as_lines(appender, store):
-    points = [point(2), point(1, "gpu1"), point(3, measurement="agent", rss_bytes=5)]
-    appender.append(points[:2])
-    appender.append(points[2:])
-    rows = rows_after(store, 0, 10)
-    assert [row.line for row in rows] == [render(each) for each in points]
-    assert [row.seq for row in rows] == [1, 2, 3]
-    assert rows_after(store, 1, 1) == rows[1:2]
-    assert rows_after(store, 3, 10) == []
 
 
 def test_points_of_one_time_are_all_stored_and_the_later_has_the_next_free_ns(appender, store):

@@ -1,6 +1,6 @@
 """Append batches, advance a cursor and aggregate until killed; report each step after its commit.
 
-Arguments: the store, the number of its rows, and "aggregate" to aggregate the older ones.
+Arguments: the store and the number of its rows.
 """
 
 import sys
@@ -38,10 +38,9 @@ while True:
     report("acked", rows[-1].seq)
     store.put_state("progress", {"number": number})
     report("state", number)
-    if sys.argv[3:]:
-        now_ns = T0_NS + number * EVERY_S * S
-        store.settle(now_ns, 2)
-        keep = KeepSince(now_ns - 10_800 * S, now_ns - 10_800 * S, -(2**63), -(2**63))
-        for _ in range(3):
-            report("aggregated", store.retain(keep, 16).aggregated)
-        store.release_pages(keep=False)
+    now_ns = T0_NS + number * EVERY_S * S
+    store.settle(now_ns, 2)
+    keep = KeepSince(now_ns - 10_800 * S, now_ns - 10_800 * S, -(2**63), -(2**63))
+    for _ in range(3):
+        report("aggregated", store.retain(keep, 16).aggregated)
+    store.release_pages(keep=False)
