@@ -26,7 +26,7 @@ from costprobe.core.config.load import load_file, parse_text, validate_tables
 from costprobe.core.config.model import RootSection
 from costprobe.core.outside import nearest
 from costprobe.core.periods import minutes_of
-from costprobe.core.schema import SCHEMA
+from costprobe.core.schema import GROUP_TAGS, SCHEMA
 from costprobe.delivery.apprise import CHATS, AppriseConfig, as_apprise
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import NOTIFIERS, SINKS
@@ -88,7 +88,9 @@ class Config(RootSection):
     @property
     def sensor_settings(self) -> SensorSettings:
         """What the sensor child reads; the time of processes only if a service names its own."""
-        has_processes = any(service.processes for service in self.service)
+        # Those of pods are found by the API server's ids.
+        has_pods = self.kubernetes is not None and self.kubernetes.api_url is not None
+        has_processes = has_pods or any(service.processes for service in self.service)
         return self.telemetry.sensor_settings(processes=has_processes)
 
     @property
@@ -146,6 +148,7 @@ class Config(RootSection):
             self.maintenance,
             row_labels={
                 *(label for part in (*self.probe, *self.service) for label in part.labels or ()),
+                *(GROUP_TAGS if any(service.group for service in self.service) else ()),
                 *(FLEET_LABELS if self.fleet is not None else ()),
             },
         )

@@ -311,12 +311,20 @@ def open_device(name: str) -> TorchDevice:
         built_for: str | None = torch.version.cuda
         if built_for is not None and (problem := driver_problem(driver_code())):
             raise DeviceError(f"torch {torch.__version__} cannot use CUDA: {problem}")
+        if torch.version.hip is not None:
+            raise DeviceError(
+                f"torch {torch.__version__} is built for ROCm {torch.version.hip} and finds no GPU; let"
+                " this process open /dev/kfd and /dev/dri (groups render and video), and install a"
+                " build for the ROCm of this host"
+            )
         build = "is a CPU build" if built_for is None else f"is built for CUDA {built_for}"
         raise DeviceError(
             f"torch {torch.__version__} {build} and finds no CUDA device; install a CUDA build that"
-            " the driver supports"
+            " the driver supports, or for an AMD GPU a ROCm build"
         )
     try:
         return CudaDevice(int(name.partition(":")[2] or 0))
     except RuntimeError as error:
-        raise DeviceError(f"{name} cannot be opened: see nvidia-smi ({error})") from error
+        raise DeviceError(
+            f"{name} cannot be opened: see nvidia-smi or amd-smi ({error})"
+        ) from error

@@ -10,6 +10,7 @@ model needs at least is compared with what is free before it is taken.
 from __future__ import annotations
 
 import hashlib
+import platform
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -98,6 +99,7 @@ def load(spec: Spec, seed: int) -> SourcedModel:
 
 
 DRIVER_VERSION_FILE = "/proc/driver/nvidia/version"
+AMD_VERSION_FILE = "/sys/module/amdgpu/version"
 CPUINFO_FILE = "/proc/cpuinfo"
 LENGTH = 12
 HEAD_CHARS = 4096
@@ -110,6 +112,7 @@ def software(
     device: torch.device,
     driver_file: str = DRIVER_VERSION_FILE,
     cpuinfo_file: str = CPUINFO_FILE,
+    amd_file: str = AMD_VERSION_FILE,
 ) -> dict[str, str]:
     """Return the versions of all software that a forward pass uses, and the name of the device.
 
@@ -117,6 +120,7 @@ def software(
         device: The device under test.
         driver_file: File in which the NVIDIA kernel driver reports its version.
         cpuinfo_file: File in which the kernel names the processor.
+        amd_file: File in which AMD's kernel driver reports its version, if it is not Linux's own.
     """
     versions = {
         "torch": torch.__version__,
@@ -124,13 +128,17 @@ def software(
     }
     versions["matmul_precision"] = torch.get_float32_matmul_precision()
     if device.type == "cuda":
-        versions["cuda"] = str(torch.version.cuda)
+        hip = torch.version.hip
+        versions["cuda"] = str(torch.version.cuda) if hip is None else f"HIP {hip}"
         versions["cudnn_benchmark"] = str(torch.backends.cudnn.benchmark)
         versions["cudnn_deterministic"] = str(torch.backends.cudnn.deterministic)
         versions["allow_tf32"] = str(torch.backends.cuda.matmul.allow_tf32)
         versions["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call] # torch does not type it
         versions["device_name"] = torch.cuda.get_device_name(device)
-        if driver := re.search(r"(\d{3,}\.\d+(?:\.\d+)?)", _head(driver_file)):
+        if hip is not None:
+            own = _head(amd_file).strip()
+            versions["driver"] = own or f"Linux {platform.release()}"
+        elif driver := re.search(r"(\d{3,}\.\d+(?:\.\d+)?)", _head(driver_file)):
             versions["driver"] = driver[1]
     else:
         versions["device_name"] = processor_name(_head(cpuinfo_file, CPUINFO_CHARS))

@@ -50,4 +50,5 @@ if torch.version.cuda and not has_cuda:
     driver = runpy.run_path(sys.argv[1])
     problem = driver["driver_problem"](driver["driver_code"]())
 facts = {"torch": torch.__version__, "cuda": has_cuda, "names": names, "problem": problem}
+facts["hip"] = torch.version.hip
 sys.stdout.write(json.dumps(facts) + "\n")

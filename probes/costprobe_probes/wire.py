@@ -46,8 +46,11 @@ _SIGNS = (
     # A library without a kernel for a tensor of this size (ATen/cuda/Exceptions.h).
     ("status_not_supported", "oom"),
     ("cuda error", "device"),
+    ("hip error", "device"),
     ("cublas_status", "device"),
     ("cudnn_status", "device"),
+    ("hipblas_status", "device"),
+    ("miopenstatus", "device"),
     ("nvidia driver", "device"),
 )
 # Errors of a model that computes gradients within its pass, where none are recorded.
@@ -117,7 +120,7 @@ def describe(error: BaseException, batch: object) -> str:
     if kind == "oom":
         return f"out of memory, or no kernel of this size, at batch {batch}: set memory_cap or a smaller batch ({text})"
     if kind == "device":
-        return f"the device failed: see the kernel log and nvidia-smi ({text})"
+        return f"the device failed: see the kernel log, and nvidia-smi or amd-smi ({text})"
     if any(sign in text for sign in _WANTS_AUTOGRAD):
         return (
             f'the model computes gradients: set autograd = "enable_grad" in its [[probe]] ({text})'

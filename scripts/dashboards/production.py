@@ -193,8 +193,7 @@ def _energy(board: dashboard.Dashboard) -> None:
     board.with_row(dashboard.Row("Energy"))
 
     def drawn(field: str, name: str = NAME) -> Query:
-        # Only windows whose energy is known: others would lower the ratio.
-        return _ratio(field, name, over=HERE, where=(*SERVING, '"energy_j" >= 0'))
+        return _ratio(field, name, over=HERE)
 
     about = "Energy of the service's devices, idle time included; 5 % or more uncertain."
     board.with_panel(

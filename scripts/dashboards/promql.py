@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from costprobe.core.schema import COUNTERS, METERED, PREFIX, SCHEMA
+from costprobe.core.schema import COUNTERS, PREFIX, SCHEMA
 
 from scripts.dashboards.queries import Columns, Query, Tag
 
@@ -20,8 +20,6 @@ _COLUMN = re.compile(r'(?P<expression>.+?)(?: AS "(?P<name>[^"]+)")?')
 _CALL = re.compile(r'(?P<function>\w+)\("(?P<field>\w+)"\)')
 _RATE = re.compile(r'non_negative_derivative\(max\("(?P<field>\w+)"\), 1s\)')
 _RANGE = "$__range"
-# Windows whose energy is known.
-_IS_METERED = '"energy_j" >= 0'
 _READINGS = {
     "mean": "avg{by} (avg_over_time({series}[{window}]))",
     "max": "max{by} (max_over_time({series}[{window}]))",
@@ -133,10 +131,8 @@ class _Fields:
     """
 
     def __init__(self, query: Query, measurement: str, counted: str) -> None:
-        others = {part for part in query.where if not isinstance(part, Tag)}
-        if others - {_IS_METERED}:
+        if any(not isinstance(part, Tag) for part in query.where):
             raise UntranslatableError(f"chooses rows by a field: {query.where}")
-        self._is_metered = _IS_METERED in others
         self._measurement = measurement
         self._query = query
         self._tags = list(query.by)
@@ -194,8 +190,7 @@ class _Fields:
             name, unmatched = f"agent_{field}", frozenset[str]()
         else:
             counters = {one.field: one for one in COUNTERS.get(self._measurement, ())}
-            counter = counters.get(f"{METERED}{field}" if self._is_metered else field)
-            counter = counter or counters.get(field)
+            counter = counters.get(field)
             if counter is None:
                 raise UntranslatableError(field)
             name = counter.name.replace("service_", f"{self._counted_as}_", 1)

@@ -18,6 +18,9 @@ TAGS: Mapping[str, str] = {
     "threads": "Threads of a CPU.",
     "served_model": "Model name reported by the server, if it serves several. Rows without it are the"
     " whole service's; the rows of its models add up to them.",
+    "service_group": "The `group` of the `[[service]]`; absent without one.",
+    "service_role": "What it is of its group: `all`, `prefill`, `decode` or `worker`. Rows of a role other than"
+    " `all` have no counts beside the cost, and no cost per request or token.",
     "basis": "`probe`: an inference on an otherwise idle device. `serving`: the whole cost of the devices, idle time included.",
     "plan": "Kind of the price plan in force; if none is configured, `list` on a detected cloud instance, else `assumed`.",
     "budget": "Name of the `[[budget]]`.",
@@ -107,7 +110,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "carbon_g": "Grams of CO2-equivalent of its electricity.",
             "carbon_energy_j": "Energy of the interval, if its emissions are known: divide `carbon_g` by it.",
         },
-        {"kind": "`gpu`, `mig` or `cpu`."},
+        {"kind": "`gpu`, `mig` (a MIG device, or a partition of an AMD board) or `cpu`."},
     ),
     "probe": Words(
         "A run of a probe; see [measurement](../measurement.md).",
@@ -198,6 +201,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost_roofline_per_million_tokens_out": "The same for output tokens at `cost_roofline`.",
             "cost_total": "Cost of the service in the window.",
             "cost_idle": "Part that paid for idle time.",
+            "cost_idle_known": "Cost of the window, if its idle part is known.",
             "idle_share": "Idle part as a share.",
             "cost_per_request": "Cost of a request.",
             "cost_per_thousand_inferences": "Cost of 1,000 inferences.",
@@ -230,11 +234,16 @@ MEASUREMENTS: Mapping[str, Words] = {
             " division among services, models and tokens.",
             "energy_scope": "`parent` if it is a MIG device's share of its board's energy by slices.",
             "token_split": "How cost and energy were divided between input and output tokens: `calibrated`"
-            " (`costprobe calibrate`), `measured` (device time), `weights` (of tokens; unless configured those of an H100, whatever the device).",
+            " (`costprobe calibrate`), `measured` (device time), `weights` (of tokens; unless configured those of an H100, whatever the device),"
+            " `role` (a pool of prefill or decode has one kind of tokens).",
             "model_split": "How they were divided among the models of a server: `time`, `tokens`,"
             " `executions`, `assumed`.",
             "carbon_g": "Grams of CO2-equivalent of the service in the window.",
             "carbon_inferences": "Inferences of the window, if its emissions are known.",
+            "metered_inferences": "Inferences of the window, if its energy is known.",
+            "metered_requests": "Requests, likewise.",
+            "metered_tokens_in": "Input tokens, likewise.",
+            "metered_tokens_out": "Output tokens, likewise.",
         },
     ),
     "serving": Words(
@@ -256,6 +265,10 @@ MEASUREMENTS: Mapping[str, Words] = {
             "executions": "Executed batches.",
             "estimated_flop": "Floating-point operations that vLLM estimates, of one GPU of each engine.",
             "estimated_bytes": "Bytes that it estimates to be read and written, likewise.",
+            "kv_transfer_bytes": "Bytes of KV cache that a disaggregated server transferred: counted by vLLM where"
+            " they are read (NIXL), by SGLang where they are sent.",
+            "kv_transfer_s": "Time of these transfers, summed over transfers.",
+            "kv_transfer_failures": "Transfers that failed.",
             "busy_share": "Share of the window in which its devices were busy.",
             "kv_cache_share": "Share of the KV cache in use, mean over readings and servers.",
             "requests_waiting": "Requests that wait to be scheduled, of all servers, mean over readings.",
@@ -285,6 +298,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost": "Cost of this part.",
             "cost_hardware": "Hardware part.",
             "cost_energy": "Electricity part.",
+            "basis": "How the part of a container that shares the device was found: `use` (time of its processes),"
+            " `replicas`, `cores` (HAMi's limit) or `even`; none otherwise.",
         },
         {"part": "`busy`, `idle`, `held` (busy time unknown), `probing` or `unallocated`."},
     ),

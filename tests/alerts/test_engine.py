@@ -102,6 +102,20 @@ def hot(*values):
     return [step for n, row in enumerate(rows) for step in (row, (10 * n,))] + [(600,)]
 
 
+def spent(minute, *, ends_minute=1440, budget="team", exceeded=False, forecast=False):
+    """A row of a budget of a day."""
+    figures = {"amount": 100.0, "spent": 101.0 if exceeded else 60.0, "forecast": 130.0}
+    conditions = {"exceeded": exceeded, "forecast_exceeded": forecast, "text": f"budget {budget}"}
+    ends = {"period_end_ns": T0 + ends_minute * 60 * NS_PER_S}
+    tags = {**TAGS, "budget": budget, "period": "day", "currency": "USD"}
+    return Point("budget", tags, figures | conditions | ends, T0 + minute * 60 * NS_PER_S)
+
+
+def evaluated(*rows):
+    """Rows of budgets by minute, each with an evaluation."""
+    return [step for row in rows for step in (row, ((row.time_ns - T0) // NS_PER_S,))]
+
+
 def drifts(*levels, every_s=60):
     """Drifts by level and cause, each with an evaluation, a restart and another evaluation."""
     found = []
@@ -113,6 +127,7 @@ def drifts(*levels, every_s=60):
 
 
 RESTART, F = "restart", fault()
+OF_GPU = {"match": {"budget": "g*"}, "severity": "info"}
 DRIFT, FOR_A_MINUTE = rule("drift", "drift"), rule(**{"for": "1m"})
 HOT = rule("hot", "threshold", measurement="device", field="temp_c", above=85)
 WINDOW = MaintenanceConfig.model_validate(
@@ -207,6 +222,38 @@ SCRIPTS = {
     "silenced after it fired": ([rule()], [(0, F), silence(), (10,)]),
     "over while silenced": ([rule()], [silence(), (0, F), (10,)]),
     "in a maintenance window": ([rule()], [(0, F), (1200, F)]),
+    "a budget that will be exceeded, and is": (
+        DEFAULT_RULES,
+        evaluated(
+            *(spent(9), spent(10, forecast=True), spent(20, forecast=True)),
+            *(spent(30, forecast=True, exceeded=True), spent(1441, ends_minute=2880)),
+        ),
+    ),
+    "a budget without rows after its period": (
+        DEFAULT_RULES,
+        [*evaluated(spent(10, exceeded=True)), (1469 * 60,), (1471 * 60,)],
+    ),
+    "a budget that is exceeded in two periods": (
+        DEFAULT_RULES,
+        [
+            *evaluated(spent(1430, exceeded=True), spent(1441, ends_minute=2880, exceeded=True)),
+            *((1442 * 60,), *evaluated(spent(1451, ends_minute=2880, exceeded=True))),
+        ],
+    ),
+    "two budgets of which rules match one": (
+        [
+            rule("forecast", "budget_forecast", **OF_GPU),
+            rule("exceeded", "budget_exceeded", **OF_GPU),
+        ],
+        evaluated(
+            spent(10, exceeded=True),
+            *(spent(11, budget="gpu", forecast=True), spent(12, budget="gpu", exceeded=True)),
+        ),
+    ),
+    "two budgets": (
+        DEFAULT_RULES,
+        [spent(10, exceeded=True), spent(10, budget="gpu", exceeded=True), (600,)],
+    ),
 }
 
 

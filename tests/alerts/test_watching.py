@@ -177,17 +177,6 @@ def test_clock_step_does_not_lengthen_durations(store, clock, step_s):
     assert look(60.0) == []
 
 
-def test_crash_after_an_evaluation_preserves_the_state(store, clock):
-    watching_of(store, clock).tick([LOST])
-    clock.move(10)
-    watching = watching_of(store, clock)
-    watching.tick([])
-    assert states(store) == ["firing"]
-    clock.move(120)
-    watching.tick([])
-    assert states(store) == ["firing", "resolved"]
-
-
 def test_listing_has_the_smallest_change_of_each_series_and_the_rule_that_asks_for_less(
     store, clock
 ):

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.examples.acme import acme_sensors
+from costprobe.adapters.sensors.child.amd import amd_sensors
 from costprobe.adapters.sensors.child.cpu import cpu_sensors
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.sensors.child.sensor import Sensor, SensorContext
+from fakes.amdsmi import FakeAmdsmi
 from fakes.clock import FakeClock
 from fakes.nvml import FakeNvml
 from fakes.sensing import sensor_settings
@@ -60,6 +62,21 @@ def nvidia_mig(folder):
         board.discover()
         sensor, _ = board.slices()
         gpu = fake.gpus[0]
+        yield Stage(sensor, fake.clock, fake.clock.move, gpu.vanish, gpu.come_back)
+
+
+@contextmanager
+def amd(folder, partition=None):
+    fake = FakeAmdsmi(folder, simulated_utc_ns=NOON_NS)
+    gpu = fake.gpus[0]
+    gpu.set_power(POWER_W)
+    if partition is not None:
+        gpu.divide(8, "CPX", "NPS4")
+    with fake.in_this_process():
+        (sensor,) = amd_sensors(context_of(fake.clock))
+        if partition is not None:
+            sensor.discover()
+            sensor = sensor.slices()[partition]
         yield Stage(sensor, fake.clock, fake.clock.move, gpu.vanish, gpu.come_back)
 
 
@@ -148,6 +165,8 @@ def acme_files(card):
 STAGES = {
     "nvidia": nvidia_board,
     "nvidia MIG": nvidia_mig,
+    "amd": amd,
+    "amd partition": lambda folder: amd(folder, partition=3),
     "cpu by RAPL": lambda folder: cpu(folder, RAPL_FILES),
     "cpu by model": lambda folder: cpu(folder, {}),
     "example of contributors": acme,

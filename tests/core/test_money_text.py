@@ -1,10 +1,12 @@
 """Amounts of money as text."""
 
+import math
 from decimal import Decimal
 
 from costprobe.core.money import (
     PER_THOUSAND,
     cents,
+    cents_of_parts,
     common_scale,
     field_text,
     is_amount,
@@ -103,3 +105,18 @@ def test_values_of_fields_are_written_with_their_unit():
         "cost_total": "€1,230",
         "power_w": "1,234.57",
     }
+
+
+def test_parts_are_written_so_that_they_add_up_to_their_total():
+    """By largest remainder, with the digits of the total."""
+    cases = {
+        (1.004, 1.004, 1.004): ["$1.01", "$1.00", "$1.00"],
+        (0.333, 0.333, 0.334, 9.0): ["$0.33", "$0.33", "$0.34", "$9.00"],
+        (0.00123, 12.34567): ["$0.00", "$12.35"],
+        (0.0012, 0.0695): ["$0.0012", "$0.0695"],
+        (-0.006, -0.006, -1.0): ["$0.00", "-$0.01", "-$1.00"],
+        (): [],
+    }
+    for parts, wanted in cases.items():
+        assert cents_of_parts(parts, math.fsum(parts), "USD") == wanted
+    assert cents_of_parts([Decimal("166.5")] * 2, 333, "JPY") == ["167 JPY", "166 JPY"]

@@ -11,6 +11,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import increments, make_point
 from fakes.clock import FakeClock
 from fakes.pages import served
+from fakes.rows import as_known
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as openmetrics_families,
 )
@@ -145,8 +146,8 @@ def test_metered_counters_have_only_windows_with_known_energy():
     tags = {**SERVED, **PRICED, "basis": "serving"}
     counts = {"requests": 2.0, "tokens_in": 3.0, "tokens_out": 4.0}
     found = [
-        {one.name: float(one.value) for one in increments("cost", tags, {**counts, **energy})}
-        for energy in ({}, {"energy_j": 9.0, "energy_tokens_in_j": 1.0})
+        {one.name: float(one.value) for one in increments("cost", tags, fields)}
+        for fields in (counts, as_known({**counts, "energy_j": 9.0, "energy_tokens_in_j": 1.0}))
     ]
     priced = {f"service_priced_{name}_total": value for name, value in counts.items()}
     metered = {f"service_metered_{name}_total": value for name, value in counts.items()}

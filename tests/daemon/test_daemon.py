@@ -1,6 +1,5 @@
 """A real daemon with real children: measurements arrive, and no fault stops the other parts."""
 
-import json
 import os
 import re
 import signal
@@ -15,35 +14,6 @@ from fakes.processes import children_of
 from fakes.scenes import GPU_PROBE, OWNED, QUICK, WORKER
 
 LATENCY_PROBE = GPU_PROBE + "energy = false\n"
-# A pass that leaves the processors to others: the energy window is five seconds of passes.
-PAUSING = """
-import time
-import torch
-
-
-class Pausing(torch.nn.Module):
-    def forward(self, x):
-        time.sleep(0.02)
-        return x
-
-
-def make():
-    return Pausing(), torch.ones(1, 4)
-"""
-CPU_PROBE = """
-[probing]
-duty = 1
-[[probe]]
-name = "pausing"
-kind = "module"
-module = "own_model:make"
-batch = 1
-every = "1h"
-threads = 1
-sample_cap = "200ms"
-when_busy = "run"
-"""
-OTHER_UUID = b"GPU-00009999-fake-4000-8000-000000000000"
 
 
 def command_line(pid):
@@ -159,15 +129,6 @@ def test_kill_9_leaves_a_consistent_store_and_no_child(daemon_in, gpus):
     connection.close()
     assert len(daemon.points("device")) >= before
 
-    # Meanwhile a board is replaced: the next start continues from the stored state.
-    gpus.gpus[0].set(uuid=OTHER_UUID)
-    daemon.start(QUICK + LATENCY_PROBE)
-    (event,) = daemon.wait_for(lambda: daemon.points("event", kind="software"))
-    assert event.tags["device"] == "gpu0"
-    assert event.fields["title"].startswith("gpu0 is now another board")
-    assert event.fields["after"] == f"board {OTHER_UUID.decode()}"
-    wait_for_more_rows(daemon, "gpu1")
-
 
 def test_reload_refuses_an_invalid_file_and_ctrl_c_stops_in_the_middle_of_a_probe(daemon_in, gpus):
     daemon = daemon_in(**gpus.env())
@@ -195,28 +156,6 @@ def test_reload_refuses_an_invalid_file_and_ctrl_c_stops_in_the_middle_of_a_prob
     assert daemon.state("status")["state"] == "stopped"
     assert "Traceback" not in daemon.output.read_text()
     assert "NOT RUNNING" in daemon.look("status", code=3)
-
-
-def test_without_a_gpu_the_cpu_is_measured_for_real(daemon_in, tmp_path):
-    (tmp_path / "own_model.py").write_text(PAUSING)
-    daemon = daemon_in(PYTHONPATH=str(tmp_path))
-    daemon.start(QUICK + CPU_PROBE)
-    (cost,) = daemon.wait_for(lambda: daemon.points("cost"))
-    (probe,) = daemon.points("probe")
-    assert probe.tags["device"] == "cpu"
-    assert probe.fields["energy_method"] in {"rapl", "modelled"}
-    assert probe.fields["threads"] == 1
-    assert isinstance(probe.fields["contended"], bool)
-    assert 0 <= probe.fields["cpu_others_pct"] <= 100
-    assert cost.tags["plan"] == "assumed"
-    # Events from before the components were built are stored too.
-    is_reported = any("modelled" in e.fields["title"] for e in daemon.points("event", device="cpu"))
-    assert is_reported == (probe.fields["energy_method"] == "modelled")
-    # The row is stored before the status.
-    (last,) = daemon.wait_for(lambda: [p["last"] for p in daemon.status()["probes"] if p["last"]])
-    assert json.loads(daemon.look("status", "--json"))["running"]
-    assert last["fingerprint"] == probe.fields["fingerprint"]
-    assert last["contended"] is probe.fields["contended"]
 
 
 def test_damaged_store_is_renamed_and_a_new_one_created(tmp_path):

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -197,20 +195,6 @@ def test_label_names_are_valid():
     assert labels_of(tags) == names
 
 
-def test_reload_moves_stops_and_starts_the_server(pages):
-    pages.serve(HttpConfig())
-    assert pages.status() == {"listen": None, "port": None, "fault": None}
-    pages.serve(LISTENING)
-    first = pages.status()["port"]
-    pages.serve(LISTENING.model_copy())
-    assert pages.status()["port"] == first
-    pages.serve(AGAIN)
-    assert fetch(pages, "/healthz")[0] == 200
-    pages.serve(HttpConfig())
-    assert pages.status()["port"] is None
-    assert pages.is_alive()
-
-
 def test_address_in_use_is_a_fault_and_not_fatal(pages, reported, caplog):
     pages.serve(LISTENING)
     taken = HttpConfig(listen=f"127.0.0.1:{pages.status()['port']}")
@@ -241,15 +225,6 @@ def test_listening_beyond_this_host_accepts_only_the_host_names_that_are_named()
         assert (http(listen, remote).address[1], http(listen, remote).allowed_hosts) == (9101, ())
     named = http("0.0.0.0:9101", f'{remote}allowed_hosts = ["gpu-01.example.com"]')
     assert named.allowed_hosts == ("gpu-01.example.com",)
-
-
-def test_daemon_imports_prometheus_client_only_if_http_is_on():
-    program = (
-        "import sys\n"
-        "import costprobe.ui.cli.run, costprobe.daemon.pages\n"
-        "assert 'prometheus_client' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 GOOD = "Bearer a-token-of-a-pipeline"

@@ -1,18 +1,14 @@
 """Notifications to systemd, received on a socket in its place."""
 
 import os
-import signal
 import socket
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from costprobe.daemon.main import Service
 from costprobe.daemon.systemd import SystemdNotifier
 from fakes.clock import FakeClock
-from fakes.processes import children_of
-from fakes.scenes import QUICK
 
 
 class Systemd:
@@ -115,29 +111,3 @@ def test_dead_part_stops_the_watchdog_and_is_reported(systemd):
     clock.move(1)
     beat()
     assert systemd.listen()[2:] == ["STATUS=measuring", "WATCHDOG=1"]
-
-
-def test_real_daemon_notifies_systemd_over_its_life_cycle_and_its_child_does_not(
-    daemon_in, tmp_path
-):
-    listening = Systemd(str(tmp_path / "notify"))
-    daemon = daemon_in(NOTIFY_SOCKET=listening.address, WATCHDOG_USEC="3000000")
-    try:
-        daemon.start(QUICK)
-        daemon.wait_for(lambda: listening.listen().count("WATCHDOG=1") >= 2)
-        assert listening.received[0].startswith("READY=1")
-        assert any("STATUS=measuring 1 device with 0 probes" in text for text in listening.received)
-        (child,) = daemon.wait_for(lambda: children_of(daemon.pid))
-        assert b"NOTIFY_SOCKET" not in Path(f"/proc/{child}/environ").read_bytes()
-        daemon.signal(signal.SIGHUP)
-
-        def reloaded():
-            received = listening.listen()
-            begins = [i for i, text in enumerate(received) if text.startswith("RELOADING=1")]
-            return begins and any(text.startswith("READY=1") for text in received[begins[0] :])
-
-        daemon.wait_for(reloaded)
-        daemon.stop()
-        assert listening.listen()[-1] == "STOPPING=1"
-    finally:
-        listening.close()

@@ -2,33 +2,12 @@
 
 import csv
 import io
-import json
 from contextlib import closing
 
 import pytest
 from costprobe.adapters.store.read import StoreReader
-from fakes.scenes import GPU_PROBE, OWNED, QUICK_STATUS
+from fakes.scenes import OWNED, QUICK_STATUS
 from fakes.serving_engine import ServingEngine
-
-# One an hour of the host; 0.36 a kWh is 1e-7 a joule.
-ENERGY_PER_J = 1e-7
-
-
-def service(server, devices, name="chat", **more):
-    """Return the configuration table of a service over HTTP."""
-    keys = {
-        "name": name,
-        "url": server.url,
-        "engine": "vllm",
-        "devices": list(devices),
-        "every": "250ms",
-        "window": "1s",
-        **more,
-    }
-    return "\n[[service]]\n" + "".join(f"{key} = {json.dumps(v)}\n" for key, v in keys.items())
-
-
-PER_REQUEST = "cost_per_request"
 
 
 @pytest.fixture
@@ -40,89 +19,6 @@ def gpus(gpus):
 
 def total(rows, field):
     return sum(row.fields.get(field, 0.0) for row in rows)
-
-
-def at(rows):
-    """Rows by their time."""
-    found = {}
-    for row in rows:
-        found.setdefault(row.time_ns, []).append(row)
-    return found
-
-
-def windows(daemon, name="chat", **fields):
-    return [
-        row
-        for row in daemon.points("serving", service=name)
-        if all(row.fields[key] == value for key, value in fields.items())
-    ]
-
-
-def assert_adds_up(daemon, devices, per_s, power_w):
-    """Assert that each window allocates exactly the cost of its devices."""
-    closed = windows(daemon)
-    rows = at(daemon.points("allocation"))
-    for row in closed:
-        lines = [line for line in rows[row.time_ns] if line.tags["device"] in devices]
-        length_s = row.fields["window_s"]
-        # A device is charged from its first sample to its last, which may be a moment less than the
-        # first and the last window.
-        hardware, whole = total(lines, "cost_hardware"), per_s * length_s
-        assert hardware == pytest.approx(whole, rel=1e-9) or (
-            row in (closed[0], closed[-1]) and 0 <= hardware < whole
-        )
-        drawn = power_w * len(devices) * length_s * ENERGY_PER_J
-        # The counter is updated ten times a second.
-        step = power_w * len(devices) * 0.25 * ENERGY_PER_J
-        assert total(lines, "cost_energy") == pytest.approx(drawn, rel=0.05, abs=step)
-
-
-def costs_of(daemon):
-    return daemon.points("cost", basis="serving", service="chat")
-
-
-def shown(daemon, name="chat"):
-    """Return the last reported status of a service."""
-    return next(s for s in daemon.state("status")["services"] if s["service"] == name)
-
-
-def test_served_requests_have_a_cost_per_request_and_token(daemon_in, gpus):
-    engine = ServingEngine()
-    engine.serve(requests=1000)
-    with engine.over_http() as server:
-        daemon = daemon_in(**gpus.env())
-        probe = GPU_PROBE + 'when_busy = "run"\n'
-        daemon.start(QUICK_STATUS + OWNED + probe + service(server, ["gpu0"]))
-        daemon.wait_for(lambda: windows(daemon, requests=0.0))
-        before = engine.served["m"].copy()
-        for _ in range(3):
-            engine.serve(requests=7, errors=1)
-        daemon.wait_for(lambda: total(windows(daemon), "requests") >= 21)
-        daemon.wait_for(lambda: daemon.points("allocation", part="probing", device="gpu0"))
-        # Windows with mostly probing are counted and have no cost.
-        daemon.wait_for(lambda: windows(daemon)[-1].fields["complete"])
-        engine.serve(requests=5)
-        daemon.wait_for(lambda: total(windows(daemon), "requests") >= 26)
-        daemon.wait_for(lambda: [row for row in costs_of(daemon) if row.fields.get(PER_REQUEST)])
-        daemon.wait_for(lambda: shown(daemon)["last"])
-        status = daemon.look("status")
-    served = engine.served["m"]
-    done = windows(daemon)
-    for key in ("requests", "errors", "tokens_in", "tokens_out"):
-        assert total(done, key) == served[key] - before[key]
-    # One of two devices of a host of 1 an hour.
-    assert_adds_up(daemon, ["gpu0"], 0.5 / 3600, 300.0)
-    costs = costs_of(daemon)
-    rows = at(daemon.points("allocation", service="chat", device="gpu0"))
-    for cost in costs:
-        # Alone on its device: the service is allocated the whole cost except probing.
-        assert cost.fields["cost_total"] == pytest.approx(total(rows[cost.time_ns], "cost"))
-    assert costs[0].tags["plan"] == "owned"
-    # A device without a service is booked as unallocated.
-    assert {"unallocated", "probing"} >= {
-        row.tags["part"] for row in daemon.points("allocation", device="gpu1")
-    }
-    assert "service  chat (vllm on gpu0): " in status
 
 
 def test_cost_before_a_kill_is_allocated_by_the_next_start(daemon_in, gpus):
@@ -151,10 +47,12 @@ def test_cost_before_a_kill_is_allocated_by_the_next_start(daemon_in, gpus):
 
     with ServingEngine().over_http() as server:
         daemon = daemon_in(**gpus.env())
-        chat = service(server, ["gpu0"], window="20s")
-        for _ in range(2):
-            run(chat)
-            daemon.kill()
+        chat = (
+            f'[[service]]\nname = "chat"\nurl = "{server.url}"\nengine = "vllm"\n'
+            'devices = ["gpu0"]\nevery = "250ms"\nwindow = "20s"\n'
+        )
+        run(chat)
+        daemon.kill()
         assert costs()["allocation"] < (1 - 1e-6) * costs()["devices"]
         run(chat)
         daemon.stop()

@@ -6,9 +6,9 @@ from datetime import datetime
 import pytest
 from costprobe.adapters.http.errors import Misconfigured, Rejected
 from costprobe.delivery.alertmanager import Alertmanager, AlertmanagerConfig, to_documents
-from costprobe.delivery.contract import MAX_LINE_CHARS, MAX_SYMPTOMS
 from fakes.incidents import NS_PER_S, SINCE_NS, incident, symptom
 from fakes.servers import Scripted
+from record.record_files import check
 
 LASTS_NS = 240 * NS_PER_S
 
@@ -117,34 +117,27 @@ def test_login_page_of_a_proxy_is_not_an_acknowledgement():
         sender_of(server.url).send([incident()], SINCE_NS)
 
 
-def test_end_is_never_before_the_start():
-    alert = incident(state="resolved", ended_ns=SINCE_NS)
-    (document,) = to_documents(alert, SINCE_NS, LASTS_NS)
-    assert document["startsAt"] == document["endsAt"] == "2026-05-28T20:27:40.123456789Z"
-    old, new = to_documents(
-        incident(severity="critical", raised_from="warning"), SINCE_NS - NS_PER_S, LASTS_NS
-    )
-    assert old["startsAt"] == old["endsAt"]
-    assert new["endsAt"] == "2026-05-28T20:30:39.123456789Z"
+# What differs from an incident that fires, and the time of the request.
+DOCUMENTS = {
+    "resolved at once": ({"state": "resolved", "ended_ns": SINCE_NS}, SINCE_NS),
+    "raised, on a clock behind its start": (
+        {"severity": "critical", "raised_from": "warning"},
+        SINCE_NS - NS_PER_S,
+    ),
+    # The alert with the labels before it ends.
+    "updated": ({"revision": 2}, SINCE_NS),
+    "labels of one name, of which the valid one counts": (
+        {"labels": {"a-b": "1", "a_b": "2", "severity": "none", "alertname": "x"}},
+        SINCE_NS,
+    ),
+    "many symptoms": ({"symptoms": (symptom(text="x"),) * 1000, "is_flapping": True}, SINCE_NS),
+    "a long symptom": ({"symptoms": (symptom(text="long\n" * 1000),)}, SINCE_NS),
+}
 
 
-def test_update_ends_the_alert_with_the_labels_before_it():
-    documents = to_documents(incident(revision=2), SINCE_NS, LASTS_NS)
-    assert [document["labels"].get("update") for document in documents] == ["1", "2"]
-    assert documents[0]["endsAt"] < documents[1]["endsAt"]
-
-
-def test_valid_label_name_has_precedence():
-    alert = incident(labels={"a-b": "1", "a_b": "2", "severity": "none", "alertname": "x"})
-    (document,) = to_documents(alert, SINCE_NS, LASTS_NS)
-    assert document["labels"] == {"alertname": "drift", "severity": "warning", "a_b": "2"}
-
-
-def test_many_symptoms_are_shortened():
-    alert = incident(symptoms=(symptom(text="long\n" * 1000),) * 1000, is_flapping=True)
-    (document,) = to_documents(alert, SINCE_NS, LASTS_NS)
-    lines = document["annotations"]["description"].split("\n")
-    assert len(lines) == 1 + MAX_SYMPTOMS + 1
-    assert lines[-1] == "- and 950 more"
-    assert max(map(len, lines)) == len("- ") + MAX_LINE_CHARS
-    assert "flapping" in document["annotations"]["flapping"]
+def test_documents_are_as_recorded():
+    made = {
+        name: to_documents(incident(**more), now_ns, LASTS_NS)
+        for name, (more, now_ns) in DOCUMENTS.items()
+    }
+    check("alertmanager_documents.json", made)

@@ -1,15 +1,12 @@
 """Delivery to real databases: what is stored arrives once, through outages."""
 
-import signal
 import time
 
-from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
 from costprobe.delivery.kinds import build_sink
 from costprobe.delivery.kinds import check_sink as check
-from fakes.clock import FakeClock
 from fakes.outbox import MemoryOutbox
 from fakes.sending import config_of, worker_of
 from fakes.servers import InfluxDB, running
@@ -25,14 +22,6 @@ def v2(url, **more):
 
 def check_sink(config):
     return check(config, SystemClock())
-
-
-def small_batches(outbox, sink):
-    return worker_of(outbox, sink, batch_points=500)
-
-
-def outbox_of(store, sink):
-    return store.outbox_of(sink)
 
 
 def lines(count, start=0):
@@ -61,31 +50,6 @@ def test_rows_older_than_the_database_keeps_cost_few_requests(influxdb):
     assert (outbox.sent, len(influxdb.points(influxdb.database))) == (500, 500)
     assert len(posted) <= 6
     sink.close()
-
-
-def test_killing_influxdb_causes_no_loss_and_no_duplicate(own_influxdb, tmp_path):
-    own_influxdb.query('CREATE DATABASE "d"')
-    store = Store.open(tmp_path / "store.db", FakeClock())
-    store.register_sink("s")
-    points = [
-        Point("m", {"host": f"h{i % 7}"}, {"v": i / 3, "n": i}, (1 + i) * 10**9)
-        for i in range(6000)
-    ]
-    sink = build_sink(v1(own_influxdb, "d", timeout_s=5.0), SystemClock())
-    worker = small_batches(outbox_of(store, "s"), sink)
-    for first in range(0, 6000, 1000):
-        store.append(points[first : first + 1000])
-        if first == 2000:
-            own_influxdb.stop(signal.SIGKILL)
-        if first == 4000:
-            own_influxdb.start()
-        worker.step()
-    while store.backlog("s").points:
-        worker.step()
-    sink.close()
-    expected = {("m", (("host", p.tags["host"]),), p.time_ns): dict(p.fields) for p in points}
-    assert own_influxdb.points("d") == expected
-    store.close()
 
 
 def test_missing_permission_and_missing_retention_policy_have_different_errors(tmp_path):

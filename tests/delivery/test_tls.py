@@ -5,8 +5,7 @@ from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.kinds import build_sink as build
 from costprobe.delivery.kinds import check_sink as check
-from fakes.outbox import MemoryOutbox
-from fakes.sending import config_of, send, worker_of
+from fakes.sending import config_of, send
 from fakes.servers import TLS, InfluxDB, running
 
 AUTHORITY = TLS / "server.pem"
@@ -47,15 +46,3 @@ def test_server_with_an_untrusted_certificate_receives_nothing(server, api, tmp_
         sink.close()
         assert not check_sink(settings).ok
     assert ("unvouched", (), 1) not in server.points("d")
-
-
-@pytest.mark.parametrize("api", ["v1", "v2", "otlp"])
-def test_plain_http_to_a_tls_port_loses_nothing(server, api):
-    outbox = MemoryOutbox([f"plain v={i} {i}" for i in range(100)])
-    settings = config_of(api, server.url.replace("https", "http"), timeout_s=5.0)
-    worker = worker_of(outbox, build_sink(settings), batch_points=100)
-    worker.step()
-    assert worker.status()["last_error"]
-    assert outbox.live.done_seq == 0
-    assert outbox.rejected == []
-    assert not check_sink(settings).ok

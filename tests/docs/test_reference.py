@@ -8,7 +8,7 @@ import pytest
 from costprobe.configuration import Config
 
 from scripts.reference import commands, configuration, series, webhook
-from scripts.reference.__main__ import BEGIN, END, PAGES, main, stale
+from scripts.reference.__main__ import stale
 
 ROOT = Path(__file__).parents[2]
 WRITE = {
@@ -64,25 +64,3 @@ def test_keys_follow_the_naming_rules():
             if has_unit and not key.field.endswith(("_s", "_bytes")):
                 problems.append(f"{table}.{key.field}: the field has no unit")
     assert not problems, "\n".join(problems)
-
-
-def test_generated_files_are_written_once_and_then_up_to_date(tmp_path, capsys):
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    assert main(tmp_path, check=True) == 1
-    assert "run: python -m scripts.reference" in capsys.readouterr().err
-    assert main(tmp_path, check=False) == 0
-    assert {
-        str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*") if path.is_file()
-    } == {
-        *PAGES,
-        "README.md",
-    }
-    text = readme.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    assert "[[probe]]" in text
-    page = tmp_path / "docs/reference/cli.md"
-    page.write_text("old")
-    assert list(stale(tmp_path)) == [page]
-    assert main(tmp_path, check=False) == main(tmp_path, check=True) == 0

@@ -12,8 +12,7 @@ from docs_pages import DOCS, ROOT, page_name, pages
 # A file of the documentation, as pages and programs name it.
 NAMED = re.compile(r"(?<!/)\b(?:docs/[\w./-]+\.(?:md|json|yaml)|tests/[\w/]+\.py)\b")
 # Where programs name such files.
-FOLDERS = ("agent", "probes", "scripts", "systemd", "docs/howto/kustomize")
-AXE = ROOT / "tests" / "ui" / "dashboard" / "vendor" / "axe.min.js"
+FOLDERS = ("agent", "probes", "scripts", "systemd", "docs/howto/kustomize", "docs/howto/helm")
 LINK_TEXT = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s#]+)(?:#([^)\s]+))?\)")
 
@@ -104,22 +103,6 @@ def test_search_in_a_browser_finds_the_pages(site, browser):
     own = (address, "about:", "data:", "blob:")
     assert [url for url in requested if not url.startswith(own)] == []
     page.close()
-
-
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
-def test_pages_are_accessible(site, browser, scheme):
-    context = browser.new_context(color_scheme=scheme)
-    page = context.new_page()
-    problems = []
-    for name in ("index.html", "howto/databases.html"):
-        page.goto(f"{site.as_uri()}/{name}")
-        page.evaluate(AXE.read_text())
-        problems += [
-            (name, violation["id"], violation["nodes"][0]["html"])
-            for violation in page.evaluate("axe.run()")["violations"]
-        ]
-    context.close()
-    assert problems == []
 
 
 # What a stranger looks for, and a word of the page's part that answers it.

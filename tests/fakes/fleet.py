@@ -14,6 +14,7 @@ from itertools import groupby
 from costprobe.core.line_protocol import label_name, render
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import PREFIX, increments, make_point
+from fakes.rows import as_known
 from fakes.servers import fetch
 
 END_S = 1_780_012_800
@@ -131,7 +132,7 @@ def window_rows(rng, tags, gpus, currency, time_s):
             "window_s": float(WINDOW_S),
         }
         named = {**served, "served_model": model} if model else served
-        yield point("cost", named, fields, time_s)
+        yield point("cost", named, as_known(fields), time_s)
     for tenant in TENANTS:
         paid = {"service": "chat", "tenant": tenant, "currency": currency}
         fields = {"cost": total / 2, "tokens_out": 1000.0}

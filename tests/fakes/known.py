@@ -175,6 +175,10 @@ def of_service(service, model, host, currency, requests, step):
         "energy_tokens_in_j": 300 * requests,
         "energy_tokens_out_j": 600 * requests,
         "energy_rel_err": 0.1,
+        "metered_inferences": 2 * requests,
+        "metered_requests": requests,
+        "metered_tokens_in": 2000 * requests,
+        "metered_tokens_out": 1000 * requests,
     }
     yield later(
         "cost",
@@ -182,6 +186,7 @@ def of_service(service, model, host, currency, requests, step):
         {
             "cost_total": cost,
             "cost_idle": cost * 0.4,
+            "cost_idle_known": cost,
             "idle_share": 0.4,
             "requests": requests,
             "inferences": 2 * requests,

@@ -10,7 +10,7 @@ UNITS = re.compile(
     r"|d|per_(s|h|d|kwh|month))$"
 )
 # Values of a table that is named by a field: `latency_p50_ms.value`.
-SUMMARY = {"value", "iqr", "samples"}
+SUMMARY = {"value", "iqr", "samples", "low", "high"}
 # Numbers without a unit that no series has: what is counted, or its place.
 DECLARED = {
     # Number of things.
@@ -29,6 +29,8 @@ DECLARED = {
     "values", "lows", "highs", "base", "fields", "value", "threshold",
     # By currency, and by part of a price.
     "foreign", "parts",
+    # Of a bill.
+    "cost_billed", "cost_measured",
 }  # fmt: skip
 
 

@@ -35,9 +35,8 @@ from costprobe.core.clock import SystemClock
 from fakes import nvml_layout as layout
 from fakes.clock import FakeClock
 
-SOURCE = Path(__file__).parent / "nvml" / "fake_nvml.c"
+FAKES = Path(__file__).parent
 GPU_IS_LOST = 15
-SONAME = "libnvidia-ml.so.1"
 
 
 def require_gcc() -> str:
@@ -51,17 +50,18 @@ def require_gcc() -> str:
     return gcc
 
 
-def build_library() -> Path:
-    """The folder that holds the compiled libnvidia-ml.so.1, built on first use."""
+def build_library(source: Path, soname: str) -> Path:
+    """The folder that holds a compiled library, built on first use."""
     gcc = require_gcc()
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    sources = (source, *sorted(FAKES.glob("script*.h")))
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"costprobe-fakes-{os.getuid()}" / digest
-    library = folder / SONAME
+    library = folder / soname
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         partial = folder / f"{library.name}.{os.getpid()}"
         flags = ["-O2", "-Wall", "-Wextra", "-shared", "-fPIC", f"-Wl,-soname,{library.name}"]
-        subprocess.run([gcc, *flags, "-o", str(partial), str(SOURCE)], check=True)
+        subprocess.run([gcc, *flags, "-o", str(partial), str(source)], check=True)
         partial.rename(library)
     return folder
 
@@ -100,6 +100,8 @@ class Rule:
 
 class FakeGpu:
     """One GPU's script."""
+
+    LOST = GPU_IS_LOST
 
     def __init__(self, nvml: "FakeNvml", gpu: layout.Gpu, index: int) -> None:
         self._nvml = nvml
@@ -229,8 +231,8 @@ class FakeGpu:
         self._gpu.busy_pcts[: len(pct_by_pid)] = list(pct_by_pid.values())
 
     def vanish(self) -> None:
-        """Lose the GPU: every call returns GPU_IS_LOST."""
-        self._lost = self._nvml.fail("*", GPU_IS_LOST, gpu=self.index)
+        """Lose the GPU: every call returns LOST."""
+        self._lost = self._nvml.fail("*", self.LOST, gpu=self.index)
 
     def come_back(self) -> None:
         """Restore the GPU."""
@@ -238,7 +240,108 @@ class FakeGpu:
             self._lost.clear()
 
 
-class FakeNvml:
+class FakeDriver:
+    """A vendor's library and its script, for processes started with `env()`.
+
+    Args:
+        folder: Folder of the control file; a test's tmp_path.
+        gpus: How many GPUs, at most 16.
+        simulated_utc_ns: UTC in ns at which a simulated time begins; None for the host's time.
+
+    Attributes:
+        NAME: Name of the fake: `NAME/fake_NAME.c` is its source.
+        SONAME: Name of the library.
+        CONTROL: Layout of the script.
+        GPU: Script of a GPU.
+        clock: Both clocks of the script; a simulated one has `move(duration_s)`.
+        gpus: Scripts of the GPUs.
+    """
+
+    NAME = ""
+    SONAME = ""
+    CONTROL = layout.Control
+    GPU = FakeGpu
+
+    def __init__(self, folder: Path, gpus: int, simulated_utc_ns: int | None) -> None:
+        source = FAKES / self.NAME / f"fake_{self.NAME}.c"
+        self._library = build_library(source, self.SONAME)
+        self._control_path = folder / f"{self.NAME}.control"
+        self._calls_path = folder / f"{self.NAME}.calls"
+        self._control = layout.map_structure(self._control_path, self.CONTROL)
+        self._counts = layout.map_structure(self._calls_path, layout.Count * layout.MAX_COUNTS)
+        self._control.size = ctypes.sizeof(self.CONTROL)
+        self._control.gpu_count = gpus
+        self.clock = SystemClock()
+        if simulated_utc_ns is not None:
+            self.clock = SimulatedClock(self._control, simulated_utc_ns)
+        self.gpus = tuple(self.GPU(self, self._control.gpus[i], i) for i in range(gpus))
+
+    def env(self) -> dict[str, str]:
+        """Environment variables under which a process finds this library and this script."""
+        inherited = os.environ.get("LD_LIBRARY_PATH")
+        paths = [str(self._library), *([inherited] if inherited else [])]
+        return {
+            "LD_LIBRARY_PATH": ":".join(paths),
+            f"FAKE_{self.NAME.upper()}_CONTROL": str(self._control_path),
+            f"FAKE_{self.NAME.upper()}_CALLS": str(self._calls_path),
+        }
+
+    @contextmanager
+    def in_this_process(self):
+        """Let this process load this library and script, as a new process would.
+
+        A library stays loaded and is found by its name afterwards; it has one script at a time, and
+        none at the end, as without a driver.
+
+        Raises:
+            AttributeError: A driver's own library was loaded here first.
+        """
+        ctypes.CDLL(str(self._library / self.SONAME))
+        # The library that is loaded by this name.
+        use = getattr(ctypes.CDLL(self.SONAME), f"fake_{self.NAME}_use")
+        use.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
+        use.restype = None
+        use(bytes(self._control_path), bytes(self._calls_path))
+        try:
+            yield
+        finally:
+            use(None, None)
+
+    def fail(self, function: str, code: int, gpu: int | None = None) -> Rule:
+        """Let a function ("*": all; "field:186": one field value) return this code."""
+        return self._add_rule(function, gpu, code=code)
+
+    def hang(self, function: str, gpu: int | None = None) -> Rule:
+        """Let a function hang until the fault is cleared."""
+        return self._add_rule(function, gpu, hang=1)
+
+    def clear(self) -> None:
+        """Clear all scripted faults."""
+        for rule in self._control.rules:
+            Rule(rule).clear()
+
+    def calls(self, function: str, gpu: int | None = None) -> int:
+        """The number of calls of a function, for one GPU or in total."""
+        for count in self._counts:
+            if count.function.decode() == function:
+                return sum(count.calls) if gpu is None else count.calls[gpu]
+        return 0
+
+    def _add_rule(self, function: str, gpu: int | None, code: int = 0, hang: int = 0) -> Rule:
+        used = self._control.rule_count
+        free = next((r for r in self._control.rules[:used] if not r.code and not r.hang), None)
+        if free is None and used == layout.MAX_RULES:
+            raise ValueError(f"a script holds at most {layout.MAX_RULES} rules")
+        rule = self._control.rules[used] if free is None else free
+        rule.function = function.encode()
+        rule.gpu = -1 if gpu is None else gpu
+        rule.hang = hang
+        rule.code = code
+        self._control.rule_count = max(used, used + (free is None))
+        return Rule(rule)
+
+
+class FakeNvml(FakeDriver):
     """A host with NVIDIA GPUs and a driver, for processes started with `env()`.
 
     Args:
@@ -246,10 +349,10 @@ class FakeNvml:
         gpus: How many GPUs, at most 16, each an idle board of 60 W.
         counter_step_ms: Interval at which a GPU's energy counter advances.
         simulated_utc_ns: UTC in ns at which a simulated time begins; None for the host's time.
-
-    Attributes:
-        clock: Both clocks of the script; a simulated one has `move(duration_s)`.
     """
+
+    NAME = "nvml"
+    SONAME = "libnvidia-ml.so.1"
 
     def __init__(
         self,
@@ -258,23 +361,13 @@ class FakeNvml:
         counter_step_ms: int = 100,
         simulated_utc_ns: int | None = None,
     ) -> None:
-        self._library = build_library()
-        self._control_path = folder / "nvml.control"
-        self._calls_path = folder / "nvml.calls"
-        self._control = layout.map_structure(self._control_path, layout.Control)
-        self._counts = layout.map_structure(self._calls_path, layout.Count * layout.MAX_COUNTS)
-        self._control.size = ctypes.sizeof(layout.Control)
-        self.clock = SystemClock()
-        if simulated_utc_ns is not None:
-            self.clock = SimulatedClock(self._control, simulated_utc_ns)
+        super().__init__(folder, gpus, simulated_utc_ns)
         now_ns = self.clock.monotonic_ns()
         # The counter starts at one of its steps, so that the first one it counts is complete.
         step_ns = max(1, counter_step_ms * 1_000_000)
         zero_ns = now_ns // step_ns * step_ns
-        self._control.gpu_count = gpus
         self._control.driver_version = b"580.65.06"
         self._control.nvml_version = b"13.580.65.06"
-        self.gpus = tuple(FakeGpu(self, self._control.gpus[i], i) for i in range(gpus))
         for gpu in self.gpus:
             gpu.set(
                 name="NVIDIA Fake 80GB",
@@ -305,52 +398,9 @@ class FakeNvml:
             ctypes.memmove(ctypes.addressof(gpu._gpu), board, len(board))  # noqa: SLF001 - as above
         self._control.gpu_count = len(boards)
 
-    def env(self) -> dict[str, str]:
-        """Environment variables under which a process finds this library and this script."""
-        inherited = os.environ.get("LD_LIBRARY_PATH")
-        paths = [str(self._library), *([inherited] if inherited else [])]
-        return {
-            "LD_LIBRARY_PATH": ":".join(paths),
-            "FAKE_NVML_CONTROL": str(self._control_path),
-            "FAKE_NVML_CALLS": str(self._calls_path),
-        }
-
-    @contextmanager
-    def in_this_process(self):
-        """Let pynvml in this process load this library and script, as a new process would.
-
-        A library stays loaded and is found by its name afterwards; it has one script at a time, and
-        none at the end, as without a driver.
-
-        Raises:
-            AttributeError: A driver's own library was loaded here first.
-        """
-        ctypes.CDLL(str(self._library / SONAME))
-        use = ctypes.CDLL(SONAME).fake_nvml_use  # the library that pynvml loads by this name
-        use.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
-        use.restype = None
-        use(bytes(self._control_path), bytes(self._calls_path))
-        try:
-            yield
-        finally:
-            use(None, None)
-
-    def fail(self, function: str, code: int, gpu: int | None = None) -> Rule:
-        """Let a function ("*": all; "field:186": one field value) return this code."""
-        return self._add_rule(function, gpu, code=code)
-
-    def hang(self, function: str, gpu: int | None = None) -> Rule:
-        """Let a function hang until the fault is cleared."""
-        return self._add_rule(function, gpu, hang=1)
-
     def set_versions(self, driver: bytes, nvml: bytes) -> None:
         """Set the versions of the driver and of NVML."""
         self._control.driver_version, self._control.nvml_version = driver, nvml
-
-    def clear(self) -> None:
-        """Clear all scripted faults."""
-        for rule in self._control.rules:
-            Rule(rule).clear()
 
     def set_process_record(self, size: int) -> None:
         """Set the bytes of a record of a process: 24, those of R535 32."""
@@ -363,23 +413,3 @@ class FakeNvml:
         """
         self._control.driver_version = version.encode()
         self._control.upgraded_at_ns = time.monotonic_ns()
-
-    def calls(self, function: str, gpu: int | None = None) -> int:
-        """The number of calls of a function, for one GPU or in total."""
-        for count in self._counts:
-            if count.function.decode() == function:
-                return sum(count.calls) if gpu is None else count.calls[gpu]
-        return 0
-
-    def _add_rule(self, function: str, gpu: int | None, code: int = 0, hang: int = 0) -> Rule:
-        used = self._control.rule_count
-        free = next((r for r in self._control.rules[:used] if not r.code and not r.hang), None)
-        if free is None and used == layout.MAX_RULES:
-            raise ValueError(f"a script holds at most {layout.MAX_RULES} rules")
-        rule = self._control.rules[used] if free is None else free
-        rule.function = function.encode()
-        rule.gpu = -1 if gpu is None else gpu
-        rule.hang = hang
-        rule.code = code
-        self._control.rule_count = max(used, used + (free is None))
-        return Rule(rule)

@@ -1,4 +1,4 @@
-"""The files that control the fake NVML; `fake_nvml.c` has the same layout."""
+"""The files that control the fake NVML; `fake_nvml.c` and `script_types.h` have the same layout."""
 
 import ctypes
 import mmap

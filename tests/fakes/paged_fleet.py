@@ -138,11 +138,14 @@ def probe_costs(recipe, tags, level, own, time_s, shift):
 
 def served_rows(tags, time_s, *, is_now):
     served = {"service": "chat", "basis": "serving", "plan": "owned", "currency": "EUR"}
-    whole = {"cost_total": 0.0, "cost_idle": 0.0, "cost_tokens_out": 0.0, "tokens_out": 0.0}
+    whole = dict.fromkeys(
+        ("cost_total", "cost_idle", "cost_idle_known", "cost_tokens_out", "tokens_out"), 0.0
+    )
     for model, (cost, factor) in MODELS.items():
         fields = {
             "cost_total": cost,
             "cost_idle": 0.4 * cost,
+            "cost_idle_known": cost,
             "cost_tokens_out": 0.7 * cost,
             "tokens_out": 1.5e6 * cost / (factor if is_now else 1.0),
         }

@@ -4,11 +4,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 from fakes.container import missing_tools
+from fakes.helm import helm
 from fakes.serving_python import with_model_libraries
 from fakes.wheels import user_environment
 
 if __name__ == "__main__":
-    steps = [with_model_libraries]
+    steps = [with_model_libraries, helm]
     if os.geteuid() == 0 and not missing_tools():
         steps.append(user_environment)
     with ThreadPoolExecutor() as pool:

@@ -72,7 +72,7 @@ def served(until_ns, hours):
     own = {**HOST, "service": "shop"}
     for i in range(1, hours + 1):
         at_ns = until_ns - i * HOUR_NS
-        sums = {"cost_idle": 1.8, "energy_j": 1e6}
+        sums = {"cost_idle": 1.8, "energy_j": 1e6, "inferences": 0.0}
         if i % 2:
             sums |= {"inferences": 1000.0, "energy_tokens_out_j": 6e5}
             sums["energy_per_million_tokens_out_j"] = 3e6

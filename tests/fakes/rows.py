@@ -68,10 +68,18 @@ def rolling(amount, iqr=0.0, windows=("1h", "24h", "7d"), coverage=1.0):
     return {f"rolling_{window}{part}": value for window in windows for part, value in parts.items()}
 
 
+def as_known(fields):
+    """The figures of a window, with what its idle part and its energy are divided by, where these are known."""
+    counts = ("inferences", "requests", "tokens_in", "tokens_out") if "energy_j" in fields else ()
+    metered = {f"metered_{name}": fields[name] for name in counts if name in fields}
+    idle = {"cost_idle_known": fields["cost_total"]} if "cost_idle" in fields else {}
+    return {**fields, **idle, **metered}
+
+
 def window_cost(tags, time_ns, length_s, total, *, ratios=tuple(SERVING_RATIOS), **sums):
     """What a service, or one of its models, cost in a window: its sums, and the ratios of these."""
     paid = {"basis": "serving", "plan": "on_demand", "currency": "USD"}
-    fields = {"cost_total": total, "window_s": float(length_s), **sums}
+    fields = as_known({"cost_total": total, "window_s": float(length_s), **sums})
     found = {ratio: SERVING_RATIOS[ratio].of(fields) for ratio in ratios}
     known = {ratio: value for ratio, value in found.items() if value is not None}
     return make_point("cost", {**paid, **tags}, {**fields, **known}, time_ns)

@@ -15,6 +15,7 @@ from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
 from fakes import fleet
 from fakes.fleet import gpu_run, host_of, point, scraped_of
+from fakes.rows import as_known
 
 HOSTS, GPUS = 12, 4
 EVERY_S, WINDOW_S, DAY_S = 3600, 6 * 3600, 86_400
@@ -93,7 +94,7 @@ def served_row(tags, service, tokens, is_dearer, time_s):
     idle = 2.0 - tokens / 4000
     fields = {"cost_total": tokens * 1e-5 * (1 + DEARER * is_dearer) + idle, "cost_idle": idle}
     paid = {"service": service, "basis": "serving", "plan": "owned", "currency": "EUR"}
-    return point("cost", {**tags, **paid}, {**fields, "tokens_out": tokens}, time_s)
+    return point("cost", {**tags, **paid}, as_known({**fields, "tokens_out": tokens}), time_s)
 
 
 def scraped():

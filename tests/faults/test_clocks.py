@@ -11,10 +11,9 @@ import signal
 import time
 import urllib.request
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
-from costprobe.adapters.host.schedule import AlignedTrigger
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import NS_PER_S
@@ -113,14 +112,6 @@ def test_wall_clock_steps_and_summer_time_do_not_interrupt_measuring(
         # An hour that the wall clock skipped or repeated is not counted as device time.
         assert row.fields["energy_j"] < POWER_W * 60
     assert "Traceback" not in daemon.output.read_text()
-
-
-def test_runs_are_one_period_apart_across_a_change_of_summer_time():
-    for day in (change.replace(hour=0) for change in CHANGES):
-        trigger, runs = AlignedTrigger(300.0), [day]
-        while runs[-1] < day + timedelta(days=1):
-            runs.append(trigger.get_next_fire_time(runs[-1], runs[-1]))
-        assert runs == [day + timedelta(minutes=5 * n) for n in range(289)]
 
 
 def test_suspended_daemon_and_suspended_host_resume(daemon_in, gpus_of, calendar, port):

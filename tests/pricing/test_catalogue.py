@@ -119,6 +119,10 @@ def test_driver_names_lead_to_the_model_with_their_form_factor_and_memory():
 
     check_outcomes("gpu_names.json", model_of)
     assert missing == []
+    # The peaks of a whole board are not those of its part.
+    names = packaged().gpus
+    assert names.named("AMD Instinct MI300X VF", 192 << 30).flop_per_s["bf16"] == 1307.4e12
+    assert names.named("AMD Instinct MI300X XCP CPX/NPS4", 24 << 30) is None
 
 
 def test_list_price_of_a_sibling_precedes_a_purchase_price():

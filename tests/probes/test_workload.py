@@ -187,6 +187,17 @@ def test_processor_name_is_that_of_cpuinfo(tmp_path):
     assert found["device_name"] == "AMD EPYC 7B13"
 
 
+def test_software_of_an_amd_gpu_has_the_versions_of_rocm(tmp_path, monkeypatch):
+    driver = tmp_path / "version"
+    driver.write_text("6.14.14\n")
+    monkeypatch.setattr(torch.version, "hip", "7.0.51831")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "AMD Instinct MI300X")
+    found = models.software(torch.device("cuda"), amd_file=str(driver))
+    assert (found["cuda"], found["driver"]) == ("HIP 7.0.51831", "6.14.14")
+    found = models.software(torch.device("cuda"), amd_file=str(tmp_path / "none"))
+    assert found["driver"].startswith("Linux ")
+
+
 # Of torch and the libraries below it.
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate 2 GiB",

@@ -2,6 +2,7 @@
 
 import json
 
+from costprobe.adapters.probe_child.runner import environment_of
 from costprobe.core.records import Device
 from costprobe.probing.run import model_request, served_request
 from costprobe.probing.settings import KserveProbeConfig, OpenAiProbeConfig, ProbeConfig
@@ -39,6 +40,14 @@ def test_gpu_is_named_as_cuda_reads_it():
     for (name, uuid), visible in named.items():
         device = Device(name, "gpu", uuid, "Board")
         assert model_request(ProbeConfig(name="p"), device, {}, energy=True).visible_gpu == visible
+
+
+def test_gpu_with_a_selector_is_selected_by_it_alone():
+    device = Device("amd0", "gpu", "GPU-49c8", "AMD", selector="ROCR_VISIBLE_DEVICES=GPU-49c8")
+    request = model_request(ProbeConfig(name="p"), device, {}, energy=True)
+    found = environment_of(request)
+    assert found["ROCR_VISIBLE_DEVICES"] == "GPU-49c8"
+    assert "CUDA_VISIBLE_DEVICES" not in found
 
 
 def test_run_on_the_processors_or_with_flushed_caches_has_its_own_keys():

@@ -28,6 +28,7 @@ COMMANDS = (
     ("focus_hour.csv", ("export", "--since", "12h", "--format", "focus", "--period", "hour")),
     ("report.json", ("report", "--since", "7d", "--format", "json")),
     ("report.md", ("report", "--since", "7d", "--format", "md")),
+    ("report_whole.md", ("report", "--format", "md")),
     ("report.csv", ("report", "--since", "7d", "--format", "csv")),
     ("savings.json", ("savings", "--json")),
     ("savings.txt", ("savings",)),

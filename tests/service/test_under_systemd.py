@@ -121,19 +121,6 @@ def test_installing_again_with_a_configuration_error_changes_and_restarts_nothin
     assert installed.property("MainPID") == pid
 
 
-def test_installation_into_an_image_starts_nothing(installed):
-    installed.run("mkdir", "-p", "/srv/image/etc", "/srv/image/usr", "/srv/image/run")
-    installed.run("sh", "-c", "touch /srv/image/etc/passwd /srv/image/etc/group")
-    output = installed.service("install", "--root", "/srv/image").stdout
-    assert "/srv/image/etc/costprobe/costprobe.toml: written" in output
-    assert "costprobe:" in installed.read("/srv/image/etc/passwd")
-    assert installed.exists("/srv/image/usr/local/lib/systemd/system/costprobe.service")
-    installed.service("uninstall", "--root", "/srv/image", "--purge")
-    left = installed.run("find", "/srv/image", "-type", "f", "-not", "-path", "*/etc/*").stdout
-    assert left == ""
-    assert "costprobe" not in installed.read("/srv/image/etc/passwd")
-
-
 def test_service_runs_without_capabilities(host):
     pid = host.property("MainPID")
     fields = dict(

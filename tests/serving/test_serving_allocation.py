@@ -79,6 +79,17 @@ claim = st.builds(
     busy_s=st.none() | seconds,
     share=st.none() | st.floats(min_value=0.001, max_value=1),
 )
+# Containers have a share of each device that they share.
+container = st.builds(
+    Claim,
+    service=st.sampled_from(["a", "b", "c", "d"]),
+    busy_s=st.none() | seconds,
+    share=st.floats(min_value=0.001, max_value=1),
+    basis=st.sampled_from(["replicas", "cores"]),
+)
+claims_of_a_device = st.one_of(
+    st.lists(each, max_size=4, unique_by=lambda one: one.service) for each in (claim, container)
+)
 uses = st.builds(
     DeviceUse,
     device=st.just("gpu0"),
@@ -90,7 +101,7 @@ uses = st.builds(
     probing_s=seconds | st.just(0.0),
     probing_energy=st.none() | signed,
     idle_energy=st.none() | signed.map(float),
-    claims=st.lists(claim, max_size=4, unique_by=lambda one: one.service).map(tuple),
+    claims=claims_of_a_device.map(tuple),
     is_unheld=st.booleans(),
 )
 

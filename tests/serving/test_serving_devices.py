@@ -191,6 +191,24 @@ def test_services_share_by_process_time_including_ended_processes(tmp_path):
     shared.owners.find_owners({1: 2.0, 2: 0.0, 3: 2.0})
     problems = shared.bill()["gpu0"].allocation.problems
     assert "set share" in problems["two"]
+    # If all busy processes are those of services, the other service was idle.
+    idle = Bench(both, proc=tmp_path, by_pid={1: 30.0}).bill()
+    assert cost_of(idle, device="gpu0", service="one") == pytest.approx(HELD + DRAWN)
+    assert cost_of(idle, device="gpu0", service="two") == 0
+
+
+def test_services_whose_processes_have_one_name_share_in_unknown_proportions(tmp_path):
+    for pid in (1, 2):
+        comm(tmp_path, pid, "VLLM::EngineCor")
+    names = {"processes": ["VLLM::EngineCore"]}
+    found = []
+    for shares in ({}, {"one": 0.7, "two": 0.3}):
+        both = [service(n, "gpu0", share=shares.get(n), **names) for n in ("one", "two")]
+        bill = Bench(both, proc=tmp_path, by_pid={1: 30.0, 2: 10.0}).bill()
+        problems = bill["gpu0"].allocation.problems
+        found.append([cost_of(bill, device="gpu0", service=n) for n in ("one", "two")])
+        assert set(problems) == {"one", "two"} - set(shares)
+    assert found == [[0, 0], pytest.approx([0.7 * (HELD + DRAWN), 0.3 * (HELD + DRAWN)])]
 
 
 def test_busy_time_is_that_of_services_by_the_truncated_names_of_their_processes(tmp_path):

@@ -1,115 +1,16 @@
 """Windows of services on a manual clock: edges, waiting, and booking at a stop."""
 
 from collections import Counter
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from costprobe.adapters.store.ledger import StoreLedger
-from costprobe.adapters.store.read import StoreReader
-from costprobe.adapters.store.write import Store
-from costprobe.configuration import parse
-from costprobe.core.clock import utc_ns
-from costprobe.core.records import NS_PER_S, Device, Reading
-from costprobe.devices.charges import DeviceCharges
-from costprobe.devices.use import ProbeRuns
-from costprobe.pricing.book import PriceBook
-from costprobe.serving.device_costs import Claimant, Surroundings
-from costprobe.serving.service import Serving
-from fakes.clock import FakeClock
+from costprobe.core.schema import SERVING_RATIOS
+from costprobe.serving.device_costs import Claimant
 from fakes.inference_server import InferenceServer
 from fakes.services import service, service_table
+from fakes.serving_bench import ServingBench
 from fakes.serving_engine import ServingEngine
-
-S = NS_PER_S
-DEVICES = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in (0, 1)]
-# 0.001 a second for each of two devices; a joule costs 1e-7.
-PRICE = """
-[[price]]
-plan = "on_demand"
-per_hour = 7.2
-electricity_included = false
-[electricity]
-tariff_per_kwh = 0.36
-"""
-
-
-class Bench:
-    """Services on a manual clock, with readings of 300 W every ten seconds."""
-
-    def __init__(self, folder, *tables):
-        self.clock = FakeClock()
-        self.store = Store.open(folder / "costprobe.db", self.clock)
-        self.ledger = StoreLedger(self.store)
-        self.config = parse(PRICE + "\n".join(tables), Path("costprobe.toml"))
-        self.events = []
-        self.readings_until_ns = self.clock.monotonic_ns()
-        self.begin()
-
-    def begin(self):
-        self.runs = ProbeRuns()
-        book = PriceBook(self.config.price, self.config.electricity, DEVICES)
-        self.charges = DeviceCharges(book, 300.0)
-        around = Surroundings(
-            charges=self.charges,
-            runs=self.runs,
-            clock=self.clock,
-            tags={"host": "h"},
-            ledger=self.ledger,
-            on_event=self.events.append,
-            store_path=self.store.path,
-        )
-        self.jobs = {}
-        self.serving = Serving(
-            self.config.service,
-            self.config.kubernetes,
-            self.config.telemetry,
-            DEVICES,
-            around,
-            self,
-            window_s=self.config.longest_window_s,
-        )
-        self.serving.begin()
-        self.scrape()
-
-    def add(self, name, _every_s, run, **_):
-        """Schedule a job: the tests run it."""
-        assert name not in self.jobs
-        self.jobs[name] = run
-
-    def remove(self, name):
-        del self.jobs[name]
-
-    def scrape(self):
-        for name, run in self.jobs.items():
-            if name.startswith("service "):
-                run()
-
-    def move(self, duration_s, *, read=True):
-        self.clock.move(duration_s)
-        while read and self.readings_until_ns + 10 * S <= self.clock.monotonic_ns():
-            start_ns = self.readings_until_ns
-            self.readings_until_ns = end_ns = start_ns + 10 * S
-            for device in DEVICES:
-                fields = {
-                    "energy_j": 3000.0,
-                    "energy_method": "counter",
-                    "util_pct": 40.0,
-                    "power_w": 300.0,
-                }
-                reading = Reading(device.name, start_ns, end_ns, fields)
-                self.charges.keep(self.charges.charge([(reading, device)], utc_ns(self.clock, 0)))
-                self.serving.record_readings([(reading, device)])
-
-    def close(self):
-        for name, run in list(self.jobs.items()):
-            if name.startswith("window "):
-                run()
-
-    def rows(self, measurement, **tags):
-        with closing(StoreReader.open(self.store.path)) as reader:
-            return list(reader.points(measurement, 0, 2**62, tags or None))
 
 
 @pytest.fixture
@@ -128,7 +29,7 @@ def bench(tmp_path):
     made = []
 
     def make(*tables):
-        made.append(Bench(tmp_path, *tables))
+        made.append(ServingBench(tmp_path, *tables))
         return made[-1]
 
     yield make
@@ -216,6 +117,46 @@ def test_services_that_share_a_device_end_windows_together(bench, engine, server
     # The remainder beyond its share of its exclusive device is unallocated.
     (rest,) = at_work.rows("allocation", device="gpu1", part="unallocated")
     assert rest.fields["cost"] == pytest.approx(0.75 * each)
+
+
+def test_part_of_a_group_has_its_cost_and_no_unit_costs(bench, engine, server):
+    """A pool of a disaggregated server, and a host of an engine whose counters another host has."""
+    group = {"group": "big"}
+    without_url = '[[service]]\nname = "b"\nengine = "vllm"\ngroup = "big"\nrole = "worker"\n'
+    at_work = bench(
+        service_table("a", server.url, "gpu0", **group, role="decode"),
+        without_url + 'devices = ["gpu1"]\n',
+    )
+    at_work.move(300)
+    engine.serve(requests=10)
+    engine.extra = 'vllm:nixl_bytes_transferred_sum{model_name="m"} 4096\n'
+    engine.extra += 'vllm:nixl_xfer_time_seconds_sum{model_name="m"} 0.5\n'
+    at_work.close()
+    (decode,), (worker,) = at_work.rows("cost", service="a"), at_work.rows("cost", service="b")
+    each = 0.3 + 90_000 * 1e-7
+    for row, role, of_tokens in (
+        (decode, "decode", {"cost_tokens_in": 0.0, "cost_tokens_out": each}),
+        (worker, "worker", {}),
+    ):
+        assert (row.tags["service_group"], row.tags["service_role"]) == ("big", role)
+        found = {name: row.fields[name] for name in row.fields if name.startswith("cost_tokens_")}
+        fresh = {"cost_tokens_fresh": 0.0, "cost_tokens_cached": 0.0} if of_tokens else {}
+        assert found == pytest.approx({**of_tokens, **fresh})
+        known = {"cost_total": each, "cost_idle": 0.6 * each, "energy_j": 90_000, "window_s": 300}
+        assert {name: row.fields[name] for name in known} == pytest.approx(known, rel=0.02)
+        divided = {"requests", "tokens_in", "tokens_out", "inferences", *SERVING_RATIOS}
+        assert divided & {*row.fields} == {"idle_share"}
+        assert row.fields["rolling_1h_coverage"] > 0
+        assert "rolling_1h" not in row.fields
+    counted = {row.tags["service"]: row.fields for row in at_work.rows("serving")}
+    assert (counted["a"]["requests"], counted["a"]["tokens_out"]) == (10, 500)
+    assert (counted["a"]["kv_transfer_bytes"], counted["a"]["kv_transfer_s"]) == (4096, 0.5)
+    assert counted["b"]["complete"]
+    assert {"requests", "tokens_in", "problem"} & {*counted["b"]} == set()
+    (decode, worker) = at_work.serving.status()
+    assert (worker["group"], worker["role"], worker["fault"]) == ("big", "worker", None)
+    assert worker["last"]["cost"]["cost_per_request"] is None
+    assert decode["last"]["requests"] == 10
 
 
 def test_stop_allocates_cost_until_the_last_reading(bench, engine, server):

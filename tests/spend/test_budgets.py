@@ -148,15 +148,3 @@ def test_spend_is_right_after_the_wall_clock_was_wrong(scene, wrong_s, restarts)
     # The hour booked on another day does not count for this one.
     assert status["spent"] == pytest.approx(13.0)
     assert status["coverage"] == pytest.approx(13 / 14)
-
-
-def test_several_budgets_in_several_time_zones(scene):
-    scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
-    scene.cost(NOON - 60 * HOUR_NS, NOON, 0.5, "gpu1")
-    zones = ("UTC", "Asia/Kolkata", "America/New_York")
-    tables = [{**BUDGET, "name": zone.replace("/", "-"), "timezone": zone} for zone in zones]
-    budgets = scene.budgets(*tables, {**BUDGET, "name": "gpu1", "device": "gpu1"})
-    budgets.refresh()
-    # Noon in London is 17:30 in Kolkata and 8:00 in New York.
-    spent = [status["spent"] for status in budgets.status()]
-    assert spent == pytest.approx([18.0, 26.25, 12.0, 6.0])

@@ -11,6 +11,7 @@ from costprobe.spend.evaluate import SpendBooks
 from costprobe.spend.now import day_allocations, host_months
 from costprobe.ui.dashboard.now import unit_table
 from costprobe.ui.host_overview import overview
+from fakes import rows
 from fakes.clock import FakeClock
 
 S = 10**9
@@ -23,42 +24,33 @@ WINDOW_S = 900
 
 
 def device_rows(device, hours, per_hour, util_pct):
-    tags = {**HOST, "device": device, "kind": "gpu", "model": "H200", "currency": "USD"}
-    fields = {"cost": per_hour / 60, "util_pct": util_pct, "power_w": 300.0}
+    own = {**HOST, "device": device}
     return [
-        make_point("device", tags, fields, NOW - minute * 60 * S) for minute in range(hours * 60)
+        rows.device(own, NOW - minute * 60 * S, 60, per_hour, 300.0, util_pct=util_pct)
+        for minute in range(hours * 60)
     ]
 
 
 def probe_rows(device, cost, ago_ns=0):
     own = {**HOST, "device": device, "probe": "encoder"}
-    run = {"latency_p50_ms": 11.0, "energy_per_inference_j": 0.2}
-    paid = {**own, "basis": "probe", "plan": "owned", "currency": "USD"}
-    costs = {"cost_per_inference": cost * 2, "rolling_1h": cost}
-    return [
-        make_point("probe", {**own, "batch": "16"}, run, NOW - ago_ns),
-        make_point("cost", paid, costs, NOW - ago_ns),
-    ]
+    run = rows.run(own, NOW - ago_ns, 11.0, batch=16, energy_j=0.2)
+    return [run, rows.run_cost(own, NOW - ago_ns, cost * 2, rolling_1h=cost)]
 
 
 def windows(model, tokens_of, hours=170):
     """Windows of a service that cost 1 each; `tokens_of` takes hours before now."""
     own = {**HOST, "device": "gpu0", "service": "chat", "served_model": model}
-    tags = {**own, "basis": "serving", "currency": "USD"}
-    known = {"cost_total": 1.0, "cost_idle": 0.25, "energy_j": 100.0, "window_s": 1.0 * WINDOW_S}
-    halves = dict.fromkeys(("cost_tokens_in", "cost_tokens_out"), 0.5)
+    known = {"cost_idle": 0.25, "energy_j": 100.0, "cost_tokens_in": 0.5, "cost_tokens_out": 0.5}
     joules = dict.fromkeys(("energy_tokens_in_j", "energy_tokens_out_j"), 50.0)
     for index in range(hours * 3600 // WINDOW_S):
-        tokens = tokens_of(index * WINDOW_S / 3600)
-        fields = {**known, **halves, **joules, "tokens_in": tokens, "tokens_out": tokens}
-        if tokens:
-            fields["cost_per_million_tokens_out"] = 0.5 / tokens * 1e6
-        yield make_point("cost", tags, fields, NOW - index * WINDOW_S * S)
+        tokens = dict.fromkeys(("tokens_in", "tokens_out"), tokens_of(index * WINDOW_S / 3600))
+        time_ns = NOW - index * WINDOW_S * S
+        yield rows.window_cost(own, time_ns, WINDOW_S, 1.0, **known, **joules, **tokens)
 
 
 def allocated(part, cost, service="", device="gpu0"):
-    tags = {**HOST, "device": device, "service": service, "part": part, "currency": "USD"}
-    return make_point("allocation", tags, {"cost": cost}, NOW - HOUR_NS)
+    tags = {**HOST, "device": device, "service": service}
+    return rows.allocation(tags, NOW - HOUR_NS, part, cost)
 
 
 def drift(ago_ns, level_pct, **more):
@@ -114,14 +106,14 @@ def test_spend_per_hour_idle_share_power_and_month_against_budget(look):
 
 def test_identical_devices_are_one_group_with_spread_and_outliers(look):
     costs = {"gpu0": 1.1e-6, "gpu1": 1.0e-6, "gpu2": 1.0e-6, "gpu3": 1.01e-6}
-    rows = [row for device, cost in costs.items() for row in probe_rows(device, cost)]
+    now = [row for device, cost in costs.items() for row in probe_rows(device, cost)]
     before = [
         row
         for device in DEVICES
         for ago in (DAY_NS, 7 * DAY_NS)
         for row in probe_rows(device, 1.0e-6, ago)
     ]
-    reader = look(rows, before, *(device_rows(device, 1, 2.0, 0.0) for device in DEVICES))
+    reader = look(now, before, *(device_rows(device, 1, 2.0, 0.0) for device in DEVICES))
     (group,) = overview(reader, Config(), NOW).units
     assert [unit.tags["device"] for unit in group.members] == list(DEVICES)
     assert group.outliers == ("gpu0",)
@@ -137,9 +129,9 @@ def test_identical_devices_are_one_group_with_spread_and_outliers(look):
 
 
 def test_of_two_devices_the_one_that_changed_is_the_outlier(look):
-    rows = [*probe_rows("gpu0", 1.1e-6), *probe_rows("gpu1", 1.0e-6)]
+    now = [*probe_rows("gpu0", 1.1e-6), *probe_rows("gpu1", 1.0e-6)]
     before = [row for device in DEVICES[:2] for row in probe_rows(device, 1.0e-6, DAY_NS)]
-    reader = look(rows, before, *(device_rows(device, 1, 2.0, 0.0) for device in DEVICES[:2]))
+    reader = look(now, before, *(device_rows(device, 1, 2.0, 0.0) for device in DEVICES[:2]))
     (group,) = overview(reader, Config(), NOW).units
     assert (group.outliers, group.typical.tags["device"]) == (("gpu0",), "gpu1")
 

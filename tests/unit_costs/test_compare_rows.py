@@ -5,6 +5,7 @@ from costprobe.core.columns import columns_of
 from costprobe.core.records import Point
 from costprobe.ui.text import per_million_tokens
 from costprobe.unit_costs.compare import Summary, probe_candidates, service_candidates
+from fakes.rows import as_known
 
 S = 10**9
 
@@ -97,7 +98,8 @@ def window(i, total, per_inference=None, model="", **fields):
     tags |= {"served_model": model} if model else {}
     inferences = total / per_inference if per_inference else 0.0
     fields |= {"cost_total": total, "cost_per_inference": per_inference, "inferences": inferences}
-    return Point("cost", tags, {k: v for k, v in fields.items() if v is not None}, i * S)
+    known = as_known({k: v for k, v in fields.items() if v is not None})
+    return Point("cost", tags, known, i * S)
 
 
 def test_service_cost_is_the_ratio_of_sums_including_idle_windows():
@@ -131,7 +133,10 @@ def test_energy_of_a_service_is_the_ratio_of_sums_including_idle_windows():
         "tokens_in": 5e5,
         "energy_per_million_tokens_in_j": 2e4,
     }
-    rows = [window(1, 5.0, 0.005, energy_j=5e4, **busy), window(2, 2.0, energy_j=1e4)]
+    rows = [
+        window(1, 5.0, 0.005, energy_j=5e4, **busy),
+        window(2, 2.0, energy_j=1e4, tokens_in=0.0),
+    ]
     (one,) = service_candidates(columns_of(rows), {})
     assert one.energy_per_inference_j.value == pytest.approx(6e4 / 1000)
     assert one.energy_per_million_tokens_in_j.value == pytest.approx(6e4 / 5 / 0.5)

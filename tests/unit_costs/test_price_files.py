@@ -5,9 +5,7 @@ import os
 
 import pytest
 from costprobe.adapters.store.write import Store
-from costprobe.configuration import validated
 from costprobe.core.clock import JobError
-from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.unit_costs.price_files import PriceFile
 from costprobe.unit_costs.settings import PriceFileConfig
@@ -96,16 +94,3 @@ def test_folder_in_which_others_may_write_is_refused(price_file, tmp_path):
         written, _ = price_file({"service": file.name}, file=file)
         with pytest.raises(JobError, match=words):
             written.write()
-
-
-def test_configuration_errors(tmp_path):
-    file = {"program": "litellm", "file": str(tmp_path / "prices.json")}
-    service = {"name": "chat", "engine": "vllm", "url": "http://127.0.0.1:9", "devices": ["gpu0"]}
-    for raw, problem in (
-        ({"price_file": [file]}, "there is no"),
-        ({"price_file": [file, file], "service": [service]}, "has the same file"),
-        ({"price_file": [{**file, "mode": "0666"}]}, r"price_file\[0\]\.mode"),
-        ({"price_file": [{**file, "program": "helicone"}]}, r"price_file\[0\]\.program"),
-    ):
-        with pytest.raises(ConfigError, match=problem):
-            validated(raw, tmp_path / "costprobe.toml")

@@ -57,9 +57,9 @@ def test_change_is_computed_from_sums():
 def test_windows_without_the_numerator_do_not_count():
     """Energy was known in one of two windows of 10 requests, and an idle one has energy too."""
     rows = [
-        Point("cost", {}, {"requests": 10.0, "energy_j": 600.0}, 0),
+        Point("cost", {}, {"metered_requests": 10.0, "energy_j": 600.0}, 0),
         Point("cost", {}, {"requests": 10.0}, 1),
-        Point("cost", {}, {"requests": 0.0, "energy_j": 400.0}, 2),
+        Point("cost", {}, {"metered_requests": 0.0, "energy_j": 400.0}, 2),
     ]
     assert ratio_of_sums(rows, "energy_per_request_j") == 100.0
     assert ratio_of_sums(rows[1:2], "energy_per_request_j") is None

@@ -70,11 +70,39 @@ def cents(amount: float | Decimal, currency: str) -> str:
         amount: Currency units; a small one has three digits where these are finer than the minor unit.
         currency: ISO 4217 code; empty if unknown.
     """
+    return _with_currency(_cents_digits(amount, currency), amount, currency)
+
+
+def cents_of_parts(
+    parts: Sequence[float | Decimal], total: float | Decimal, currency: str
+) -> list[str]:
+    """Format the parts of an amount with the digits that `cents` gives the amount, so that they add up to it as printed.
+
+    The remainder of rounding is added to the parts with the largest rounding error, in order.
+
+    Args:
+        parts: Currency units; they add up to the total.
+        total: Currency units.
+        currency: ISO 4217 code; empty if unknown.
+    """
+    digits = _cents_digits(total, currency)
+    places = len(digits.partition(".")[2])
+    units = int(digits.replace(",", "").replace(".", "")) * (-1 if total < 0 else 1)
+    shares = [Decimal(part).scaleb(places) for part in parts]
+    counts = [math.floor(share) for share in shares]
+    by_error = sorted(range(len(parts)), key=lambda i: (counts[i] - shares[i], i))
+    for i in by_error[: max(0, units - sum(counts))]:
+        counts[i] += 1
+    amounts = [_units(count, -places) for count in counts]
+    return [_with_currency(f"{abs(one):,.{places}f}", one, currency) for one in amounts]
+
+
+def _cents_digits(amount: float | Decimal, currency: str) -> str:
     size = abs(Decimal(amount))
     has_cents = currency not in _WITHOUT_CENTS
     fine = _plain(float(f"{size:.{MEASURED}g}")) if size < (1 if has_cents else 100) else ""
     whole = f"{size:,.2f}" if has_cents else f"{size:,.0f}"
-    return _with_currency(fine if len(fine) > len(whole) else whole, amount, currency)
+    return fine if len(fine) > len(whole) else whole
 
 
 def _plain(size: float) -> str:

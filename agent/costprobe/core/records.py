@@ -165,6 +165,8 @@ class Device:
             where unknown. A setting that may change: it does not distinguish devices.
         is_exclusive: Whether the driver admits one process at a time (compute mode exclusive process);
             such a setting, too.
+        selector: The variable by which a probe's process has this device alone, as "NAME=VALUE"; empty where
+            CUDA_VISIBLE_DEVICES and the UUID select it. A number in it may change.
     """
 
     name: str
@@ -178,6 +180,7 @@ class Device:
     gpu_instance: int | None = None
     is_persistent: bool | None = field(default=None, compare=False)
     is_exclusive: bool = field(default=False, compare=False)
+    selector: str = field(default="", compare=False)
 
     @property
     def is_slice(self) -> bool:

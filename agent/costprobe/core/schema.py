@@ -33,8 +33,8 @@ _MONEY_TAG: Final = "currency"
 # Tags that describe rather than identify: no labels of counters.
 DESCRIPTIVE: Final = frozenset({"kind", "uuid", "plan", "basis", "engine"})
 _MODEL_TAG: Final = "served_model"
-# Prefix of quantities that count only in windows whose energy is known.
-METERED: Final = "metered_"
+# The service of several hosts that a row's service belongs to, and what it is of it.
+GROUP_TAGS: Final = ("service_group", "service_role")
 # A histogram of the median latency of each run of a probe; seconds.
 RUN_LATENCY: Final = "probe_run_latency_seconds"
 RUN_LATENCY_HELP: Final = "Median latency of each run of a probe"
@@ -65,6 +65,9 @@ Measure = Literal[
     "executions",
     "estimated_flop",
     "estimated_bytes",
+    "kv_transfer_bytes",
+    "kv_transfer_s",
+    "kv_transfer_failures",
 ]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 # What a part of a device's cost was for.
@@ -133,7 +136,10 @@ SCHEMA: dict[str, Measurement] = {
         fields=_typed(ints="probe_runs"),
     ),
     "cost": Measurement(
-        tags=("device", "probe", "service", "served_model", "basis", "plan", "currency"),
+        tags=(
+            *("device", "probe", "service", "served_model", "basis", "plan", "currency"),
+            *GROUP_TAGS,
+        ),
         fields=_typed(
             floats="cost_per_inference cost_hardware cost_energy cost_reference cost_roofline"
             " rolling_1h rolling_1h_iqr rolling_1h_coverage"
@@ -148,6 +154,7 @@ SCHEMA: dict[str, Measurement] = {
             " requests inferences tokens_in tokens_out cached_tokens fresh_tokens"
             " device_s device_busy_s decode_request_s"
             " window_s carbon_per_inference_g carbon_g carbon_inferences"
+            " cost_idle_known metered_inferences metered_requests metered_tokens_in metered_tokens_out"
             " energy_j energy_tokens_in_j energy_tokens_out_j energy_per_inference_j"
             " energy_per_request_j"
             " energy_per_million_tokens_in_j energy_per_million_tokens_out_j energy_rel_err",
@@ -156,22 +163,22 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "serving": Measurement(
-        tags=("service", "engine", "served_model"),
+        tags=("service", "engine", "served_model", *GROUP_TAGS),
         fields=_typed(
             floats="requests errors inferences tokens_in tokens_out cached_tokens prefill_s"
             " decode_s compute_s decode_request_s compute_request_s executions estimated_flop"
-            " estimated_bytes busy_share kv_cache_share requests_waiting window_s",
+            " estimated_bytes kv_transfer_bytes kv_transfer_s kv_transfer_failures busy_share kv_cache_share requests_waiting window_s",
             ints="restarts readings",
             strings="problem missing",
             bools="complete",
         ),
     ),
     "allocation": Measurement(
-        tags=("device", "service", "part", "currency"),
-        fields=_typed(floats="cost cost_hardware cost_energy"),
+        tags=("device", "service", "part", "currency", *GROUP_TAGS),
+        fields=_typed(floats="cost cost_hardware cost_energy", strings="basis"),
     ),
     "tenant": Measurement(
-        tags=("service", "tenant", "currency"),
+        tags=("service", "tenant", "currency", *GROUP_TAGS),
         fields=_typed(
             floats="cost cost_cache_saved tokens_in cached_tokens tokens_out requests energy_j"
         ),
@@ -352,6 +359,9 @@ _COUNTERS: Final = {
         ("service_tokens_in", "tokens_in", "Input tokens"),
         ("service_tokens_out", "tokens_out", "Output tokens"),
         ("service_cached_tokens", "cached_tokens", "Input tokens found in a cache"),
+        ("service_kv_transfer_bytes", "kv_transfer_bytes", "Transferred KV cache"),
+        ("service_kv_transfer_seconds", "kv_transfer_s", "Time of its transfers"),
+        ("service_kv_transfer_failures", "kv_transfer_failures", "Failed transfers"),
         ("service_window_seconds", "window_s", "Length of the windows"),
         ("service_idle_seconds", "idle_s", "Time in which the service's devices were idle"),
         ("service_busy_seconds", "busy_s", "Time in which they were busy"),
@@ -359,11 +369,13 @@ _COUNTERS: Final = {
     "cost": (
         ("service_cost", "cost_total", "Cost of the service"),
         ("service_idle_cost", "cost_idle", "Cost of idle time"),
+        ("service_idle_known_cost", "cost_idle_known", "Cost in windows with a known idle part"),
         ("service_tokens_in_cost", "cost_tokens_in", "Cost of input tokens"),
         ("service_tokens_cached_cost", "cost_tokens_cached", "Part of it for cached tokens"),
         ("service_cache_saved_cost", "cost_cache_saved", "What the cache saved"),
         ("service_tokens_out_cost", "cost_tokens_out", "Cost of output tokens"),
         ("service_energy_joules", "energy_j", "Energy of the service"),
+        ("service_priced_seconds", "window_s", "Length of the windows with a cost"),
         ("service_priced_requests", "requests", "Requests in windows with a cost"),
         ("service_priced_inferences", "inferences", "Inferences in windows with a cost"),
         ("service_priced_tokens_in", "tokens_in", "Input tokens in windows with a cost"),
@@ -420,7 +432,7 @@ def increments(
     counters = COUNTERS.get(measurement, ())
     if not counters or (measurement == "cost" and tags.get("basis") != "serving"):
         return
-    values = {**fields, **_derived(measurement, fields)}
+    values = {**fields, **_derived(fields)}
     labels = {name: value for name, value in tags.items() if name not in DESCRIPTIVE}
     without_currency = {name: value for name, value in labels.items() if name != _MONEY_TAG}
     is_model = _MODEL_TAG in tags
@@ -437,9 +449,7 @@ def increments(
         )
 
 
-def _derived(measurement: str, fields: Mapping[str, FieldValue]) -> Mapping[str, FieldValue]:
-    if measurement == "cost" and "energy_j" in fields:
-        return {f"{METERED}{name}": value for name, value in fields.items()}
+def _derived(fields: Mapping[str, FieldValue]) -> Mapping[str, FieldValue]:
     busy_share, window_s = fields.get("busy_share"), fields.get("window_s")
     if not (isinstance(busy_share, float) and isinstance(window_s, float)):
         return {}
@@ -527,16 +537,16 @@ SERVING_RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
             "cost_total", "cached_tokens", _MILLION, "cost_tokens_cached", _TOKENS
         ),
         "cached_share": Ratio("cached_tokens", "tokens_in"),
-        "idle_share": Ratio("cost_idle", "cost_total"),
-        "energy_per_inference_j": Ratio("energy_j", "inferences"),
-        "energy_per_request_j": Ratio("energy_j", "requests"),
+        # Not each window's idle part, energy and emissions are known: divided by what is of windows in which they are.
+        "idle_share": Ratio("cost_idle", "cost_idle_known"),
+        "energy_per_inference_j": Ratio("energy_j", "metered_inferences"),
+        "energy_per_request_j": Ratio("energy_j", "metered_requests"),
         "energy_per_million_tokens_in_j": Ratio(
-            "energy_j", "tokens_in", _MILLION, "energy_tokens_in_j", _TOKENS_J
+            "energy_j", "metered_tokens_in", _MILLION, "energy_tokens_in_j", _TOKENS_J
         ),
         "energy_per_million_tokens_out_j": Ratio(
-            "energy_j", "tokens_out", _MILLION, "energy_tokens_out_j", _TOKENS_J
+            "energy_j", "metered_tokens_out", _MILLION, "energy_tokens_out_j", _TOKENS_J
         ),
-        # Emissions of windows with a known intensity, by what was inferred in these.
         "carbon_per_inference_g": Ratio("carbon_g", "carbon_inferences"),
     }
 )

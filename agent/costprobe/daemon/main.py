@@ -390,7 +390,8 @@ class Daemon(Service):
         self._parts.take_event(event)
 
     def _sensor_settings(self, config: Config) -> SensorSettings:
-        return replace(config.sensor_settings, knows_gpu=bool(kept_boards(self._ledger)))
+        models = sorted({board.model for board in kept_boards(self._ledger).values()})
+        return replace(config.sensor_settings, known_models=models)
 
     def _notify_and_store_status(self, listener: Callable[..., None], *news: object) -> None:
         """Call a listener, and store the status, which has changed."""

@@ -132,9 +132,14 @@ class FleetAnswers:
         """Why answers are partial, one sentence each, in an order that no thread changes."""
         return tuple(sorted(self._problems))
 
-    def over(self, period: FleetPeriod) -> FleetAnswers:
-        """Return the same for another period; reasons of partial answers are gathered together."""
-        other = FleetAnswers(self._reader, period, self.labels)
+    def over(self, period: FleetPeriod, labels: Mapping[str, str] | None = None) -> FleetAnswers:
+        """Return the same for another period; reasons of partial answers are gathered together.
+
+        Args:
+            period: The period.
+            labels: Only rows with these tags; None for those of this one.
+        """
+        other = FleetAnswers(self._reader, period, self.labels if labels is None else labels)
         other._problems, other._slots = self._problems, self._slots
         other._failures = self._failures
         return other

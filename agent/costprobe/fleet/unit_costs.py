@@ -19,6 +19,7 @@ from costprobe.core.periods import DAY_NS, WEEK_NS
 from costprobe.core.records import SOFTWARE_TAGS, natural
 from costprobe.core.schema import ASSUMED, SERVING_RATIOS
 from costprobe.fleet.answers import FleetAnswers, hours_of, started, wait_for
+from costprobe.fleet.groups import ROLE, WHOLE, FleetGroup, fleet_groups
 from costprobe.fleet.spend import spend_parts
 from costprobe.spend.query import Group, served_sums
 
@@ -36,6 +37,8 @@ SEVERAL: Final = "several"
 # Tags of the software of a run; of servers it is unknown.
 SOFTWARE: Final = tuple(SOFTWARE_TAGS)
 
+# Roles of services that have unit costs of their own; services of no group have none.
+_COMPLETE: Final = ("", WHOLE)
 _MILLION: Final = 1_000_000
 # In the order of preference, as on the page of a host: unit, and the number of units of the field.
 _MEASURES: Final[tuple[tuple[Literal["token", "inference", "request"], str, int], ...]] = (
@@ -110,6 +113,8 @@ class UnitChange:
 def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
     """Return the unit costs of all models, by basis, model and currency, the cheapest first.
 
+    Parts of a group have none of their own: by model the group is listed, else nothing of them.
+
     Args:
         answers: The database, and the period.
         by: `model` for models only; else the further dimension: `gpu_model`, one of SOFTWARE (of probes
@@ -118,15 +123,10 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
     Raises:
         DeliveryError: The database did not answer.
     """
-    probed = started(answers.each, *_probed_questions(by))
-    served = started(answers.each, *([] if by in SOFTWARE else _served_questions(by)))
-    of_devices = started(_device_models, answers, by)
-    wait_for(probed, served, of_devices)
-    models = of_devices.result()
-    found = [
-        *_probed(answers, by, models, probed.result()),
-        *_served(by, models, served.result()),
-    ]
+    groups = started(fleet_groups, answers) if by == "model" else None
+    found = _unit_costs(answers, by)
+    if groups is not None:
+        found += [_of_group(group) for group in groups.result() if group.has_parts]
     unpriced = float("inf")
     return sorted(
         found,
@@ -137,6 +137,34 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
             unpriced if one.cost_per_inference is None else one.cost_per_inference,
             natural(one.group),
         ),
+    )
+
+
+def _unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
+    """Return the unit costs without those of groups; as `fleet_unit_costs`."""
+    probed = started(answers.each, *_probed_questions(by))
+    served = started(answers.each, *([] if by in SOFTWARE else _served_questions(by)))
+    of_devices = started(_device_models, answers, by)
+    wait_for(probed, served, of_devices)
+    models = of_devices.result()
+    return [
+        *_probed(answers, by, models, probed.result()),
+        *_served(by, models, served.result()),
+    ]
+
+
+def _of_group(group: FleetGroup) -> FleetUnitCost:
+    """Return the unit costs of a group whose members have none of their own."""
+    return FleetUnitCost(
+        basis="serving",
+        model=group.group,
+        group="",
+        currency=group.currency,
+        cost_per_request=group.cost_per_request,
+        cost_per_million_tokens_in=group.cost_per_million_tokens_in,
+        cost_per_million_tokens_out=group.cost_per_million_tokens_out,
+        idle_share=group.idle_share,
+        series=group.hosts,
     )
 
 
@@ -181,7 +209,7 @@ def _dimension(by: str) -> Group:
 
 
 def _served_questions(by: str) -> list[Question]:
-    dimension = _dimension(by)
+    dimension = (*_dimension(by), ROLE)
     sums = (one for field in _SUMS for one in served_sums(field, dimension))
     return [*sums, *_counted(dimension)]
 
@@ -198,7 +226,9 @@ def _served(
     parts = zip(_SUMS, found[: 2 * len(_SUMS) : 2], found[1 : 2 * len(_SUMS) : 2], strict=True)
     for field, by_model, whole in parts:
         for key, value in _by_model(by_model, whole).items():
-            service, currency, *rest = key
+            service, currency, *rest, role = key
+            if role not in _COMPLETE:
+                continue
             group = rest[0] if rest else ""
             sums[service, of_host.get(group, "") if of_host else group, currency][field] += value
     counted = _counted_hosts(found[2 * len(_SUMS) :], dimension, of_host)
@@ -270,7 +300,9 @@ def _counted_hosts(
     """
     found: dict[Group, set[str]] = defaultdict(set)
     by_model, whole = counted
-    for name, currency, host, *rest in (*(group[1:] for group in by_model), *whole):
+    for name, currency, host, *rest, role in (*(group[1:] for group in by_model), *whole):
+        if role not in _COMPLETE:
+            continue
         group = rest[0] if rest else host if dimension == ("host",) else ""
         found[name, hosts.get(host, "") if hosts else group, currency].add(host)
     return {key: len(names) for key, names in found.items()}
@@ -319,7 +351,7 @@ def unit_changes(answers: FleetAnswers) -> list[UnitChange]:
         for shift_ns in (DAY_NS, WEEK_NS)
     ]
     hosts: dict[_Key, list[FleetUnitCost]] = defaultdict(list)
-    for one in fleet_unit_costs(answers, "host"):
+    for one in _unit_costs(answers, "host"):
         hosts[_key(one)].append(one)
     paid, assumed = _paid_per_h(answers), _assumed(answers)
     found = []
@@ -352,7 +384,7 @@ def _key(one: FleetUnitCost) -> _Key:
 
 
 def _by_key(answers: FleetAnswers) -> dict[_Key, FleetUnitCost]:
-    return {_key(one): one for one in fleet_unit_costs(answers, "model")}
+    return {_key(one): one for one in _unit_costs(answers, "model")}
 
 
 def _paid_per_h(answers: FleetAnswers) -> Mapping[tuple[str, str], float]:

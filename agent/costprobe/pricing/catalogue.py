@@ -128,17 +128,18 @@ _PEAKS = ("fp32", "tf32", "fp16", "bf16")
 _GPU: Mapping[str, Reader] = {
     "gpu_model": _required,
     "memory_gb": _number(1, 1024),
-    "tdp_w": str,
+    "tdp_w": _number(1, 10_000),
     "memory_gb_per_s": _number(1, 100_000),
     **{f"{precision}_tflops": _number(1, 100_000) for precision in _PEAKS},
     "source": str,
 }
 # Old drivers omit the vendor's name, new ones the product line's.
 _BRANDS = {"NVIDIA", "TESLA", "QUADRO", "GEFORCE", "AMD", "INSTINCT", "HGX"}
-_NO_PART_OF_A_MODEL = {"GENERATION", "EDITION", "AC", "LC", "GPU"}
+# VF is a virtual function of a whole board; of AMD's modules (OAM) there is no other form.
+_NO_PART_OF_A_MODEL = {"GENERATION", "EDITION", "AC", "LC", "GPU", "OAM", "VF"}
 _MEMORY = re.compile(r"(\d+)(?:G|GB|GIB)")
 _MEMORY_KIND = re.compile(r"HBM\d?E?")
-_FORM = re.compile(r"(SXM|PCIE|NVL|OAM|FHHL)\d*")
+_FORM = re.compile(r"(SXM|PCIE|NVL|FHHL)\d*")
 _GIB = 1 << 30
 # Error correction and the driver take up to 7 % of a board's memory.
 _MEMORY_TOLERANCE = 0.1
@@ -155,12 +156,14 @@ class GpuModel:
         memory_bytes_per_s: Peak bandwidth of the memory; None if unknown.
         flop_per_s: Peak rates of dense matrix products that accumulate in fp32, by precision, where
             known.
+        tdp_w: Thermal design power; None if unknown.
     """
 
     model: str
     memory_gb: Decimal | None
     memory_bytes_per_s: float | None
     flop_per_s: Mapping[str, float]
+    tdp_w: float | None = None
 
 
 class _Parts(NamedTuple):
@@ -244,6 +247,7 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
                 for precision in _PEAKS
                 if row[f"{precision}_tflops"] is not None
             },
+            row["tdp_w"] and float(row["tdp_w"]),
         )
         for _, row in _rows_of(text, _GPU)
     )
@@ -251,8 +255,8 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
 
 def _parts(name: str) -> _Parts:
     family, form, memory_gb = set(), "", None
-    # The profile of a MIG device follows its board's name.
-    board, _, _ = name.upper().partition(" MIG ")
+    # The profile of a part follows the name of its board: of a MIG device, or of AMD's partition (XCP).
+    board = re.split(r" (?:MIG|XCP) ", name.upper())[0]
     for word in board.replace("-", " ").split():
         memory, shape = _MEMORY.fullmatch(word), _FORM.fullmatch(word)
         if memory:

@@ -457,8 +457,8 @@ def model_request(
         "tail_s": TAIL_S,
         "seed": SEED,
     }
-    visible = None if device.is_host else visible_gpu(device)
-    return ProbeRequest(probe.name, {**probe.model_dump(), **run}, visible)
+    visible = None if device.is_host or device.selector else visible_gpu(device)
+    return ProbeRequest(probe.name, {**probe.model_dump(), **run}, visible, device.selector)
 
 
 def visible_gpu(device: Device) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -90,6 +91,11 @@ class CommonProbeConfig(Section):
         if self.deadline_s <= self.window_s:
             raise ValueError("deadline must be longer than window, or no run can end in time")
         return self
+
+    @property
+    def row_tags(self) -> Mapping[str, str]:
+        """Further tags of all rows with its name."""
+        return self.labels
 
     @property
     def carries_energy(self) -> bool:

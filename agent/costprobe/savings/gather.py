@@ -41,13 +41,22 @@ from costprobe.pricing.prices import StoredPrices
 from costprobe.probing.load_curve import LoadCurve, curves_from_rows
 from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ServedProbeConfig
 from costprobe.savings.evidence import BY_THE_HOUR, ExpectedLoad, History, LoadEvidence
-from costprobe.savings.history import Known, ServiceHistory, measured_cold_starts, probe_histories
+from costprobe.savings.history import (
+    Known,
+    ProbeHistory,
+    ServiceHistory,
+    measured_cold_starts,
+    probe_histories,
+)
 from costprobe.savings.placements import board_slices, slices_of
 from costprobe.savings.settings import WorkloadConfig
 from costprobe.savings.supply import DevicePrice
+from costprobe.savings.where import MeasuredBatch, Precision
 from costprobe.serving.settings import ServiceConfig
 from costprobe.serving.tokens import production_load
 
+# How the products of a probe's type are computed; torch multiplies fp32 as TF32 where the board has it.
+_PRECISIONS: Final[Mapping[str, Precision]] = {"bf16": "bf16", "fp16": "fp16", "fp32": "tf32"}
 _PORTS: Final = {"http": 80, "https": 443}
 # A device without a row for longer than this, while others have rows, was removed.
 GONE_AFTER_NS = 86_400 * NS_PER_S
@@ -241,6 +250,69 @@ def _known(probes: Sequence[AnyProbeConfig]) -> dict[str, Known]:
         for probe in probes
         if isinstance(probe, ProbeConfig)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredModel:
+    """A model on a board, as measured, for `where`.
+
+    Attributes:
+        history: Its figures by batch.
+        device: The board.
+        batches: The figures of each batch, the present one first, with the memory in use.
+        precision: Of its matrix products.
+    """
+
+    history: ProbeHistory
+    device: Device
+    batches: tuple[MeasuredBatch, ...]
+    precision: Precision
+
+
+def measured_models(
+    reader: StoreReader, probes: Sequence[AnyProbeConfig], since_ns: int
+) -> list[MeasuredModel]:
+    """Return each probe on each whole board, from the runs of its present software and its last sweep.
+
+    The memory in use is that of the board during runs, or that of the process in a sweep.
+
+    Args:
+        reader: The store.
+        probes: The configured probes.
+        since_ns: UTC ns.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    now_ns = time.time_ns()
+    sweeps = list(reader.points("sweep", since_ns, now_ns))
+    runs = reader.columns("probe", since_ns, now_ns, fields=RUN_FIELDS | {"mem_used_pct"})
+    runs = [part for part in runs if not part.period_s]
+    boards = {device.name: device for device in devices_in(reader, since_ns) if device.is_board}
+    types = {probe.name: probe.measured_dtype for probe in probes if isinstance(probe, ProbeConfig)}
+    used: dict[tuple[str, str, str], float] = {}
+    for row in sweeps:
+        place = tuple(row.tags.get(tag, "") for tag in ("probe", "device", "batch"))
+        used[place[0], place[1], place[2]] = number(row, "peak_memory_bytes") or 0.0
+    for part in runs:
+        probe, name, batch = (part.tags.get(tag, "") for tag in ("probe", "device", "batch"))
+        total = boards[name].memory_bytes if name in boards else None
+        pct = max(part.numbers("mem_used_pct"), default=0.0)
+        if total and pct:
+            used[probe, name, batch] = total * pct / 100
+    found = []
+    for history in probe_histories(runs, sweeps, _known(probes)):
+        if history.device in boards:
+            figures = (history.present, *(one for one in history.others if one.is_enough))
+            batches = (
+                MeasuredBatch(
+                    one, used.get((history.probe, history.device, str(one.batch))) or None
+                )
+                for one in figures
+            )
+            precision = _PRECISIONS.get(types.get(history.probe) or "", "fp16")
+            found.append(MeasuredModel(history, boards[history.device], tuple(batches), precision))
+    return found
 
 
 def _rented_together(

@@ -2,13 +2,15 @@
 
 The cost of probing is deducted first. The rest is divided among the services that claim the device:
 by their busy time, if it is known for all of them; otherwise by the configured shares; otherwise it
-is the unallocated remainder. The only service of a device bears all of its cost, idle time included.
-A service's part is split into busy and idle by the device's busy share of the window.
+is the unallocated remainder. Of containers that share a device, only what it cost while it was busy
+is divided by their busy time: idle time is theirs by the shares that they hold. The only service of
+a device bears all of its cost, idle time included. A service's part is split into busy and idle by
+the device's busy share of the window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
@@ -32,11 +34,13 @@ class Claim:
         service: Name of the service.
         busy_s: Seconds in which its processes used the device; None if unknown.
         share: Its configured share of the device; None if not configured.
+        basis: Of a container that shares the device, how its share was found; "" for a service.
     """
 
     service: str
     busy_s: float | None = None
     share: float | None = None
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,8 @@ class Line:
         energy: Currency for electricity.
         currency: ISO 4217 code of both.
         device_s: Seconds of the device that it pays for.
+        basis: How the part of a container that shares the device was found: "use", by the time of
+            its processes while the device was busy; or by the share that it holds, as in `Claim`.
     """
 
     device: str
@@ -94,6 +100,7 @@ class Line:
     energy: Decimal
     currency: str = ""
     device_s: float = 0.0
+    basis: str = ""
 
     @property
     def cost(self) -> Decimal:
@@ -108,7 +115,8 @@ class Allocation:
     Attributes:
         lines: The parts, which add up to the device's cost.
         problems: Reason for each service whose part is unknown.
-        shares: Each service's share of what probing leaves; that of no service is under "".
+        shares: Each service's share of the electricity that probing leaves; that of no service is
+            under "".
     """
 
     lines: tuple[Line, ...] = ()
@@ -148,7 +156,8 @@ def allocate(use: DeviceUse) -> Allocation:
     Returns:
         No lines if the device's cost is unknown.
     """
-    shares, problems = _service_shares(use)
+    shares, problems, is_by_use = _service_shares(use)
+    kept = _held_shares(use.claims) if is_by_use and use.claims[0].basis else shares
     probed = 0.0 if use.is_unheld else _share(use.probing_s, use.duration_s)
     if use.hardware is None or use.energy is None:
         reason = f"the cost of {use.device} is unknown"
@@ -163,54 +172,86 @@ def allocate(use: DeviceUse) -> Allocation:
     # The share of time and hardware, and that of electricity, of each part.
     parts: dict[tuple[str, Part], tuple[float, float]] = {}
     parts["", "probing"] = probed, probing_energy
+    of_all = {}
     for service, share in shares.items():
         held, drawn = (1 - probed) * share, (1 - probing_energy) * share
+        kept_held, kept_drawn = (1 - probed) * kept[service], (1 - probing_energy) * kept[service]
+        idle_time, idle_energy = idle or (0.0, 0.0)
+        of_all[service] = _over(share, kept[service], idle_energy)
         if not service:
-            parts["", "idle" if use.is_unheld else "unallocated"] = held, drawn
+            both = _over(held, kept_held, idle_time), _over(drawn, kept_drawn, idle_energy)
+            parts["", "idle" if use.is_unheld else "unallocated"] = both
         elif idle is None:
             parts[service, "held"] = held, drawn
         else:
-            parts[service, "busy"] = held * (1 - idle[0]), drawn * (1 - idle[1])
-            parts[service, "idle"] = held * idle[0], drawn * idle[1]
+            parts[service, "busy"] = held * (1 - idle_time), drawn * (1 - idle_energy)
+            parts[service, "idle"] = kept_held * idle_time, kept_drawn * idle_energy
+    bases = {
+        claim.service: "use" if is_by_use else claim.basis for claim in use.claims if claim.basis
+    }
     hardware = divided(use.hardware, [held for held, _ in parts.values()])
     energy = divided(use.energy, [drawn for _, drawn in parts.values()])
     lines = tuple(
-        Line(use.device, *place, held, drawn, use.currency, share * use.duration_s)
+        Line(
+            use.device,
+            *place,
+            held,
+            drawn,
+            use.currency,
+            share * use.duration_s,
+            bases.get(place[0], ""),
+        )
         for (place, (share, _)), held, drawn in zip(parts.items(), hardware, energy, strict=True)
     )
     return Allocation(
         tuple(line for line in lines if line.service or line.hardware or line.energy)
         or (() if use.is_unheld else lines[1:]),
         problems,
-        shares,
+        of_all,
     )
 
 
-def _service_shares(use: DeviceUse) -> tuple[dict[str, float], dict[str, str]]:
-    """Return each service's share of what probing leaves, that of none under "", and problems."""
+def _service_shares(use: DeviceUse) -> tuple[dict[str, float], dict[str, str], bool]:
+    """Return each service's share of what probing leaves, problems, and whether it is by busy time.
+
+    The share of no service is under "".
+    """
     claims, device = use.claims, use.device
     busy_s = {claim.service: max(0.0, claim.busy_s) for claim in claims if claim.busy_s is not None}
     is_alone = len(claims) == 1 and claims[0].share is None
     if not claims or use.is_unheld:
-        return {"": 1.0}, {}
+        return {"": 1.0}, {}, False
     if is_alone and not use.other_busy_s:
-        return {claims[0].service: 1.0}, {}
+        return {claims[0].service: 1.0}, {}, False
     total_s = sum(busy_s.values()) + use.other_busy_s
     if len(busy_s) == len(claims) and total_s > 0:
-        return {
-            name: part_s / total_s for name, part_s in (*busy_s.items(), ("", use.other_busy_s))
-        }, {}
+        return (
+            {name: part_s / total_s for name, part_s in (*busy_s.items(), ("", use.other_busy_s))},
+            {},
+            True,
+        )
     if is_alone:
         # Other processes used the device, too, and the service's part is unknown.
         reason = f"other processes use {device}, and their share is unknown; set share"
-        return {"": 1.0}, {claims[0].service: reason}
-    shares = {claim.service: claim.share for claim in claims if claim.share is not None}
+        return {"": 1.0}, {claims[0].service: reason}, False
+    shares = _held_shares(claims)
     reason = f"{device} is shared in unknown proportions; set share for each of its services"
     problems = {claim.service: reason for claim in claims if claim.service not in shares}
+    return shares, problems, False
+
+
+def _held_shares(claims: Sequence[Claim]) -> dict[str, float]:
+    """Return the configured share of each service, and the rest under ""."""
+    shares = {claim.service: claim.share for claim in claims if claim.share is not None}
     # Shares that add up to more than 1 are reduced in proportion.
     whole = max(1.0, sum(shares.values()))
     left = whole - sum(shares.values())
-    return {name: share / whole for name, share in (*shares.items(), ("", left))}, problems
+    return {name: share / whole for name, share in (*shares.items(), ("", left))}
+
+
+def _over(busy: float, idle: float, idle_share: float) -> float:
+    """Return the share of a whole window, of which a share was idle."""
+    return busy if busy == idle else busy * (1 - idle_share) + idle * idle_share
 
 
 def _idle_shares(use: DeviceUse, left_energy: float) -> tuple[float, float] | None:

@@ -29,15 +29,16 @@ from typing import Final, Literal
 
 from costprobe.core.money import divided, exact, total_of
 from costprobe.core.records import NS_PER_S, Energy, FieldValue
-from costprobe.core.schema import UNATTRIBUTED
+from costprobe.core.schema import SERVING_RATIOS, UNATTRIBUTED
 from costprobe.core.statistics import MAX_SAMPLES, WINDOWS_S
 from costprobe.devices.use import energy_sum
 from costprobe.pricing.electricity import Emission
 from costprobe.serving.allocation import DeviceBill
 from costprobe.serving.meter import Counts, ServedWindow, summed
+from costprobe.serving.settings import Role
 from costprobe.serving.tokens import MILLION, TokenWeighing
 
-TokenSplit = Literal["measured", "calibrated", "weights"]
+TokenSplit = Literal["measured", "calibrated", "weights", "role"]
 ModelSplit = Literal["alone", "time", "tokens", "executions", "assumed"]
 THOUSAND = 1000
 KINDS: Final = ("tokens_in", "cached_tokens", "tokens_out", "requests")
@@ -47,6 +48,13 @@ UNITS: Final = ("requests", "tokens_in", "tokens_out", "cached_tokens", "fresh_t
 _ROUNDING: Final = 1e-9
 # A count of a window below this is none: nothing is divided by it.
 LEAST_COUNT: Final = 1e-9
+# What a part of a group has none of: it is divided by counts, which another part may have.
+_OF_WHOLE: Final = frozenset(
+    [
+        *(name for name, ratio in SERVING_RATIOS.items() if ratio.per != "cost_total"),
+        *(*UNITS, "inferences", "carbon_inferences"),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,7 @@ class ServedCost:
         device_busy_s: Those in which the devices were busy; None if unknown.
         drawn: Energy, whose uncertainty is that of the sensors; None if that of a device is unknown.
         emitted: Emissions, likewise.
+        role: What the service is of its group: a part has neither counts nor unit costs in its rows.
     """
 
     model: str
@@ -100,6 +109,7 @@ class ServedCost:
     device_busy_s: float | None = None
     drawn: Energy | None = None
     emitted: Emission | None = None
+    role: Role = "all"
 
     @property
     def cost(self) -> Decimal:
@@ -119,9 +129,10 @@ class ServedCost:
         """Return all figures under the names of the series; None where one is unknown."""
         counts, cost, inferred = self.counts, self.cost, self.counts.inferred
         per_inference = _per(cost, inferred)
-        return {
+        figures: dict[str, FieldValue | None] = {
             "cost_total": float(cost),
             "cost_idle": None if self.idle is None else float(self.idle),
+            "cost_idle_known": None if self.idle is None else float(cost),
             "idle_share": None if self.idle is None else _per(self.idle, float(cost)),
             "cost_per_inference": per_inference,
             "cost_per_thousand_inferences": per_inference and per_inference * THOUSAND,
@@ -140,6 +151,9 @@ class ServedCost:
             **self._energy_figures(),
             **self._carbon_figures(),
         }
+        if self.role == "all":
+            return figures
+        return {name: value for name, value in figures.items() if name not in _OF_WHOLE}
 
     def _token_figures(self) -> dict[str, FieldValue | None]:
         counts, costs = self.counts, self.token_costs
@@ -181,6 +195,10 @@ class ServedCost:
             "energy_per_request_j": _per(drawn.energy_j, counts.requests),
             "energy_per_million_tokens_in_j": _per(in_j, counts.tokens_in, MILLION),
             "energy_per_million_tokens_out_j": _per(out_j, counts.tokens_out, MILLION),
+            "metered_inferences": counts.inferred,
+            "metered_requests": counts.requests,
+            "metered_tokens_in": counts.tokens_in,
+            "metered_tokens_out": counts.tokens_out,
             "energy_method": drawn.method,
             "energy_rel_err": drawn.rel_err,
             "energy_scope": "parent" if drawn.scope == "parent" else None,
@@ -189,7 +207,7 @@ class ServedCost:
 
     def _carbon_figures(self) -> dict[str, FieldValue | None]:
         emitted, inferred = self.emitted, self.counts.inferred
-        if emitted is None or inferred is None:
+        if emitted is None or (inferred is None and self.role == "all"):
             return {}
         return {
             "carbon_per_inference_g": _per(emitted.g, inferred),
@@ -288,6 +306,7 @@ def service_cost(
     bills: Mapping[str, DeviceBill],
     weighing: TokenWeighing,
     time_ns: int = 0,
+    role: Role = "all",
 ) -> ServiceCost:
     """Join a service's counts with the cost, energy and emissions of its devices.
 
@@ -297,6 +316,7 @@ def service_cost(
         bills: What each device cost, by name.
         weighing: Weights of tokens, where their device time is not measured.
         time_ns: UTC in ns of the window's end.
+        role: What the service is of its group: a part without servers has no counts.
     """
     own = [bills[name] for name in devices if name in bills]
     problems = list(window.problems)
@@ -307,7 +327,8 @@ def service_cost(
             problems.append(bills[name].allocation.problems[window.service])
     counts = window.total
     is_counted = (counts.tokens_in, counts.tokens_out) != (None, None)
-    if counts.requests is None and (window.missing or not is_counted):
+    is_uncounted = role != "all" and not window.readings
+    if counts.requests is None and (window.missing or not is_counted) and not is_uncounted:
         problems += window.missing or ("neither its requests nor its tokens are counted",)
     found = ServiceCost(
         window,
@@ -320,7 +341,7 @@ def service_cost(
     )
     if problems:
         return found
-    total = _total(window, own, weighing)
+    total = _total(window, own, weighing, role)
     models, split = _divided_among_models(total, window.models, weighing)
     tenants = None if window.tenants is None else tenant_split(total, window.tenants)
     return replace(found, total=total, models=models, model_split=split, tenants=tenants)
@@ -334,7 +355,7 @@ def busy_share(devices: Sequence[str], bills: Mapping[str, DeviceBill]) -> float
 
 
 def _total(
-    window: ServedWindow, bills: Sequence[DeviceBill], weighing: TokenWeighing
+    window: ServedWindow, bills: Sequence[DeviceBill], weighing: TokenWeighing, role: Role
 ) -> ServedCost:
     """Return the cost of the whole service, and its share of what its devices drew and emitted."""
     service = window.service
@@ -358,14 +379,24 @@ def _total(
         hardware=total_of([line.hardware for line in lines]),
         energy=total_of([line.energy for line in lines]),
         idle=total_of([line.cost for line in lines if line.part == "idle"]) if is_known else None,
-        tokens=token_shares(window.models, weighing),
+        tokens=_of_role(token_shares(window.models, weighing), role),
         device_s=math.fsum(line.device_s for line in lines),
         device_busy_s=math.fsum(line.device_s for line in lines if line.part == "busy")
         if is_known
         else None,
         drawn=energy_sum(drawn) if len(drawn) == len(bills) else None,
         emitted=Emission(sum(one.g for one in emitted), emitted[0].method) if is_emitted else None,
+        role=role,
     )
+
+
+def _of_role(shares: TokenShares | None, role: Role) -> TokenShares | None:
+    """Return the division of a service with a role: a pool of prefill or decode has one kind of tokens."""
+    if shares is None or role not in ("prefill", "decode"):
+        return shares
+    if role == "decode":
+        return TokenShares("role", 0.0, 1.0)
+    return TokenShares("role", 1.0, 0.0, shares.cached and shares.cached / shares.tokens_in)
 
 
 def _divided_among_models(
@@ -388,11 +419,12 @@ def _divided_among_models(
             energy[i],
             None if idle is None else idle[i],
             share,
-            token_shares({model: counts}, weighing),
+            _of_role(token_shares({model: counts}, weighing), total.role),
             total.device_s * share,
             total.device_busy_s and total.device_busy_s * share,
             drawn and replace(drawn, energy_j=drawn.energy_j * share),
             emitted and replace(emitted, g=emitted.g * share),
+            total.role,
         )
         for i, ((model, counts), share) in enumerate(zip(named.items(), shares, strict=True))
     ), split

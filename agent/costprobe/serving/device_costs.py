@@ -4,9 +4,9 @@ Claimants of devices are configured services, and containers that the kubelet ga
 Those that share devices or boards are a group: one window for all of them. The cost of a window
 has all that the rows of services state about it.
 
-The processes of a service are found by their configured names; the service of a process is known
-also after the process has ended. What a daemon that was killed did not allocate is allocated by the
-next one.
+The processes of a service are found by their configured names, those of a container by their
+cgroups; the service of a process is known also after the process has ended. What a daemon that was
+killed did not allocate is allocated by the next one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from costprobe.adapters.kubernetes.cgroups import cgroup_ids
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, utc_ns
@@ -35,6 +36,14 @@ from costprobe.serving.settings import ServiceConfig, board_of
 # The kernel truncates names to this length.
 COMM_CHARS = 15
 MAX_PIDS = 4096
+# Numbers of processes are lower (PID_MAX_LIMIT of include/linux/threads.h in Linux).
+PID_LIMIT: Final = 1 << 22
+# Containers, present and past, whose processes are known.
+MAX_CONTAINERS: Final = 4096
+# The server of CUDA's Multi-Process Service by its name in /proc/PID/comm; its time is its clients'.
+_MPS_SERVER: Final = "nvidia-cuda-mps-server"[:COMM_CHARS]
+# Where /proc/PID/stat has the start of the process, after its name (proc_pid_stat(5)).
+_STARTTIME: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,9 @@ class Claimant:
         name: Value of the tag `service`.
         devices: The devices that it uses.
         shares: Its share of a device, from 0 to 1, where it is known.
+        bases: Of a container, how its share of a shared device was found: "replicas", "cores",
+            "even".
+        is_traced: Whether its processes are found by the ids of its containers.
         processes: Its processes by their names in /proc/PID/comm.
         window_s: Length of its windows in s.
         labels: Further tags of its rows.
@@ -58,6 +70,8 @@ class Claimant:
     window_s: float = 300.0
     labels: Mapping[str, str] = field(default_factory=dict)
     service: ServiceConfig | None = None
+    bases: Mapping[str, str] = field(default_factory=dict)
+    is_traced: bool = False
 
     @classmethod
     def of(cls, service: ServiceConfig) -> Claimant:
@@ -145,11 +159,28 @@ def grouped(claimants: Sequence[Claimant], devices: Sequence[Device]) -> list[Gr
     return [*groupings, Grouping((), unclaimed)] if unclaimed else groupings
 
 
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A process as it was looked up.
+
+    Attributes:
+        started: When it started, as in /proc/PID/stat; "" if unknown.
+        services: The services that its name belongs to.
+        containers: The ids of its containers and pod.
+        is_mps_server: Whether other processes used the device through it.
+    """
+
+    started: str = ""
+    services: frozenset[str] = frozenset()
+    containers: tuple[str, ...] = ()
+    is_mps_server: bool = False
+
+
 class ProcessOwners:
     """The services of processes, looked up while the processes are alive.
 
     The busy time of a process that has crashed is attributed to its service, although its name can
-    no longer be read.
+    no longer be read. Its container may get a name later.
 
     Args:
         services: The services; only those with configured process names have processes.
@@ -162,48 +193,132 @@ class ProcessOwners:
         }
         self._proc = proc
         self._lock = Lock()
-        self._owners: dict[int, frozenset[str]] = {}
+        self._processes: dict[int, _Process] = {}
+        self._latest: dict[int, int] = {}
+        self._containers: dict[str, str] = {}
 
-    def find_owners(self, pids: Iterable[int]) -> None:
-        """Look up processes that use a device now; one that has ended keeps its services."""
-        for pid in pids:
-            try:
-                comm = (self._proc / str(pid) / "comm").read_text(errors="replace").strip()
-            except OSError:
-                continue
-            owners = frozenset(name for name, comms in self._names.items() if comm in comms)
-            with self._lock:
-                # The most recent is last, so that the oldest are dropped first.
-                self._owners.pop(pid, None)
-                self._owners[pid] = owners
-                if len(self._owners) > MAX_PIDS:
-                    del self._owners[next(iter(self._owners))]
+    def name_containers(self, names: Mapping[str, str]) -> None:
+        """Add the services of containers and pods by their ids; those of ended ones are kept."""
+        with self._lock:
+            for container, service in names.items():
+                self._containers.pop(container, None)
+                self._containers[container] = service
+            for oldest in list(self._containers)[:-MAX_CONTAINERS]:
+                del self._containers[oldest]
+
+    def find_owners(self, pids: Iterable[int]) -> dict[int, int]:
+        """Look up processes that use a device now; one that has ended keeps its services.
+
+        Returns:
+            A number for each process: its pid; if that belonged to another process before, a
+            multiple of PID_LIMIT more.
+        """
+        return {pid: self._find(pid) for pid in pids}
+
+    def _find(self, pid: int) -> int:
+        process = self._looked_up(pid)
+        with self._lock:
+            number = self._latest.get(pid, pid)
+            if process is None:
+                return number
+            known = self._processes.pop(number, process)
+            if known.started != process.started:
+                self._processes[number] = known
+                number += PID_LIMIT
+            # The most recent is last, so that the oldest are dropped first.
+            self._processes[number], self._latest[pid] = process, number
+            if len(self._processes) > MAX_PIDS:
+                oldest = next(iter(self._processes))
+                del self._processes[oldest]
+                if self._latest.get(oldest % PID_LIMIT) == oldest:
+                    del self._latest[oldest % PID_LIMIT]
+        return number
+
+    def _looked_up(self, pid: int) -> _Process | None:
+        """Return a process; None if it has ended."""
+        # The name in it, in parentheses, may have any characters.
+        after_name = self._read(pid, "stat").rpartition(")")[2].split()
+        containers = cgroup_ids(self._read(pid, "cgroup"))
+        # The last to be read: a process that has it had the others.
+        comm = self._read(pid, "comm").strip()
+        if not comm:
+            return None
+        return _Process(
+            after_name[_STARTTIME] if len(after_name) > _STARTTIME else "",
+            frozenset(name for name, comms in self._names.items() if comm in comms),
+            containers,
+            comm == _MPS_SERVER,
+        )
+
+    def _read(self, pid: int, name: str) -> str:
+        try:
+            return (self._proc / str(pid) / name).read_text(errors="replace")
+        except OSError:
+            return ""
 
     def busy_s(
         self, services: Sequence[str], by_pid_s: Mapping[int, float], own_pids: Collection[int]
     ) -> tuple[dict[str, float | None], float]:
         """Return the busy time of each service in s, and of the remaining processes.
 
-        The time of a service without a running process is unknown (None), not 0: its processes may
-        have another name, and their cost would become part of the remainder.
+        A service without a busy process was idle if all busy processes belong to services: the driver
+        lists only those that were busy. Otherwise its time is unknown (None): its processes may have
+        another name. So is that of services whose processes have one name: each would get the time
+        of all.
 
         Args:
             services: Names of the services.
-            by_pid_s: Seconds in which each process kept a device busy.
+            by_pid_s: Seconds in which each process kept a device busy, by the number of the process.
             own_pids: Processes of probes, whose time is accounted for separately.
         """
-        with self._lock:
-            owners = {pid: self._owners.get(pid, frozenset()) for pid in by_pid_s}
-        found: dict[str, float | None] = {}
-        for name in services:
-            pids = [pid for pid in sorted(by_pid_s) if name in owners[pid]]
-            found[name] = sum(by_pid_s[pid] for pid in pids) if pids else None
+        owners = {
+            number: self._owners(process) for number, process in self._known(by_pid_s).items()
+        }
         other_s = sum(
             busy_s
-            for pid, busy_s in by_pid_s.items()
-            if pid not in own_pids and owners[pid].isdisjoint(services)
+            for number, busy_s in by_pid_s.items()
+            if number % PID_LIMIT not in own_pids and owners[number].isdisjoint(services)
         )
+        found: dict[str, float | None] = {}
+        for name in services:
+            numbers = [number for number in sorted(by_pid_s) if name in owners[number]]
+            are_own = all(owners[number].intersection(services) == {name} for number in numbers)
+            is_known = are_own and (numbers or not other_s)
+            found[name] = sum(by_pid_s[number] for number in numbers) if is_known else None
         return found, other_s
+
+    def containers_busy_s(
+        self, services: Sequence[str], by_pid_s: Mapping[int, float], own_pids: Collection[int]
+    ) -> tuple[Mapping[str, float | None], float]:
+        """Return the busy time of each container in s, and of the remaining processes.
+
+        A container without a busy process was idle, because each process is in a known cgroup. Nothing
+        is known ({}) if a server of MPS was busy for its clients, or if none of the busy processes is
+        a container's, as in a process namespace of the daemon's own.
+
+        Args:
+            services: Names of the containers' services, which have no configured processes.
+            by_pid_s: As for `busy_s`.
+            own_pids: As for `busy_s`.
+        """
+        found, other_s = self.busy_s(services, by_pid_s, own_pids)
+        busy = self._known({number: busy_s for number, busy_s in by_pid_s.items() if busy_s > 0})
+        if any(process.is_mps_server for process in busy.values()):
+            return {}, 0.0
+        if other_s > 0 and not any(found.values()):
+            return {}, 0.0
+        return {name: busy_s or 0.0 for name, busy_s in found.items()}, other_s
+
+    def _known(self, numbers: Iterable[int]) -> dict[int, _Process]:
+        with self._lock:
+            return {number: self._processes.get(number, _Process()) for number in numbers}
+
+    def _owners(self, process: _Process) -> frozenset[str]:
+        """Return the services of a process by its name, and by its outermost known container."""
+        with self._lock:
+            named = (self._containers.get(each) for each in process.containers)
+            container = next(filter(None, named), None)
+        return process.services if container is None else process.services | {container}
 
 
 class DeviceCosts:
@@ -376,13 +491,20 @@ class DeviceCosts:
         holders = [service for service in self._services if device in service.devices]
         known: Mapping[str, float | None] = {}
         other_s = 0.0
-        if holders and all(service.processes for service in holders):
+        are_traced = all(each.is_traced and device in each.bases for each in holders)
+        if holders and (are_traced or all(service.processes for service in holders)):
             by_pid_s = self._log.busy_by_pid_s(device, start_ns, end_ns)
             if by_pid_s is not None:
                 names = [service.name for service in holders]
-                known, other_s = self._owners.busy_s(names, by_pid_s, own_pids)
+                of_all = self._owners.containers_busy_s if are_traced else self._owners.busy_s
+                known, other_s = of_all(names, by_pid_s, own_pids)
         claims = tuple(
-            Claim(service.name, known.get(service.name), service.shares.get(device))
+            Claim(
+                service.name,
+                known.get(service.name),
+                service.shares.get(device),
+                service.bases.get(device, ""),
+            )
             for service in holders
         )
         return claims, other_s

@@ -416,6 +416,9 @@ class Counts:
         executions: Executions of batches.
         estimated_flop: Floating-point operations of one GPU of each engine, as the server estimates.
         estimated_bytes: Bytes that one GPU of each engine read and wrote, likewise.
+        kv_transfer_bytes: Bytes of KV cache that a disaggregated server transferred.
+        kv_transfer_s: Seconds of these transfers, summed over transfers.
+        kv_transfer_failures: Failed transfers.
     """
 
     requests: float | None = None
@@ -432,6 +435,9 @@ class Counts:
     executions: float | None = None
     estimated_flop: float | None = None
     estimated_bytes: float | None = None
+    kv_transfer_bytes: float | None = None
+    kv_transfer_s: float | None = None
+    kv_transfer_failures: float | None = None
 
     @property
     def fresh_tokens(self) -> float | None:
@@ -674,8 +680,9 @@ def _add(
         window.increases.clear()
     window.counted.update(reading.measures)
     window.unknown.update(measure for measure in measures if measure not in reading.measures)
-    for (measure, model), grown in step.increases.items():
-        place = (measure, names.name(model))
+    # The busiest models first: they get the names, if there are too few.
+    for (measure, model), grown in sorted(step.increases.items(), key=lambda item: -item[1]):
+        place = (measure, names.name(model, is_used=grown > 0))
         window.increases[place] = window.increases.get(place, 0.0) + grown
 
 
@@ -755,9 +762,9 @@ class TenantNames(ModelNames):
         named = {name: at_ns for name, at_ns in known.items() if name not in _ABSENT}
         super().__init__(utc_ns, named, config.names)
 
-    def name(self, model: str) -> str:
+    def name(self, model: str, *, is_used: bool = True) -> str:
         """Return the name under which a tenant is counted; "unattributed" for none."""
-        return UNATTRIBUTED if model in _ABSENT else super().name(model)
+        return UNATTRIBUTED if model in _ABSENT else super().name(model, is_used=is_used)
 
 
 def _of_models(counter: Counter, only: Mapping[str, tuple[str, ...]]) -> Counter:

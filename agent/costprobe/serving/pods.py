@@ -16,6 +16,7 @@ from costprobe.adapters.engines.settings import MAX_REPLICAS
 from costprobe.adapters.engines.tables import METRICS_PATH
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.kubernetes.api_server import (
+    HAMI,
     ApiServer,
     DeviceIds,
     KubernetesConfig,
@@ -59,21 +60,35 @@ class PodClaims:
 
     Attributes:
         claimants: One for each workload and container name, ordered by name.
+        names: Their names by the ids of their containers, and of pods in which one container has
+            devices; "" for other pods.
         unknown: Ids of held devices that are none of this host's.
         problems: Annotations that cannot be used, one line each.
     """
 
     claimants: list[Claimant] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Workload:
-    """A container of all pods of a workload."""
+    """A container of all pods of a workload.
+
+    Attributes:
+        labels: Namespace, workload and container.
+        held: Replicas of devices that it holds.
+        cores: HAMi's limits of its use of devices, in percent.
+        is_traced: Whether the ids of all its containers are known, or will be once they run.
+        urls: Addresses of its metrics.
+        engine: The engine of its annotations.
+    """
 
     labels: dict[str, str]
     held: Counter[str] = field(default_factory=Counter)
+    cores: Counter[str] = field(default_factory=Counter)
+    is_traced: bool = True
     urls: dict[str, None] = field(default_factory=dict)
     engine: str = ""
 
@@ -90,8 +105,8 @@ def pod_claims(
 ) -> PodClaims:
     """Return the claims of a node's containers.
 
-    A device that several containers hold is divided by the replicas that each of them holds; without
-    a list of replicas, evenly.
+    A device that several containers hold is divided by HAMi's limits of cores, or by the replicas
+    that each of them holds; without a list of replicas, evenly.
 
     Args:
         node: The containers and the devices' ids.
@@ -105,34 +120,41 @@ def pod_claims(
     claims = PodClaims()
     taken = frozenset(configured)
     total = Counter(
-        device for name in node.allocatable if (device := ids.device_of(HeldDevice(name)))
+        device
+        for name in node.allocatable
+        if (device := ids.device_of(HeldDevice(name)) or ids.hami_device_of(name))
     )
     workloads: dict[str, _Workload] = {}
     for container in node.containers:
         details = pods.get((container.namespace, container.pod))
         if details is not None and details.is_ended:
             continue
-        devices = _devices(container, ids, claims)
-        if not devices or taken & set(devices):
+        replicas, cores = _devices(container, details, ids, claims)
+        if not (replicas or cores) or taken & {*replicas, *cores}:
             continue
-        workload = _workload(workloads, container, details, limited)
-        workload.held.update(devices)
+        service = _service(workloads, container, details, limited)
+        workload = workloads[service]
+        workload.held.update(replicas)
+        workload.cores.update(cores)
+        workload.is_traced &= details is not None
+        if details is not None:
+            claims.names[details.container_ids.get(container.name, "")] = service
+            is_only = claims.names.setdefault(details.uid, service) == service
+            claims.names[details.uid] = service if is_only else ""
         if details is not None and _is_scraped(container, details, node.containers):
             workload.urls[_url(details)] = None
             workload.engine = details.annotations.get("engine", "")
     held = sum((workload.held for workload in workloads.values()), Counter[str]())
     for name, workload in sorted(workloads.items()):
-        shares = {
-            device: count / max(total[device], held[device])
-            for device, count in workload.held.items()
-            if max(total[device], held[device]) > count or total[device] > 1
-        }
+        shares, bases = _shares(workload, total, held)
         claimant = Claimant(
             name,
-            tuple(sorted(workload.held)),
+            tuple(sorted({*workload.held, *workload.cores})),
             shares,
             window_s=config.window_s,
             labels=workload.labels,
+            bases=bases,
+            is_traced=workload.is_traced,
         )
         claims.claimants.append(
             _served(claimant, workload, config.every_s, find_engine, claims.problems) or claimant
@@ -140,24 +162,65 @@ def pod_claims(
     return claims
 
 
-def _devices(container: Container, ids: DeviceIds, claims: PodClaims) -> list[str]:
-    """Return the device of each replica that a container holds; note the ids without one."""
-    found = []
-    for held in container.devices:
-        device = ids.device_of(held)
-        if device is not None:
-            found.append(device)
+def _shares(
+    workload: _Workload, total: Counter[str], held: Counter[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return a workload's share of each shared device, and its basis.
+
+    Args:
+        workload: The workload.
+        total: Replicas of each device.
+        held: Those that workloads hold.
+    """
+    shares, bases = {}, {}
+    for device, count in workload.held.items():
+        whole = max(total[device], held[device])
+        if whole > count or total[device] > 1:
+            shares[device] = count / whole
+            bases[device] = "replicas" if total[device] > 1 else "even"
+    for device, percent in workload.cores.items():
+        shares[device] = min(1.0, shares.get(device, 0.0) + percent / 100)
+        bases[device] = "cores"
+    return shares, bases
+
+
+def _devices(
+    container: Container, details: Pod | None, ids: DeviceIds, claims: PodClaims
+) -> tuple[list[str], Counter[str]]:
+    """Return the device of each replica that a container holds, and HAMi's limits of its devices.
+
+    Ids of no device are noted.
+    """
+    held = [(each, 0) for each in container.devices]
+    if any(ids.hami_device_of(each.device_id) for each in container.devices):
+        given = details.hami.get(container.name, ()) if details is not None else ()
+        held = [(HeldDevice(uuid), cores) for uuid, cores in given]
+        if not given:
+            pod = outside_text(f"{container.namespace}/{container.pod}", _LABEL_CHARS)
+            why = "api_url is required" if details is None else "it is missing or malformed"
+            claims.problems.append(
+                f"{pod}: the devices that it got are in HAMi's annotation {HAMI}: {why}"
+            )
+    replicas: list[str] = []
+    limits: Counter[str] = Counter()
+    for each, cores in held:
+        device = ids.device_of(each)
+        if device is None:
+            claims.unknown.append(outside_text(each.device_id, _LABEL_CHARS))
+        elif cores:
+            limits[device] += cores
         else:
-            claims.unknown.append(outside_text(held.device_id, _LABEL_CHARS))
-    return found
+            replicas.append(device)
+    return replicas, limits
 
 
-def _workload(
+def _service(
     workloads: dict[str, _Workload],
     container: Container,
     details: Pod | None,
     limited: Callable[[str], str],
-) -> _Workload:
+) -> str:
+    """Return the service of a container, and add its workload."""
     namespace, name = (
         outside_text(text, _LABEL_CHARS) for text in (container.namespace, container.name)
     )
@@ -166,7 +229,8 @@ def _workload(
     if service == OTHER:
         namespace = workload = name = OTHER
     labels = {"namespace": namespace, "workload": workload, "container": name}
-    return workloads.setdefault(service, _Workload(labels))
+    workloads.setdefault(service, _Workload(labels))
+    return service
 
 
 def _is_scraped(container: Container, details: Pod, containers: Sequence[Container]) -> bool:
@@ -238,10 +302,11 @@ class Pods:
         services: The configured services, which bear the cost of their devices.
         clock: The host's clocks.
         on_change: Receives the claimants, first after the first reading.
+        on_containers: Receives the names of containers and pods by their ids, after each reading.
         on_event: Receives the event of a failure, and of its end.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it reads, and who is told
         self,
         config: KubernetesConfig,
         node: str,
@@ -250,6 +315,7 @@ class Pods:
         clock: Clock,
         *,
         on_change: Callable[[Sequence[Claimant]], None],
+        on_containers: Callable[[Mapping[str, str]], None] = lambda _: None,
         on_event: Callable[[Event], None],
     ) -> None:
         self._config = config
@@ -257,6 +323,7 @@ class Pods:
         self._configured = frozenset(name for service in services for name in service.devices)
         self._clock = clock
         self._on_change = on_change
+        self._on_containers = on_containers
         self._on_event = on_event
         self._kubelet = PodResources(config.socket)
         self._api = ApiServer(config, node) if config.api_url else None
@@ -299,6 +366,7 @@ class Pods:
         self._read_ns = self._clock.monotonic_ns()
         unknown = [f"{name} is none of this host's devices" for name in claims.unknown]
         self._set_fault("; ".join([*problems, *(claims.problems + unknown)[:MAX_LISTED]]) or None)
+        self._on_containers({key: name for key, name in claims.names.items() if key})
         self._take(claims)
 
     def status(self) -> dict[str, Any]:

@@ -187,6 +187,7 @@ def allocation_points(lines: Sequence[Line], tags: Mapping[str, str], time_ns: i
                 "cost": float(line.cost),
                 "cost_hardware": float(line.hardware),
                 "cost_energy": float(line.energy),
+                **({"basis": line.basis} if line.basis else {}),
             },
             time_ns,
         )

@@ -192,7 +192,7 @@ class ServedService:
         if rolling is None or rolling.newest_ns > time_ns:
             rolling = self._rolling[cost.currency] = self._stored_windows(cost.currency, time_ns)
         if cost.total is not None:
-            inferred = cost.total.counts.inferred or 0.0
+            inferred = 0.0 if self.config.is_part else cost.total.counts.inferred or 0.0
             rolling.add(time_ns, cost.length_s, float(cost.total.cost), inferred)
         cost = replace(cost, rolled=rolling.summaries(time_ns))
         self._last = window_document(cost)
@@ -205,6 +205,8 @@ class ServedService:
         return {
             "service": config.name,
             "engine": config.engine,
+            "group": config.group,
+            "role": config.role,
             "devices": list(config.devices),
             "window_s": config.window_s,
             "read_ns": self._read_ns,
@@ -415,7 +417,8 @@ class ServingGroup:
         for service in self.services:
             window, devices = pending.served[service.name], service.config.devices
             weighing = service.weighing(window, busy_share(devices, bills))
-            cost = service_cost(window, devices, bills, weighing, time_ns)
+            role = service.config.role
+            cost = service_cost(window, devices, bills, weighing, time_ns, role)
             points += window_points(service.complete(cost), self._tags)
         self._keep(points)
 
@@ -491,6 +494,7 @@ class Serving:
                 services,
                 around.clock,
                 on_change=self.replace,
+                on_containers=self._owners.name_containers,
                 on_event=around.on_event,
             )
             if kubernetes
@@ -504,9 +508,11 @@ class Serving:
         for reading, device in readings:
             if (device.name, device.uuid) not in self._known:
                 continue  # another device has the name now: these parts are about to be replaced
-            self._log.record(reading)
-            if reading.busy_by_pid_s:
-                self._owners.find_owners(reading.busy_by_pid_s)
+            by_pid_s = reading.busy_by_pid_s
+            if by_pid_s:
+                numbers = self._owners.find_owners(by_pid_s)
+                by_pid_s = {numbers[pid]: busy_s for pid, busy_s in by_pid_s.items()}
+            self._log.record(replace(reading, busy_by_pid_s=by_pid_s))
 
     def begin(self) -> None:
         """Start the first windows now."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -27,6 +27,7 @@ from costprobe.core.config.fields import (
     key,
     matching,
 )
+from costprobe.core.schema import GROUP_TAGS
 from costprobe.core.units import format_duration, percent
 
 MAX_TENANTS = 100
@@ -66,8 +67,8 @@ class _TenantCounters(Section):
         matching(r"[A-Za-z_]\w*", "a label has letters, digits and _"),
     ] = Field(
         description=(
-            "Label with the tenant; of LiteLLM `team`, `team_alias`, `api_key_alias`, `end_user`"
-            " or `user`."
+            "Label with the tenant; of LiteLLM `team`, `team_alias`, `api_key_alias`, `end_user`,"
+            " `user`, or `requested_model` for LoRA adapters."
         ),
         examples=["team"],
     )
@@ -146,6 +147,13 @@ class TenantsConfig(WithHeaders, WithToken, _TenantCounters):
         return self
 
 
+# Keys without effect where nothing is counted.
+_OF_COUNTS: Final = {
+    *REQUEST_KEYS,
+    *("models", "model", "quality", "tenants", "token_split", "parameters", "weight_out"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSize:
     """Parameters of a model.
@@ -187,6 +195,10 @@ class _NamedService(Section):
     name: Name = Field(description="The tag `service`.", examples=["chat"])
 
 
+_PARTS: Final = ("prefill", "decode", "worker")
+Role = Literal["all", "prefill", "decode", "worker"]
+
+
 class ServiceConfig(MetricsEndpoint, _NamedService):
     """One service: the addresses of its metrics, and the devices that it uses."""
 
@@ -198,8 +210,25 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
     devices: tuple[Name, ...] = Field(
         min_length=1,
         max_length=256,
-        description="All devices that the service uses, by name or UUID.",
+        description="All devices of this host that the service uses, by name or UUID.",
         examples=[["gpu0"]],
+    )
+    group: Name | None = Field(
+        None,
+        description=(
+            "The service of several hosts that this one is a part of; its unit costs are in"
+            " `costprobe compare --fleet --by group`."
+        ),
+        examples=["llama-70b"],
+    )
+    role: Role = Field(
+        "all",
+        description=(
+            'What it is of its group: "all" for a complete replica; "prefill" or "decode" for a pool'
+            ' of a disaggregated server; "worker" for a part of another engine that spans hosts. Of'
+            " an engine that spans hosts, one host has the `url`, and the others have none."
+        ),
+        examples=["decode"],
     )
     labels: Labels = Field(
         default_factory=dict,
@@ -292,9 +321,32 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
     )
 
     @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a group that answers no request alone: it has no unit costs."""
+        return self.role != "all"
+
+    @property
+    def row_tags(self) -> dict[str, str]:
+        """Tags of all rows with its name: labels, group and role."""
+        own = (self.group, self.role) if self.group else ()
+        return {**self.labels, **dict(zip(GROUP_TAGS, own, strict=False))}
+
+    @property
     def is_calibrated(self) -> bool:
         """Whether the cost of tokens is divided by a calibration."""
         return self.token_split == "calibrated"  # noqa: S105 - no password
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _devices_of_this_host(cls, devices: Any) -> Any:  # noqa: ANN401 - not checked yet
+        if isinstance(devices, list) and any(
+            isinstance(one, str) and "/" in one for one in devices
+        ):
+            raise ValueError(
+                "a device of another host belongs into the configuration of that host; write the"
+                ' same group there and here, such as group = "llama-70b" and role = "worker"'
+            )
+        return devices
 
     @field_validator("devices")
     @classmethod
@@ -309,6 +361,29 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
         if not all(re.fullmatch(r"[^\s/\x00]([^/\x00]{0,62})", name) for name in processes):
             raise ValueError('a process is named as in /proc/PID/comm, such as "VLLM::EngineCor"')
         return processes
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_part_may_have_no_url(cls, keys: Any) -> Any:  # noqa: ANN401 - not checked yet
+        is_grouped = isinstance(keys, dict) and ("group" in keys or keys.get("role") in _PARTS)
+        return {"url": (), **keys} if is_grouped else keys
+
+    @model_validator(mode="after")
+    def _group_matches(self) -> ServiceConfig:
+        if self.is_part and self.group is None:
+            raise ValueError(
+                f'role = "{self.role}" is a part of a group; add group, such as group = "llama-70b",'
+                " the same on all of its hosts, or remove role"
+            )
+        if not (self.url or self.is_part):
+            raise ValueError(
+                "url is missing; add it, or, where another host has the url of the engine,"
+                ' role = "worker"'
+            )
+        of_url = sorted(self.model_fields_set & _OF_COUNTS)
+        if of_url and not self.url:
+            raise ValueError(f"{of_url[0]} has no effect without url; remove it, or add url")
+        return self
 
     @model_validator(mode="after")
     def _keys_match(self) -> ServiceConfig:

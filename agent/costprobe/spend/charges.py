@@ -20,12 +20,14 @@ from typing import Final, NamedTuple, TypeVar
 from costprobe.adapters.store.read import RolledPoint, StoreReader
 from costprobe.core.money import divided, exact, total_of
 from costprobe.core.periods import TimeSpan
-from costprobe.core.schema import SCHEMA, UNATTRIBUTED
+from costprobe.core.schema import GROUP_TAGS, SCHEMA, UNATTRIBUTED
 from costprobe.core.units import HOUR_S
 from costprobe.spend.query import LATE_NS, spend_by_step
 
 # Tags of rows that are not labels of the operator.
-_OWN_TAGS: Final = frozenset({"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags})
+_OWN_TAGS: Final = frozenset(
+    {"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags} - {*GROUP_TAGS}
+)
 _MICROSECONDS: Final = 6
 _TOKENS: Final = ("tokens_in", "tokens_out")
 # A service's cost and the sum of its tenants' differ by less than this share through rounding.

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Final, Literal
 
 from costprobe.adapters.databases.question import Question
@@ -20,11 +21,12 @@ from costprobe.core.periods import HOUR_NS, HOURS_A_DAY, TimeSpan
 from costprobe.core.records import NS_PER_S, is_slice_kind, natural
 from costprobe.spend.evaluate import BudgetOverview, SpendBooks, budget_overviews
 from costprobe.spend.query import (
+    Group,
     SpendBook,
     cost_per_hour,
     coverage_of,
+    divided_by_model,
     seconds_of,
-    served_sums,
     store_sums,
 )
 from costprobe.spend.settings import BudgetConfig
@@ -218,8 +220,7 @@ def present_power_w(reader: StoreReader, now_ns: int) -> float | None:
 def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[DayAllocation]:
     """Return the allocation of the last 24 h, from a full hour on, one entry per currency.
 
-    The total is that of budgets; the parts are the rows of `allocation`, and of models the shares of
-    their cost of working time. The remainder is what no part has: devices without a service, and time
+    The total is that of budgets; the parts are the rows of `allocation`, divided among models. The remainder is what no part has: devices without a service, and time
     that is not yet allocated.
 
     Args:
@@ -231,9 +232,11 @@ def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[D
         StoreError: The store cannot be read.
     """
     day = TimeSpan(book.start_ns(book.hour_of(now_ns) - HOURS_A_DAY + 1), now_ns)
-    by = ("currency", "service", "part")
-    (allocated,) = store_sums(reader, day, Question("allocation", "cost", "sum", by=by))
-    models = _models(reader, day) if allocated else {}
+    by = ("service", "part", "currency")
+    each = partial(store_sums, reader, day)
+    (allocated,) = each(Question("allocation", "cost", "sum", by=by))
+    of_services = {group: cost for group, cost in allocated.items() if group[0]}
+    by_model = divided_by_model(each, of_services)
     found = []
     for currency in sorted({payer.currency for payer in book.payers}):
         paid = {
@@ -242,7 +245,8 @@ def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[D
             if not payer.service and payer.currency == currency
         }
         known = {device: hour for device, hour in paid.items() if hour.covered_s > 0}
-        parts = {tuple(key): cost for (own, *key), cost in allocated.items() if own == currency}
+        parts = {group[:-1]: cost for group, cost in allocated.items() if group[-1] == currency}
+        models = {group[:-1]: cost for group, cost in by_model.items() if group[-1] == currency}
         if known:
             total = math.fsum(hour.cost for hour in known.values())
             found.append(
@@ -258,22 +262,11 @@ def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[D
     return sorted(found, key=lambda allocation: -allocation.total)
 
 
-def _models(reader: StoreReader, day: TimeSpan) -> dict[str, dict[str, float]]:
-    """Return the cost of the working time of each model, by service."""
-    questions = (served_sums(name)[0] for name in ("cost_total", "cost_idle"))
-    totals, idle = store_sums(reader, day, *questions)
-    costs: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for (service, model, currency), total in totals.items():
-        costs[service][model] += total - idle.get((service, model, currency), 0.0)
-    return costs
-
-
 def _listed(
-    total: float,
-    parts: Mapping[tuple[str, ...], float],
-    models: Mapping[str, Mapping[str, float]],
+    total: float, parts: Mapping[Group, float], models: Mapping[Group, float]
 ) -> list[AllocatedCost]:
     used: dict[str, float] = defaultdict(float)
+    of_models: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     idle = probing = 0.0
     for (service, part), cost in parts.items():
         if part == "idle":
@@ -282,14 +275,14 @@ def _listed(
             probing += cost
         elif service:
             used[service] += cost
+    for (service, model, part), cost in models.items():
+        if model and part != "idle":
+            of_models[service][model] += cost
     listed = []
     for service, cost in sorted(used.items(), key=lambda item: (-item[1], item[0])):
         listed.append(AllocatedCost("service", service, cost))
-        working = models.get(service, {})
-        whole = math.fsum(working.values())
-        for model, own in sorted(working.items(), key=lambda item: -item[1]):
-            if whole > 0:
-                listed.append(AllocatedCost("model", model, cost * own / whole))
+        own = sorted(of_models[service].items(), key=lambda item: -item[1])
+        listed += [AllocatedCost("model", *model) for model in own]
     if parts:
         listed += [AllocatedCost("idle", "", idle), AllocatedCost("probing", "", probing)]
     # Rounding, and the edge of the hour: never below zero.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from costprobe.adapters.databases.question import Question
 from costprobe.core.columns import RowEnd, RowSpan, row_spans
+from costprobe.core.money import divided, exact
 from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import UNATTRIBUTED
@@ -447,17 +448,21 @@ def cost_by(each: Each, key: str) -> dict[Group, PartCost]:
 
     Args:
         each: Answers the questions, about a store or a fleet.
-        key: `model`, `tenant`, `service`, or a label of services.
+        key: `model`, `tenant`, `service`, or a label of services. Models have what their services were allocated;
+            a service of one model has its name, as has cost of no known model.
     """
-    if key == "model":
-        return _cost_by_model(each)
     if key == "tenant":
         (paid,) = each(Question("tenant", "cost", "sum", by=("tenant", "currency")))
         return {group: PartCost(cost, None) for group, cost in paid.items()}
+    tag = "service" if key == "model" else key
+    by = (tag, "part", "currency")
+    (paid,) = each(Question("allocation", "cost", "sum", by=by, present=(tag,)))
+    lines: Iterable[tuple[Group, float]] = paid.items()
+    if key == "model":
+        of_models = divided_by_model(each, paid).items()
+        lines = [((group[1] or group[0], *group[2:]), cost) for group, cost in of_models]
     found: dict[Group, PartCost] = {}
-    by = (key, "part", "currency")
-    (paid,) = each(Question("allocation", "cost", "sum", by=by, present=(key,)))
-    for (name, part, currency), cost in paid.items():
+    for (name, part, currency), cost in lines:
         if part not in (PROBING, UNALLOCATED):
             before = found.get((name, currency), PartCost(0.0, 0.0))
             idle = {"idle": cost, "busy": 0.0}.get(part)
@@ -467,30 +472,53 @@ def cost_by(each: Each, key: str) -> dict[Group, PartCost]:
     return found
 
 
-def _cost_by_model(each: Each) -> dict[Group, PartCost]:
-    """Return the cost of models; a service of one model has its name, as has cost of no model."""
+def divided_by_model(each: Each, allocated: Mapping[Group, float]) -> dict[Group, float]:
+    """Divide what services were allocated among their models, in proportion to their rows of `cost`.
+
+    These rows are of complete windows only; the cost of the others is divided in the same proportion.
+
+    Args:
+        each: Answers the questions, about a store or a fleet.
+        allocated: Cost by service, part and currency.
+
+    Returns:
+        Cost by service, model, part and currency, which adds up to that of the service; the model is
+        empty for the windows of a service with one model, and for a service without a complete window.
+    """
     cost, cost_of_services, idle, idle_of_services = each(
         *served_sums("cost_total"), *served_sums("cost_idle")
     )
     costs, idles = _by_model(cost, cost_of_services), _by_model(idle, idle_of_services)
-    found = {}
-    for group, amount in costs.items():
-        whole = cost_of_services.get(group)
-        if whole is None or (whole and amount / whole > _ROUNDING):
-            known = idles.get(group)
-            is_rounding = known is not None and abs(known) <= _ROUNDING * abs(amount)
-            found[group] = PartCost(amount, 0.0 if is_rounding else known)
+    found: dict[Group, float] = {}
+    for (service, part, currency), amount in allocated.items():
+        whole, waiting = costs[service, currency], idles[service, currency]
+        working = {model: own - waiting.get(model, 0.0) for model, own in whole.items()}
+        least = _ROUNDING * math.fsum(map(abs, whole.values()))
+        weights = _weights(waiting if part == "idle" else working, least) or _weights(whole, least)
+        weights = weights or {"": 1.0}
+        parts = divided(exact(amount), list(weights.values()))
+        for model, own in zip(weights, parts, strict=True):
+            found[service, model, part, currency] = float(own)
     return found
 
 
-def _by_model(by_model: Mapping[Group, float], whole: Mapping[Group, float]) -> dict[Group, float]:
-    """Return a sum by name and currency, from the answers to `served_sums`."""
-    found: dict[Group, float] = defaultdict(float, whole)
+def _by_model(
+    by_model: Mapping[Group, float], whole: Mapping[Group, float]
+) -> dict[Group, dict[str, float]]:
+    """Return sums of models, by service and currency, from the answers to `served_sums`."""
+    found: dict[Group, dict[str, float]] = defaultdict(dict)
     for (service, model, currency), amount in by_model.items():
+        found[service, currency][model] = amount
+    for group, amount in whole.items():
         # The row of the whole service contains that of each of its models.
-        found[service, currency] -= amount
-        found[model, currency] += amount
+        rest = amount - math.fsum(found[group].values())
+        found[group][""] = rest if rest * amount > 0 else 0.0
     return found
+
+
+def _weights(amounts: Mapping[str, float], least: float) -> dict[str, float]:
+    """Return amounts as weights, without rounding errors; with electricity below zero they may be, too."""
+    return {name: abs(amount) for name, amount in amounts.items() if abs(amount) > least}
 
 
 def served_sums(field: str, dimension: Group = ()) -> tuple[Question, Question]:

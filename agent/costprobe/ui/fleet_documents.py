@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from costprobe.core.money import cents, money
@@ -12,6 +13,7 @@ from costprobe.core.units import KWH_J, percent
 
 if TYPE_CHECKING:  # their imports take longer than most commands that begin with `head_of`
     from costprobe.fleet.answers import FleetAnswers
+    from costprobe.fleet.groups import FleetGroup
     from costprobe.fleet.peers import Excess, ExcessCost, FleetOutliers, Outlier
     from costprobe.fleet.spend import CurrencyCost, FleetForecast, FleetSpend, SpendByKey
     from costprobe.fleet.unit_costs import FleetUnitCost
@@ -57,6 +59,19 @@ def _cost_document(one: CurrencyCost) -> dict[str, Any]:
 def compare_document(found: Sequence[FleetUnitCost]) -> list[dict[str, Any]]:
     """Return the unit costs as JSON."""
     return [{**asdict(one), "group": one.group or None} for one in found]
+
+
+def group_document(one: FleetGroup) -> dict[str, Any]:
+    """Return the unit costs of a group as JSON."""
+    found = asdict(one)
+    roles = [{**role, "cost": float(role["cost"])} for role in found["roles"]]
+    costs = {name: _float(found[name]) for name in ("cost", "cost_tokens_in", "cost_tokens_out")}
+    listed = {"roles": roles, "problems": list(one.problems)}
+    return {**found, **costs, **listed, "currency": one.currency or None}
+
+
+def _float(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)
 
 
 def forecast_document(one: FleetForecast, amount: float | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from costprobe.core.money import cents
+from costprobe.core.money import cents, cents_of_parts
 from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan
 from costprobe.core.units import percent
@@ -47,7 +47,9 @@ def heads(allocation: KeyAllocation) -> tuple[str, ...]:
 def table(allocation: KeyAllocation) -> list[tuple[str, ...]]:
     """Return name and figures of each line that has a cost, in the order of `heads`, then the total."""
     currency, total = allocation.currency, allocation.total
-    rows = [_row(part, total, currency) for part in allocation.parts if is_shown(part)]
+    shown = [part for part in allocation.parts if is_shown(part)]
+    costs = cents_of_parts([part.cost for part in shown], total, currency)
+    rows = [_row(*row, total, currency) for row in zip(shown, costs, strict=True)]
     last = ("total", _percent(total, total), cents(total, currency), *[""] * 3)
     return [row[: 1 + len(heads(allocation))] for row in (*rows, last)]
 
@@ -62,12 +64,12 @@ def name_of(part: KeyCost) -> str:
     return one_line(part.name) if part.rest is None else f"({part.rest})"
 
 
-def _row(part: KeyCost, total: float, currency: str) -> tuple[str, ...]:
+def _row(part: KeyCost, cost: str, total: float, currency: str) -> tuple[str, ...]:
     idle = "-" if part.idle is None else cents(part.idle, currency)
     return (
         name_of(part),
         _percent(part.cost, total),
-        cents(part.cost, currency),
+        cost,
         idle,
         "-" if part.cached_share is None else percent(part.cached_share),
         "-" if part.cache_saved is None else cents(part.cache_saved, currency),

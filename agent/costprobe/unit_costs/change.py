@@ -733,9 +733,13 @@ def ratio_of_columns(parts: Iterable[RowColumns], field: str) -> float | None:
     ratio = SERVING_RATIOS[field]
     sums: dict[str, list[float]] = {}
     for part in parts:
-        if ratio.over not in part.columns:
+        # An idle window has a cost, counts or not; older rows have energy without its counts.
+        needed = [ratio.over] if ratio.over == "cost_total" else [ratio.over, ratio.per]
+        if not part.columns.keys() >= set(needed):
             continue
-        counted = part.where([value is not None for value in part.column(ratio.over)])
+        counted = part.where(
+            [None not in own for own in zip(*map(part.column, needed), strict=True)]
+        )
         for name in ratio.fields:
             if values := counted.numbers(name):
                 sums.setdefault(name, []).extend(values)

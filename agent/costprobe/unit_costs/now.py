@@ -23,7 +23,7 @@ from costprobe.core.columns import number
 from costprobe.core.money import price_scale
 from costprobe.core.periods import DAY_NS, HOUR_NS, WEEK_NS
 from costprobe.core.records import Point, natural
-from costprobe.core.schema import OWN_TAGS
+from costprobe.core.schema import GROUP_TAGS, OWN_TAGS
 from costprobe.unit_costs.change import ratio_of_sums
 
 # What a cost is divided by: an inference of a probe or a service, or an output token.
@@ -44,7 +44,7 @@ _MILLION: Final = 1_000_000
 # Identity of a series across price plans: basis, device, probe, service, served model, currency.
 Key = tuple[str, str, str, str, str, str]
 # Tags of costprobe that identify what is measured; others may change while it stays the same.
-_IDENTITY = OWN_TAGS - {"plan"}
+_IDENTITY = OWN_TAGS - {"plan", *GROUP_TAGS}
 Identity = tuple[tuple[str, str], ...]
 
 

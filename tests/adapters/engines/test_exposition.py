@@ -65,7 +65,7 @@ def test_invalid_exposition_is_rejected_in_one_line():
         (f'hits_total{{a="{"x" * 3000}"}} 1\n', "characters for one series"),
         (b"\n" * (MAX_BYTES + 1), f"larger than {MAX_BYTES} bytes"),
         (b"\n" * (MAX_LINES + 1), f"more than {MAX_LINES} lines"),
-        (many, "more than 2000 series"),
+        (many, "more than 5000 series"),
     ):
         with pytest.raises(ScrapeError) as caught:
             parse(text)

@@ -43,6 +43,14 @@ def test_names_with_series_are_kept_over_a_restart_and_the_empty_one_does_not_co
     assert [names.name(name) for name in asked] == expected
 
 
+def test_unused_name_leaves_its_place_to_a_used_one():
+    names = ModelNames(Time(), {"old": START_NS}, names_max=3)
+    asked = [("idle", False), ("one", False), ("late", False), ("busy", True), ("one", True)]
+    asked += [("idle", False), ("more", True), ("old", False)]
+    found = [names.name(name, is_used=is_used) for name, is_used in asked]
+    assert found == ["idle", "one", OTHER, "busy", "one", OTHER, OTHER, "old"]
+
+
 @given(st.lists(st.tuples(st.text(max_size=3), st.floats(0, KEPT_S / 50)), max_size=500))
 def test_names_in_a_week_are_bounded(seen):
     time = Time()

@@ -93,6 +93,38 @@ def test_each_kind_of_device_is_claimed_with_its_share():
     assert found == {case: expected for case, (_, expected) in cases.items()}
 
 
+def test_devices_of_hami_are_those_of_its_annotation():
+    """Whichever replicas of its device plugin the kubelet gave to the pod."""
+    replicas = [f"GPU-{gpu}-{n}" for gpu in (0, 1) for n in range(10)]
+    pods = {
+        ("prod", "half"): Pod(hami={"m": (("GPU-1", 50),)}),
+        ("prod", "two"): Pod(hami={"m": (("GPU-0", 100), ("GPU-1", 20))}),
+        ("prod", "free"): Pod(hami={"m": (("GPU-1", 0),), "init": ()}),
+        ("prod", "gone"): Pod(hami={"m": (("GPU-9", 0),)}),
+        ("prod", "unnamed"): Pod(),
+    }
+    found = claims(
+        *(held(pod, "m", "GPU-0-3") for _, pod in pods),
+        held("forged", "m", "GPU-2"),
+        pods=pods | {("prod", "forged"): Pod(hami={"m": (("GPU-1", 100),)})},
+        allocatable=replicas,
+    )
+    assert by_name(found) == {
+        "prod:half:m": (("gpu1",), {"gpu1": 0.5}),
+        "prod:two:m": (("gpu0", "gpu1"), {"gpu0": 1.0, "gpu1": 0.2}),
+        "prod:free:m": (("gpu1",), {"gpu1": 0.1}),
+        "prod:forged:m": (("gpu2",), {}),
+    }
+    bases = {claimant.name: dict(claimant.bases) for claimant in found.claimants}
+    assert (bases["prod:half:m"], bases["prod:free:m"]) == ({"gpu1": "cores"}, {"gpu1": "replicas"})
+    assert found.unknown == ["GPU-9"]
+    (problem,) = found.problems
+    assert problem.startswith("prod/unnamed: ")
+    assert problem.endswith("hami.io/vgpu-devices-allocated: it is missing or malformed")
+    (problem,) = claims(held("chat-0", "m", "GPU-0-3")).problems
+    assert problem.endswith("api_url is required")
+
+
 def test_rows_are_labelled_with_namespace_workload_and_container():
     (claimant,) = claims(held("chat-0", "vllm", "GPU-0")).claimants
     assert claimant.labels == {"namespace": "prod", "workload": "chat", "container": "vllm"}

@@ -11,6 +11,7 @@ from costprobe.adapters.kubernetes.api_server import (
     service_name,
     workload_name,
 )
+from costprobe.adapters.kubernetes.cgroups import cgroup_ids
 from costprobe.adapters.kubernetes.pod_resources import HeldDevice, KubernetesError
 from costprobe.core.records import Device
 
@@ -105,6 +106,57 @@ def test_pods_are_read_from_a_list():
         ("prod", "done"): Pod(ip="10.0.0.7", is_ended=True),
         ("prod", "pending"): Pod(),
     }
+
+
+def test_containers_and_devices_of_hami_are_read_with_their_pods():
+    statuses = [
+        {"name": "vllm", "containerID": "containerd://3f"},
+        {"name": "waiting"},
+    ]
+    # Written by HAMi 2.9: a container of its own for each ";", an init container first.
+    cases = {
+        "GPU-a,NVIDIA,8000,30:GPU-b,NVIDIA,8000,0:;": {"main": (("GPU-a", 30), ("GPU-b", 0))},
+        ";GPU-a,NVIDIA,8000,30:;": {"main": (("GPU-a", 30),), "init": ()},
+        "GPU-a,NVIDIA,1,250:;;": {"main": (), "init": (("GPU-a", 100),)},
+        "GPU-a,NVIDIA;": {},
+        "GPU-a,NVIDIA,1,many:;": {},
+        "": {},
+    }
+    for annotation, hami in cases.items():
+        read = item("chat-0", annotations={"hami.io/vgpu-devices-allocated": annotation})
+        read["metadata"]["uid"] = "3b5e"
+        read["spec"] = {"initContainers": [{"name": "init"}], "containers": [{"name": "main"}]}
+        read["status"] |= {"initContainerStatuses": statuses[:1], "containerStatuses": statuses[1:]}
+        (pod,) = parse_pods(json.dumps({"items": [read]}).encode()).values()
+        assert (pod.uid, pod.container_ids) == ("3b5e", {"vllm": "3f", "waiting": ""})
+        assert pod.hami == hami, annotation
+
+
+def test_containers_and_pods_are_found_in_the_cgroups_of_processes():
+    uid, under = "8c2fcc61-7a1c-4b3e-9d5f-2a1b3c4d5e6f", "8c2fcc61_7a1c_4b3e_9d5f_2a1b3c4d5e6f"
+    own, inner = "0123456789abcdef" * 4, "fedcba9876543210" * 4
+    burstable = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable"
+    cases = {
+        # cgroup v2 and systemd: containerd, cri-o, cri-dockerd, and a pod in a namespace of its own.
+        f"0::/{burstable}-pod{under}.slice/cri-containerd-{own}.scope\n": (own, uid),
+        f"0::/{burstable}-pod{under}.slice/crio-{own}.scope/container\n": (own, uid),
+        f"0::/kubepods.slice/kubepods-pod{under}.slice/docker-{own}.scope\n": (own, uid),
+        f"0::/../../kubepods-besteffort-pod{under}.slice/cri-containerd-{own}.scope\n": (own, uid),
+        # cgroupfs; v1 with a line for each controller; containerd with a name of systemd's.
+        f"0::/kubepods/besteffort/pod{uid}/{own}\n": (own, uid),
+        f"9:name=systemd:/kubepods/pod{uid}/{own}\n3:cpu:/kubepods/pod{uid}/{own}\n0::/\n": (own, uid),
+        f"1:name=systemd:/system.slice/containerd.service/kubepods-burstable-pod{under}.slice"
+        f":cri-containerd:{own}\n": (own, uid),
+        # kind, and docker in a pod: the outer container is first.
+        f"0::/docker/{inner}/kubelet/kubepods/pod{uid}/{own}\n": (inner, own, uid),
+        f"0::/kubepods/pod{uid}/{own}/docker/{inner}\n": (own, inner, uid),
+        # A static pod, whose UID is the checksum of its file; no container.
+        f"0::/kubepods/pod{'ab' * 16}/{own}\n": (own,),
+        "0::/system.slice/nvidia-persistenced.service\n": (),
+        f"0::/user.slice/{own}0\n": (),
+        "": (),
+    }  # fmt: skip
+    assert {text: cgroup_ids(text) for text in cases} == cases
 
 
 def test_claimable_devices_are_read_from_resource_slices():

@@ -14,7 +14,7 @@ from costprobe.adapters.probe_child.results import (
     read_progress,
     read_result,
 )
-from costprobe.adapters.probe_child.runner import HOST_CLOCK, ProbeRunner, device_lock
+from costprobe.adapters.probe_child.runner import HOST_CLOCK, ProbeRunner, device_lock, lines_of
 from fakes.clock import FakeClock
 from fakes.probe_requests import probe_request
 from fakes.processes import children_of
@@ -312,3 +312,15 @@ def test_each_device_has_one_lock(tmp_path):
     for folder in (tmp_path, tmp_path / "none"):
         with device_lock(folder, "gpu0", stop, 0.2) as again:
             assert again
+
+
+def test_pipe_that_is_closed_while_a_thread_reads_ends_its_lines():
+    """A thread that is slower than the time that a killed child is waited for."""
+    ends = os.pipe()
+    with os.fdopen(ends[1], "wb") as child, os.fdopen(ends[0], "rb") as pipe:
+        child.write(b"one\ntwo\n")
+        child.flush()
+        lines = lines_of(pipe)
+        assert next(lines) == b"one\n"
+        pipe.close()
+        assert list(lines) == []

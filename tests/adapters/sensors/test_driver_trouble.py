@@ -6,7 +6,7 @@ import sys
 
 from costprobe.adapters.sensors.child.nvml import expected_gpu
 from costprobe_probes.cuda_driver import FIXES
-from fakes.nvml import SONAME, FakeNvml, require_gcc
+from fakes.nvml import FakeNvml, require_gcc
 
 DRIVER_NOT_LOADED, UNKNOWN = 9, 999
 OF_32_BITS = b"\x7fELF\x01\x01\x01".ljust(64, b"\0")
@@ -48,7 +48,7 @@ def test_driver_that_cannot_be_used_is_named_with_the_hint_of_its_code(watch, tm
     def library(data):
         folder = tmp_path / f"library{len(data)}"
         folder.mkdir()
-        (folder / SONAME).write_bytes(data)
+        (folder / FakeNvml.SONAME).write_bytes(data)
         return {"LD_LIBRARY_PATH": str(folder)}
 
     for env, code, words in (

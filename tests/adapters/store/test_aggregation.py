@@ -16,7 +16,8 @@ from costprobe.adapters.store.hours import (
     values_of,
 )
 from costprobe.core.line_protocol import field_set, parse_field_set
-from costprobe.core.schema import SCHEMA
+from costprobe.core.schema import SCHEMA, SERVING_RATIOS
+from fakes.rows import as_known
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,7 +95,9 @@ def test_ratios_of_production_are_ratios_of_sums():
     rows = []
     for window in windows:
         tokens = {"cost_tokens_in": window.pop("in"), "cost_tokens_out": window.pop("out")}
-        row = {"cost_total": 6.0, "idle_share": window["cost_idle"] / 6, **window, **tokens}
+        row = as_known(
+            {"cost_total": 6.0, "idle_share": window["cost_idle"] / 6, **window, **tokens}
+        )
         if window["requests"]:
             row["cost_per_request"] = 6.0 / window["requests"]
             row["cost_per_million_tokens_in"] = row["cost_tokens_in"] / window["tokens_in"] * 1e6
@@ -161,3 +164,12 @@ def test_hour_from_its_parts_equals_hour_from_rows(rows, data):
             # A mean of integers is rounded at each aggregation, by up to 0.5 per step.
             slack = max(slack, 0.5 * (len(cuts) + 2))
         assert math.isclose(hour[name], expected, rel_tol=1e-9, abs_tol=slack)
+
+
+def test_sums_of_an_hour_divide_although_some_windows_lack_energy_and_idle_time():
+    """Of two windows of 10 requests one has them: 600 J, and half of a cost of 1."""
+    known = {"cost_total": 1.0, "requests": 10.0, "cost_idle": 0.5, "energy_j": 600.0}
+    own = {"energy_per_request_j": 60.0, "idle_share": 0.5}
+    hour = one("cost", [as_known({**known, **own}), {"cost_total": 1.0, "requests": 10.0}])
+    for name, wanted in own.items():
+        assert (hour[name], SERVING_RATIOS[name].of(hour)) == (wanted, wanted)

@@ -9,27 +9,12 @@
  * loaded the library may switch to other files by fake_nvml_use. Without a control file the library
  * behaves like one without a driver.
  */
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
+#include "../script_types.h"
 
-#define MAX_GPUS 16
-#define MAX_SEGMENTS 2048
-#define MAX_RULES 64
-#define MAX_PIDS 32
-#define MAX_COUNTS 64
-#define NAME_LENGTH 96
 #define MAX_MIGS 8
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
        INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, LIB_RM_VERSION_MISMATCH = 18 };
-
-struct segment { int64_t from_ns; double power_w; };
 
 struct mig {
     char name[NAME_LENGTH];
@@ -95,8 +80,6 @@ struct gpu {
     struct mig migs[MAX_MIGS];
 };
 
-struct rule { char function[NAME_LENGTH]; int64_t gpu; int64_t code; int64_t hang; };
-
 struct control {
     uint64_t size;
     int64_t simulated_ns;
@@ -111,79 +94,19 @@ struct control {
     struct gpu gpus[MAX_GPUS];
 };
 
-struct count { char function[NAME_LENGTH]; uint64_t calls[MAX_GPUS + 1]; };
+#include "../script.h"
 
-static const volatile struct control *control;
-static struct count *counts;
-static int64_t loaded_ns;
 static int64_t counter_read_ns[MAX_GPUS];
 static double counter_lost_j[MAX_GPUS];
 
-/* When the process loaded the library, and initialized it, is real also in a simulation. */
-static int64_t host_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* The time of all scripted events. */
-static int64_t now_ns(void) {
-    int64_t simulated_ns = control == NULL ? 0 : control->simulated_ns;
-    return simulated_ns != 0 ? simulated_ns : host_ns();
-}
-
-static void *map_file(const char *path, size_t size, int flags, int protection) {
-    if (path == NULL) return NULL;
-    int fd = open(path, flags);
-    if (fd < 0) return NULL;
-    void *memory = mmap(NULL, size, protection, MAP_SHARED, fd, 0);
-    close(fd);
-    return memory == MAP_FAILED ? NULL : memory;
-}
-
-/* Begins anew with these files, as a process does that loads the library; NULL: with none. */
 void fake_nvml_use(const char *control_path, const char *counts_path) {
-    if (control != NULL) munmap((void *)control, sizeof(struct control));
-    if (counts != NULL) munmap(counts, sizeof(struct count) * MAX_COUNTS);
-    loaded_ns = host_ns();
     memset(counter_read_ns, 0, sizeof counter_read_ns);
     memset(counter_lost_j, 0, sizeof counter_lost_j);
-    control = map_file(control_path, sizeof(struct control), O_RDONLY, PROT_READ);
-    counts = map_file(counts_path, sizeof(struct count) * MAX_COUNTS, O_RDWR,
-                      PROT_READ | PROT_WRITE);
-    if (control != NULL && control->size != sizeof(struct control)) {
-        fprintf(stderr, "fake_nvml: control file of another layout\n");
-        control = NULL;
-    }
+    use_files(control_path, counts_path);
 }
 
 __attribute__((constructor)) static void load(void) {
     fake_nvml_use(getenv("FAKE_NVML_CONTROL"), getenv("FAKE_NVML_CALLS"));
-}
-
-static void count_call(const char *function, int64_t gpu) {
-    if (counts == NULL) return;
-    for (int i = 0; i < MAX_COUNTS; i++) {
-        if (counts[i].function[0] == 0) strncpy(counts[i].function, function, NAME_LENGTH - 1);
-        if (strcmp(counts[i].function, function) == 0) {
-            __sync_fetch_and_add(&counts[i].calls[gpu < 0 ? MAX_GPUS : gpu], 1);
-            return;
-        }
-    }
-}
-
-/* The scripted result of this call: waits while it hangs, then returns its code. */
-static int scripted(const char *function, int64_t gpu) {
-    int code = SUCCESS;
-    for (int64_t i = 0; i < control->rule_count && i < MAX_RULES; i++) {
-        const volatile struct rule *rule = &control->rules[i];
-        if (rule->gpu != -1 && rule->gpu != gpu) continue;
-        if (strcmp((const char *)rule->function, "*") != 0 &&
-            strcmp((const char *)rule->function, function) != 0) continue;
-        while (rule->hang) usleep(2000);
-        if (rule->code != 0) code = (int)rule->code;
-    }
-    return code;
 }
 
 static int enter(const char *function, int64_t gpu) {
@@ -215,33 +138,6 @@ static int64_t mig_of(void *handle) { return ((int64_t)(intptr_t)handle >> 8) - 
     int code = enter(function, index);                                             \
     if (code != SUCCESS) return code;                                              \
     if (mig != NULL && (!gpu->mig_mode || !mig->slices)) return NOT_FOUND;
-
-/* The step of the script that is in force; by halves, for a long script shall cost readers nothing. */
-static int64_t segment_at(const volatile struct gpu *gpu, int64_t t_ns) {
-    int64_t low = 0, high = gpu->segment_count;
-    while (high - low > 1) {
-        int64_t middle = (low + high) / 2;
-        if (gpu->segments[middle].from_ns <= t_ns) low = middle;
-        else high = middle;
-    }
-    return low;
-}
-
-static double power_w(const volatile struct gpu *gpu, int64_t t_ns) {
-    return gpu->segments[segment_at(gpu, t_ns)].power_w;
-}
-
-static double integral_j(const volatile struct gpu *gpu, int64_t start_ns, int64_t end_ns) {
-    double joules = 0;
-    int64_t at = start_ns;
-    for (int64_t i = segment_at(gpu, start_ns); i < gpu->segment_count && at < end_ns; i++) {
-        int64_t next = i + 1 < gpu->segment_count ? gpu->segments[i + 1].from_ns : INT64_MAX;
-        int64_t until = next < end_ns ? next : end_ns;
-        joules += gpu->segments[i].power_w * (double)(until - at) / 1e9;
-        at = until;
-    }
-    return joules;
-}
 
 /* What a sensor shows: the mean over its window at its last update, with the board's gain. */
 static double sensed_w(const volatile struct gpu *gpu, int64_t t_ns, int64_t period_ns,

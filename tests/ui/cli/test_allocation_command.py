@@ -105,3 +105,24 @@ def test_without_rows_of_the_key_the_section_to_add_is_named(costprobe):
     costprobe.append(row for row in rows(time.time_ns()) if row.measurement == "device")
     lines = costprobe("spend", "--by", "tenant").splitlines()
     assert "no tenant has a cost: tenants need [service.tenants]" in lines[-1]
+
+
+def test_models_cost_what_their_services_do_whatever_windows_have_counts(costprobe):
+    """In every second window nothing was counted: it has a cost, and no row of `cost`."""
+    now_ns = time.time_ns()
+    costprobe.append(
+        row
+        for row in sorted(rows(now_ns), key=lambda row: row.time_ns)
+        if row.measurement != "cost" or (now_ns - row.time_ns) // (3600 * S) % 2
+    )
+    found = {key: costprobe.json("spend", "--by", key, "--since", "1d") for key in get_args(Key)}
+    ((of_services,), (of_models,)) = found["service"], found["model"]
+    costs = {part["name"]: (part["cost"], part["cost_idle"]) for part in of_models["parts"]}
+    # Their shares of what was counted: of working time 2, 1 and 0 of 3, of idle time 1, 0.5 and 0.5 of 2.
+    assert {name: costs[name] for name in ("a", "b", "chat", "train")} == {
+        "a": pytest.approx((30, 10)),
+        "b": pytest.approx((15, 5)),
+        "chat": pytest.approx((5, 5)),
+        "train": (15, None),
+    }
+    assert of_services["parts"][-1]["cost"] == pytest.approx(of_models["parts"][-1]["cost"])

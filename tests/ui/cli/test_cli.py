@@ -16,11 +16,11 @@ from costprobe.configuration import Config, parse
 from costprobe.core.clock import SystemClock
 from costprobe.core.line_protocol import render
 from costprobe.core.periods import iso
-from costprobe.core.records import Point
 from costprobe.ui.cli.main import COMMANDS
 from costprobe.ui.cli.support import checks
+from fakes import rows
+from fakes.documents import checked
 from fakes.nvml import FakeNvml
-from fakes.scenes import WORKER
 
 S = 1_000_000_000
 NOT_SUPPORTED = 3
@@ -31,18 +31,10 @@ def points(costprobe):
     """Three hours of costs of two probes, ending now."""
     now_ns = time.time_ns()
     made = [
-        Point(
-            "cost",
-            {
-                "host": "h",
-                "device": "gpu0",
-                "probe": probe,
-                "basis": "probe",
-                "plan": "owned",
-                "currency": "EUR",
-            },
-            {"cost_per_inference": (1 + minute / 180) * scale, "energy_method": "counter"},
+        rows.run_cost(
+            {"host": "h", "device": "gpu0", "probe": probe},
             now_ns - (180 - minute) * 60 * S,
+            (1 + minute / 180) * scale,
         )
         for probe, scale in (("cnn", 1e-6), ("encoder", 2e-6))
         for minute in range(0, 180, 5)
@@ -71,25 +63,6 @@ def test_commands_import_only_what_they_need():
             assert all(f"  {name} " in done.stdout for name in COMMANDS)
 
 
-def test_long_trend_is_by_the_hour(costprobe, tmp_path):
-    now_ns = time.time_ns()
-    store = Store.open(tmp_path / "costprobe.db", SystemClock())
-    store.append(
-        [
-            Point("device", {"device": "gpu0"}, {"power_w": float(index)}, now_ns - index * 10**10)
-            for index in range(1, 16_001)
-        ]
-    )
-    store.settle(now_ns, limit=99)
-    store.close()
-    trend_args = ("trend", "--field", "device.power_w", "--since", "2d")
-    hourly = costprobe(*trend_args)
-    assert "hours, evenly spaced" in hourly
-    assert int(hourly.splitlines()[1].split()[1].replace(",", "")) < 1500
-    (series,) = json.loads(costprobe(*trend_args, "--json"))["series"]
-    assert len(series["values"]) == 16_000
-
-
 def costs(points, probe=""):
     return sorted(p.fields["cost_per_inference"] for p in points if probe in p.tags["probe"])
 
@@ -101,14 +74,14 @@ def test_trend_and_export_have_every_value_of_the_chosen_series_and_time(costpro
         assert sorted(values) == costs(points, probe)
     (hour,) = costprobe.json("trend", "--since", "61m", "--probe", "cnn")["series"]
     assert len(hour["values"]) == 12
-    rows = csv.DictReader(io.StringIO(costprobe("trend", "--since", "6h", "--csv")))
-    assert sorted(float(row["cost_per_inference"]) for row in rows) == costs(points)
+    table = csv.DictReader(io.StringIO(costprobe("trend", "--since", "6h", "--csv")))
+    assert sorted(float(row["cost_per_inference"]) for row in table) == costs(points)
     lines = costprobe("export", "--format", "line").splitlines()
     assert sorted(lines) == sorted(render(p) for p in points)
-    rows = list(csv.DictReader(io.StringIO(costprobe("export", "--format", "csv"))))
-    values = [float(r["value"]) for r in rows if r["field"] == "cost_per_inference"]
+    table = list(csv.DictReader(io.StringIO(costprobe("export", "--format", "csv"))))
+    values = [float(r["value"]) for r in table if r["field"] == "cost_per_inference"]
     assert sorted(values) == costs(points)
-    assert {row["time"] for row in rows} == {iso(p.time_ns) for p in points}
+    assert {row["time"] for row in table} == {iso(p.time_ns) for p in points}
     assert costprobe("export", "--measurement", "probe") == ""
     assert len(costprobe("export", "--since", "61m").splitlines()) == 24
     assert costprobe("export", "--until", "1999-12-31") == ""
@@ -149,25 +122,13 @@ def test_config_init_writes_a_valid_file_and_keeps_an_existing_one(costprobe, tm
 
 
 @pytest.mark.processes
-def test_probe_command_prints_its_result_and_stores_nothing(costprobe):
-    costprobe.write(
-        f'[[probe]]\nname = "quick"\nkind = "cnn"\nbatch = 1\nenergy = false\npython = "{WORKER}"\n'
-    )
-    document = costprobe.json("probe", "quick")
-    assert document["probe"] == "quick"
-    assert document["latency_p50_ms"] > 0
-    assert document["cost"]["cost_per_inference"] > 0
-    assert document["energy"] is None
-    assert not costprobe.store.exists()
-
-
-@pytest.mark.processes
 def test_doctor_runs_all_checks(costprobe):
     costprobe.write(
         '[[probe]]\nname = "x"\npython = "/nowhere/python"\n'
         '[[sink]]\napi = "v1"\nurl = "http://127.0.0.1:9"\ndatabase = "d"\n'
     )
-    found = {c["name"]: c for c in json.loads(costprobe("doctor", "--json", code=1))}
+    document = checked("doctor", costprobe("doctor", "--json", code=1))
+    found = {check["name"]: check for check in document}
     assert found["torch under /nowhere/python"]["state"] == "bad"
     assert found["sink influxdb"]["state"] == "bad"
     assert all(c["fix"] for c in found.values() if c["state"] == "bad")

@@ -115,20 +115,3 @@ def test_completion_is_silent_with_an_invalid_configuration(shell, tmp_path):
     (tmp_path / "bad.toml").write_text("[[probe")
     broken_env = {**env, "COSTPROBE_CONFIG": str(tmp_path / "bad.toml")}
     assert completed((broken_env, script), "trend", "--probe", "") == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "more", "answer"),
-    [
-        ("zsh", {"COMP_WORDS": "costprobe sta", "COMP_CWORD": "1"}, "plain\nstatus\nShow each"),
-        ("fish", {"COMP_WORDS": "costprobe sta", "COMP_CWORD": "sta"}, "status"),
-    ],
-)
-def test_completion_in_zsh_and_fish(shell, kind, more, answer):
-    env, _ = shell
-    done = subprocess.run(
-        ["costprobe"], env={**env, **more, "_COSTPROBE_COMPLETE": f"{kind}_complete"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert answer in done.stdout
-    assert "store" not in done.stdout

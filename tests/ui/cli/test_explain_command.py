@@ -12,6 +12,7 @@ from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.documents import checked
 from fakes.page_examples import missing_lines
+from record.record_files import check
 
 S = NS_PER_S
 HOUR_S = 3600
@@ -77,16 +78,11 @@ def change_of(text, **tags):
     return found["change"]
 
 
-def test_probe_is_explained_as_in_an_alert(explain):
-    change = change_of(explain(*PERIODS, "--json"), probe="ranker")
-    assert change["change_pct"] == pytest.approx(10, abs=0.1)
-    assert "is +10.0 % at constant price (+€0.1 per million)" in change["headline"]
-    assert "the price changed at" in change["headline"]
-    assert missing_lines("alerting.md", explain(*PERIODS), having="costprobe explain") == []
-    assert (change["cause"], change["causes"][0]["name"]) == ("clock", "clock")
-    # The deployment of another service on this host has what the clock leaves.
-    assert change["causes"][0]["share"]["mean_share"] == pytest.approx(0.85, abs=0.05)
-    assert "nvidia-smi -q -d CLOCK" in change["reason"]
+def test_explanations_of_a_probe_and_two_services_are_as_recorded(explain):
+    """A slower probe at a higher price, half of the tokens, and a lower power limit; see `record_files`."""
+    text = explain(*PERIODS)
+    check("explained.txt", text + explain(*PERIODS, "--service", "chat"))
+    assert missing_lines("alerting.md", text, having="costprobe explain") == []
 
 
 def test_parts_add_up_to_the_difference(explain):
@@ -102,34 +98,6 @@ def test_parts_add_up_to_the_difference(explain):
     names = {part["name"]: part["change_pct"] for part in probe["parts"]}
     assert names["hardware price"] == pytest.approx(100, abs=1)
     assert names["time per inference"] == pytest.approx(10, abs=0.1)
-
-
-def test_service_is_explained_beside_its_probe(explain):
-    change = change_of(explain(*PERIODS, "--json"), service="chat")
-    assert change["change_pct"] == pytest.approx(100)
-    assert change["unit"] == "million tokens"
-    assert (change["before"], change["after"]) == (pytest.approx(3.6), pytest.approx(7.2))
-    # The same devices at the same price cost the same for half of the tokens.
-    assert change["change_per_month"] is None
-    assert change["cause"] == "demand"
-    assert "traffic 50 % lower" in change["reason"]
-
-
-def test_slower_service_is_explained_by_its_devices(explain):
-    change = change_of(explain(*PERIODS, "--json"), service="batch")
-    shares = {cause["name"]: cause["share"] for cause in change["causes"]}
-    assert change["cause"] == "power limit"
-    assert shares["power limit"]["mean_share"] > 0.8
-    assert "power limit 700 → 500 W" in change["reason"]
-
-
-def test_events_between_are_listed_for_people(explain):
-    output = explain(*PERIODS, "--service", "chat")
-    assert "annotation  chat  deployed v42" in output
-    assert "later" not in output
-    assert "ranker" not in output
-    assert "a month" not in output
-    assert "€7.2\n" in output
 
 
 @pytest.mark.parametrize("command", ["explain", "report"])

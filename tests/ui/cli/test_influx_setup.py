@@ -1,25 +1,18 @@
 """`costprobe influx setup` on a real InfluxDB 1.x and on a fake of the 2.x API."""
 
 import json
-import re
 import stat
 import urllib.error
 
 import pytest
 from costprobe.core.clock import SystemClock
-from costprobe.core.line_protocol import render
-from costprobe.core.records import NS_PER_S
-from costprobe.core.schema import make_point
 from costprobe.delivery.kinds import check_sink
-from costprobe.ui.influx_setup.steps import ROLLED
 from costprobe.ui.influx_setup.v2 import deadman_task, rollup_task
-from fakes import known
 from fakes.command import called
 from fakes.influx_v2 import ORG_ID, TOKEN, FakeInfluxV2
-from fakes.sending import config_of, send, sink_of
+from fakes.sending import config_of
 from fakes.servers import InfluxDB, get, running
 
-END_NS = 1_780_012_800 * NS_PER_S
 ADMIN_PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for a test
 
 
@@ -54,75 +47,6 @@ def rows(server, text, **more):
 def query_as(server, user, password, text):
     """Return the response to a statement run as a user."""
     return json.loads(get(f"{server.url}/query", u=user, p=password, q=text))
-
-
-def test_setup_shows_then_creates_then_finds_nothing_missing(costprobe, own_influxdb):
-    sink = v1(own_influxdb, "cost of all")
-    shown = costprobe(sink, "setup")
-    assert "would create: database cost of all, kept for 30d" in shown
-    assert "nothing was changed" in shown
-    assert rows(own_influxdb, "SHOW DATABASES") == []
-    made = costprobe(sink, "setup", "--apply")
-    assert made.count("created: ") == 2 + len(ROLLED)
-    policies = rows(own_influxdb, 'SHOW RETENTION POLICIES ON "cost of all"')
-    assert [row[:2] + row[-1:] for row in policies] == [["autogen", "720h0m0s", True]]
-    (policy,) = rows(own_influxdb, 'SHOW RETENTION POLICIES ON "cost of all_hourly"')
-    assert policy[1] == "26280h0m0s"
-    again = costprobe(sink, "setup", "--apply")
-    assert "nothing is missing" in again
-    assert "created" not in again
-    assert "exists: database cost of all, kept for 30d" in again
-
-
-def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
-    sink = v1(own_influxdb, "d")
-    costprobe(sink, "setup", "--apply", "--keep", "5200d")
-    writer = sink_of("v1", own_influxdb.url, timeout_s=60)
-    tags = {"host": "h", "service": "chat", "tenant": "search", "currency": "USD"}
-    tenants = [
-        make_point("tenant", tags, {"cost": 0.25}, END_NS - minute * 300 * NS_PER_S)
-        for minute in range(1, 200)
-    ]
-    versions = {"host": "h", "device": "gpu0", "probe": "cnn", "driver": "560.28"}
-    software = make_point("software", versions, {"probe_runs": 1}, END_NS - NS_PER_S)
-    points = [*known.points(), *tenants, software]
-    for first in range(0, len(points), 5000):
-        send(writer, "\n".join(render(p) for p in points[first : first + 5000]).encode())
-    writer.close()
-    span = f"WHERE time >= {END_NS - 86_400 * NS_PER_S} AND time < {END_NS}"
-    (queries,) = [s for s in own_influxdb.query("SHOW CONTINUOUS QUERIES") if s["name"] == "d"]
-    assert len(queries["values"]) == len(ROLLED)
-    for _, text in queries["values"]:
-        # The server runs it hourly for the last hours; the test runs it for a whole day.
-        statement = re.search(r" BEGIN (.+) END$", text)[1]
-        when = span.replace("WHERE", "AND") if " WHERE " in statement else span
-        own_influxdb.query(statement.replace("GROUP BY", f"{when} GROUP BY"))
-    for field, measurement in (
-        ("energy_j", "device"),
-        *(("cost", name) for name in ("device", "allocation", "tenant")),
-    ):
-        select = f'SELECT sum("{field}") FROM "{measurement}" {span}'  # noqa: S608 - built from constants
-        (found,) = rows(own_influxdb, select, db="d_hourly")
-        (expected,) = rows(own_influxdb, select, db="d")
-        assert found[1] == pytest.approx(expected[1])
-    hourly = own_influxdb.points("d_hourly")
-    assert {name for name, _, _ in hourly} == {rolled.measurement for rolled in ROLLED}
-    one_hour_ns = END_NS - 3600 * NS_PER_S
-    shares = [
-        p.fields["util_pct"]
-        for p in points
-        if p.measurement == "device"
-        and (p.tags["host"], p.tags["device"]) == ("a", "gpu0")
-        and one_hour_ns <= p.time_ns < END_NS
-    ]
-    (mean,) = [
-        fields["util_pct"]
-        for (name, tags, time_ns), fields in hourly.items()
-        if name == "device"
-        and time_ns == one_hour_ns
-        and {("host", "a"), ("device", "gpu0")} <= set(tags)
-    ]
-    assert mean == pytest.approx(sum(shares) / len(shares))
 
 
 def test_existing_retention_is_kept_and_an_old_query_replaced(costprobe, own_influxdb):

@@ -6,7 +6,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.probe_child.runner import worker_command
 from fakes.command import called
+from fakes.scenes import WORKER
 
 GUIDE = Path(__file__).parents[3] / "docs" / "howto" / "served_models.md"
 MODEL = GUIDE.read_text().split("```python\n")[1].split("```")[0]
@@ -34,7 +36,10 @@ def with_probes(folder, **modules):
 
 
 @pytest.mark.processes
-def test_file_is_measured_and_the_printed_section_is_valid(folder):
+def test_file_is_measured_and_the_printed_section_is_valid(folder, monkeypatch):
+    """The model itself runs in the test of the doctor, which takes less."""
+    command = worker_command(str(WORKER))
+    monkeypatch.setattr("costprobe.probing.run.worker_command", lambda _: command)
     printed = called(folder / "costprobe.toml", "probe", "./shop/ranker.py:make").stdout
     assert " per million" in printed
     _, section = printed.split("[[probe]]\n")

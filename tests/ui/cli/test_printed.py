@@ -17,10 +17,10 @@ from costprobe.configuration import demo_config
 from costprobe.daemon.control import ControlServer
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
-from costprobe.ui.cli.support.fitting import table_lines, wrapped
-from costprobe.ui.cli.support.output import colour_of, paint
+from costprobe.ui.cli.support.command_classes import examples_of
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.views.status_lines import probe_line, service_lines
-from costprobe.ui.cli.watch import ScrolledView, sections, snapshot
+from costprobe.ui.cli.watch import ScrolledView, snapshot
 from costprobe.ui.text import in_local_zone
 from fakes.cases import check_all
 from fakes.cli import same
@@ -56,7 +56,13 @@ WIDE = ("status", "status --watch", "trend --since 3d", "compare --since 3d", "b
         "price list --gpu H100 --cloud azure", "explain --since 1d", "alerts")  # fmt: skip
 
 
-# Those that print colours on a terminal.
+# Commands without colours on a terminal, and what is in the environment.
+PLAIN = (
+    (("alerts",), {"NO_COLOR": "1"}), (("trend", "--since", "2d"), {"NO_COLOR": "1"}),
+    (("status", "--watch"), {"NO_COLOR": "1"}), (("status", "--watch"), {"TERM": "dumb"}),
+    (("--no-color", "alerts"), {}), (("alerts", "--json"), {}),
+)  # fmt: skip
+# Those that print colours there.
 COLOURED = (
     ("status",), ("alerts",), ("doctor",), ("trend", "--since", "2d"), ("compare", "--since", "2d"), ("store", "check"),
     ("status", "--watch"),
@@ -131,95 +137,35 @@ def test_times_in_messages_are_in_the_zone_of_the_host():
     check_all(check, MESSAGES)
 
 
-def test_live_view_fits_any_width(config):
-    with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
-        found = snapshot(reader, demo_config(), reader.states(), time.time_ns())
-    for columns in (60, 120, 200):
-        lines = [click.unstyle(line) for part in sections(found, columns) for line in part]
-        text = "\n".join(lines)
-        assert max(map(len, lines)) <= columns, text
-        for word in ("running", "gpu0", "encoder-v1", "now", "  SM clock"):
-            assert word in text, columns
-
-
 def test_all_sections_of_the_live_view_are_reachable_at_80x24(config):
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
         now_ns = time.time_ns()
         scrolled = ScrolledView(snapshot(reader, demo_config(), reader.states(), now_ns))
 
-    def visible():
-        lines = [click.unstyle(line) for line in scrolled.lines(80, 24)]
-        assert len(lines) == 24
-        assert max(map(len, lines)) <= 80
-        assert "running" in lines[0]
-        assert lines[-1].endswith("↑ ↓ scroll  space/b page  tab next section  q quit")
-        return lines[1:-1]
-
-    first = visible()
-    seen = list(first)
-    for keys, expected in (
-        ("\x1b[B", first[1:]),
-        ("k", first[:-1]),
-        (" ", []),
-        ("G", []),
-        ("g", first),
-    ):
+    frames = []
+    # A line down and up, a page, the end, the beginning, sections; several keys may arrive at once.
+    for keys in ("", "\x1b[B", "k", " ", "G", "g", "\t", "\t", "\t", "gjj"):
         assert scrolled.press(keys)
-        lines = visible()
-        seen += lines
-        assert lines[: len(expected)] == expected, keys
-    tops = []
-    for _ in range(3):
-        assert scrolled.press("\t")
-        tops.append(visible()[0].split()[0])
-    assert tops[0] == "Cost"
-    text = "\n".join(seen)
-    words = (
-        "FAULT",
-        "firing",
-        "Devices",
-        "Sinks",
-        "gpu0",
-        "gpu7",
-        "influxdb-of-the",
-        "encoder-v12",
-    )
-    assert not [word for word in words if word not in text]
-    # Several keys may arrive at once.
-    scrolled.press("gjj")
-    assert visible()[0] == first[2]
+        lines = [click.unstyle(line) for line in scrolled.lines(80, 24)]
+        assert (len(lines), max(map(len, lines)) <= 80) == (24, True)
+        frames += [f"# {keys!r}", *(line.rstrip() for line in lines)]
+    same("live_view", "\n".join([*frames, ""]), masked=False)
     assert not scrolled.press("jq")
 
 
-def test_every_help_text_fits_80_columns():
-    wide = [
-        f"{name}: {line}"
-        for name, _ in leaves()
-        for line in CliRunner().invoke(main, [*name.split(), "--help"]).output.splitlines()
-        if len(line) > 80 and not line.lstrip().startswith(("costprobe", "sudo costprobe"))
-    ]
-    assert not wide, "\n".join(wide)
-
-
-def test_lines_are_divided_at_spaces_with_numbers_and_commands_whole():
-    def texts(line):
-        return [part.lstrip() for part in wrapped(line, 30)]
-
-    assert wrapped("short", 30) == ["short"]
-    assert wrapped("long " * 30, None) == ["long " * 30]
-    assert texts("twenty-four characters, 12.5 ms of it") == [
-        "twenty-four characters,",
-        "12.5 ms of it",
-    ]
-    assert texts("a fault of this device; run: costprobe doctor, then") == [
-        "a fault of this device; run:",
-        "costprobe doctor, then",
-    ]
-    label = wrapped("service  chat on gpu0 and gpu1 and gpu2", 30)
-    assert label == ["service  chat on gpu0 and gpu1", "         and gpu2"]
-    painted = click.style("critical", fg="red")
-    assert wrapped(f"{painted} {'x' * 21}", 30) == [f"{painted} {'x' * 21}"]
-    assert wrapped("x" * 40, 30) == ["x" * 40]
+def test_every_help_text_fits_80_columns_and_ends_with_its_examples():
+    problems = []
+    for name, command in leaves():
+        lines = CliRunner().invoke(main, [*name.split(), "--help"]).output.rstrip().splitlines()
+        *_, last = examples_of(command)
+        wide = [line for line in lines if len(line) > 80]
+        problems += [
+            f"{name}: {line}"
+            for line in wide
+            if not line.lstrip().startswith(("costprobe", "sudo costprobe"))
+        ]
+        problems += [] if lines[-1].endswith(last.split("  # ")[0]) else [f"{name}: {lines[-1]}"]
+    assert not problems, "\n".join(problems)
 
 
 def test_tables_fit_and_numbers_stay_whole(monkeypatch):
@@ -254,36 +200,13 @@ def test_colours_are_printed_on_terminals_only(config):
         piped = called(config, *words, code=None, env={"TERM": "xterm-256color"})
         if "\x1b" in piped.output or not piped.stdout:
             problems.append(f"{words}: {piped.output}")
+    for words, env in PLAIN:
+        seen = on_terminal(config, *words, env=env.items(), stdin_too="TERM" in env)
+        if COLOUR.search(seen) or not seen:
+            problems.append(f"{words} with {env}: {seen}")
+    if not COLOUR.search(on_terminal(config, "alerts", env={"NO_COLOR": ""}.items())):
+        problems.append("an empty NO_COLOR counts")
     assert not problems, "\n".join(problems)
-
-
-def test_no_color_is_honoured_by_click_and_plots(config):
-    for words in (("alerts",), ("trend", "--since", "2d"), ("status", "--watch")):
-        assert b"\x1b" not in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()), words
-
-
-def test_colours_are_off_by_option_and_on_with_an_empty_no_color(config):
-    assert not COLOUR.search(on_terminal(config, "--no-color", "alerts"))
-    assert COLOUR.search(on_terminal(config, "alerts", env={"NO_COLOR": ""}.items()))
-
-
-def test_dumb_terminal_receives_plain_lines(config):
-    seen = on_terminal(config, "status", "--watch", env={"TERM": "dumb"}.items(), stdin_too=True)
-    assert b"gpu0" in seen
-    assert b"\x1b" not in seen
-
-
-def test_json_has_no_colours_on_a_terminal(config):
-    assert b"\x1b" not in on_terminal(config, "alerts", "--json")
-
-
-def test_colour_setting():
-    assert colour_of({}, refused=False) is None
-    assert colour_of({"NO_COLOR": ""}, refused=False) is None
-    assert colour_of({"NO_COLOR": "0"}, refused=False) is False
-    assert colour_of({"TERM": "dumb"}, refused=False) is False
-    assert colour_of({}, refused=True) is False
-    assert paint("x", "bad") != paint("x", "good") != "x"
 
 
 @pytest.fixture(scope="module")

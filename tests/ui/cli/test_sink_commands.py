@@ -7,9 +7,6 @@ from costprobe.adapters.store.cursors import RejectedLine
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
-from fakes.daemon import DaemonProcess
-from fakes.scenes import QUICK_STATUS
-from fakes.servers import Scripted
 from fakes.store_access import advance
 
 
@@ -36,32 +33,3 @@ def test_rejected_points_are_listed_and_written_to_a_file(costprobe, store, tmp_
     assert file.read_text() == "device,x=1 power_w=2 3\n"
     assert "choose another file" in costprobe("sink", "rejected", "--export", str(file), code=2)
     assert "write one of influxdb, other" in costprobe("sink", "rejected", "odd", code=2)
-
-
-def test_retry_ends_a_long_back_off(tmp_path):
-    """A daemon whose sink backs off for an hour (Retry-After) until `sink retry` ends the wait."""
-    is_back = []
-
-    def answer(method, path, headers, body):
-        if path.startswith("/write") and not is_back:
-            return 503, {"Retry-After": "3600"}, b"maintenance"
-        return 204, {}, b""
-
-    with Scripted(answer) as server:
-        daemon = DaemonProcess(tmp_path, {})
-        sink = (
-            f'[[sink]]\napi = "v1"\nurl = "{server.url}"\ndatabase = "d"\nflush_every = "500ms"\n'
-        )
-
-        def shown():
-            status = json.loads(daemon.look("status", "--json"))
-            return status["sinks"]["influxdb"] | status["outbox"]["influxdb"]
-
-        try:
-            daemon.start(QUICK_STATUS + sink)
-            daemon.wait_for(lambda: (shown()["retry_in_s"] or 0) > 3000)
-            is_back.append(True)
-            assert daemon.look("sink", "retry") == "retried: influxdb\n"
-            daemon.wait_for(lambda: shown()["sent_points_total"] > 0)
-        finally:
-            daemon.stop()

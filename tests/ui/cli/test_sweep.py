@@ -1,4 +1,4 @@
-"""A sweep over batches, measured by the real probe on this machine's processors."""
+"""A sweep over batches, of which the worker repeats no timed pass."""
 
 import json
 import re
@@ -12,6 +12,7 @@ from costprobe.ui.cli.sweep import (
     shown,
 )
 from fakes.command import called
+from fakes.kept_worker import quick_command
 
 pytestmark = pytest.mark.processes
 
@@ -105,6 +106,7 @@ def printed(config, *arguments):
 def config(tmp_path, monkeypatch):
     (tmp_path / "small.py").write_text(SMALL)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("costprobe.probing.run.worker_command", quick_command)
     path = tmp_path / "costprobe.toml"
     path.write_text(
         f'[store]\npath = "{tmp_path}/costprobe.db"\n'

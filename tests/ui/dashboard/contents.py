@@ -1,4 +1,30 @@
-"""What the server formatted, read back: the words of a content, the exact numbers in it, and rows of a table."""
+"""What the server formatted, read back: its lines, the words of a content, and the exact numbers in it."""
+
+import json
+
+# Longer parts of a document are divided.
+LINE_CHARS = 110
+
+
+def flat(part, path=""):
+    """The lines of a document: path and value of each part that fits into a line, or has no parts."""
+    parts = dict(enumerate(part)) if isinstance(part, list) else part
+    text = json.dumps(_rounded(part), ensure_ascii=False)
+    is_whole = len(text) < LINE_CHARS or not isinstance(parts, dict)
+    if is_whole or not any(isinstance(value, dict | list) for value in parts.values()):
+        yield f"{path}: {text}"
+        return
+    for key, value in parts.items():
+        yield from flat(value, f"{path}.{key}")
+
+
+def _rounded(part):
+    """The last digits of a sum differ between versions of Python."""
+    if isinstance(part, float):
+        return float(f"{part:.10g}")
+    if isinstance(part, dict):
+        return {key: _rounded(value) for key, value in part.items()}
+    return [*map(_rounded, part)] if isinstance(part, list) else part
 
 
 def words(content):
@@ -17,12 +43,6 @@ def value(content):
     if isinstance(content, str):
         return None
     return next((found for one in content if (found := value(one)) is not None), None)
-
-
-def rows(table):
-    """The rows of a table by the words of their first cell, each as words by head."""
-    heads = [head.strip("#~") for head in table["heads"]]
-    return {words(row[0]): dict(zip(heads, map(words, row), strict=True)) for row in table["rows"]}
 
 
 def values(table, head):

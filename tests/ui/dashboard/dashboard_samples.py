@@ -1,11 +1,12 @@
 """A store with a day of rows of a host with two GPUs."""
 
-import os
+from dataclasses import replace
 
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Event
 from costprobe.core.schema import event_point, make_point
 from costprobe.ui.dashboard.budgets import DashboardBudgets
+from fakes import rows
 
 NS_PER_S = 1_000_000_000
 HOUR_NS = 3600 * NS_PER_S
@@ -44,16 +45,11 @@ def row(measurement, time_ns, fields, **tags):
 def cost_rows(device, count, time_ns, cost=1.6e-6, plan="owned"):
     """A probe row and its cost row at one instant; the cost rises slightly with each."""
     amount = cost * (1 + count / 1000) * (1 + DEVICES.index(device))
-    run = {"latency_p50_ms": 11.5 + count / 500, "throughput_per_s": 1391.0}
-    energy = {"energy_per_inference_j": 0.21, "energy_method": "counter", "energy_rel_err": 0.05}
-    paid = {"cost_per_inference": amount, "cost_reference": amount, "rolling_1h": amount}
-    parts = {"cost_hardware": amount * 0.75, "cost_energy": amount * 0.25}
-    own = {"device": device, "probe": "encoder"}
-    priced = {**own, "basis": "probe", "plan": plan, "currency": "EUR"}
-    return [
-        row("probe", time_ns, {**run, **energy}, **own, batch="16"),
-        row("cost", time_ns, {**paid, **parts}, **priced),
-    ]
+    own = {**HOST, "device": device, "probe": "encoder"}
+    run = rows.run(own, time_ns, 11.5 + count / 500, batch=16, energy_j=0.21)
+    hourly = {"currency": "EUR", "rolling_1h": amount}
+    paid = rows.run_cost(own, time_ns, amount * 0.75, amount * 0.25, **hourly)
+    return [run, replace(paid, tags={**paid.tags, "plan": plan})]
 
 
 def many_rows(now_ns):
@@ -69,35 +65,28 @@ def many_rows(now_ns):
 
 def served_rows(time_ns):
     """A window of a service with two models: its own row, then one of each."""
-    own = {"device": "gpu0", "service": "chat", "basis": "serving", "currency": "EUR"}
-    for model, amount in (("", 3e-4), ("base", 2e-4), ("tuned", 9e-4)):
-        fields = {
-            "cost_per_inference": amount,
-            "cost_total": amount * 1000,
-            "inferences": 1000.0,
-            "cost_per_million_tokens_in": amount * 500,
-            "cost_per_million_tokens_fresh": amount * 1000,
-            "cost_per_million_tokens_cached": 0.0,
+    own = {**HOST, "device": "gpu0", "service": "chat", "currency": "EUR"}
+    for model, amount in (("", 0.3), ("base", 0.2), ("tuned", 0.9)):
+        counts = {"inferences": 1000.0, "requests": 1000.0, "tokens_in": 2000.0}
+        cached = {
             "cached_tokens": 1000.0,
-            "cached_share": 0.5,
-            "cost_cache_saved": amount,
-            "energy_per_request_j": amount * 1e6,
-            "energy_per_million_tokens_in_j": amount * 1e9,
-            "token_split": "weights",
-            "energy_method": "counter",
-            "energy_rel_err": 0.05,
+            "fresh_tokens": 1000.0,
+            "cost_cache_saved": amount / 1000,
         }
-        yield row("cost", time_ns, fields, **own, served_model=model)
+        split = {"cost_tokens_in": amount, "cost_tokens_fresh": amount, "cost_tokens_cached": 0.0}
+        drawn = {"energy_j": amount * 1e6, "energy_tokens_in_j": amount * 1e6}
+        said = {"token_split": "weights", "energy_method": "counter", "energy_rel_err": 0.05}
+        sums = {**counts, **cached, **split, **drawn, **said}
+        yield rows.window_cost({**own, "served_model": model}, time_ns, 300, amount, **sums)
 
 
 def labelled_rows(time_ns):
     """A window of a service with a label: its cost per inference, and its share of a device."""
-    own = {"device": "gpu0", "service": "rank", "currency": "EUR", "team": "search"}
-    cost = {"cost_per_inference": 3e-4, "cost_total": 0.3, "inferences": 1000.0}
+    own = {**HOST, "device": "gpu0", "service": "rank", "currency": "EUR", "team": "search"}
     return [
-        row("cost", time_ns, cost, **own, basis="serving"),
-        row("allocation", time_ns, {"cost": 0.5}, **own, part="busy"),
-        row("allocation", time_ns, {"cost": 0.25}, **own, part="idle"),
+        rows.window_cost(own, time_ns, 300, 0.3, inferences=1000.0),
+        rows.allocation(own, time_ns, "busy", 0.5, currency="EUR"),
+        rows.allocation(own, time_ns, "idle", 0.25, currency="EUR"),
     ]
 
 
@@ -120,33 +109,24 @@ def tenant_rows(time_ns, costs):
 def device_row(device, count, time_ns, **fields):
     is_idle = count % 4 == 0
     known = {
-        "power_w": 120.0 if is_idle else 640.0 + count % 20,
         "util_pct": 0.0 if is_idle else 95.0,
         "temp_c": 40.0 if is_idle else 71.0,
-        "sm_clock_mhz": 1980.0,
         "throttle_thermal_s": 0.0,
         "mem_used_bytes": 60 * 2**30,
         "mem_total_bytes": 141 * 2**30,
-        "price_rate_per_h": 2.0,
-        "cost": 0.04,
     }
-    own = {"device": device, "kind": "gpu", "model": "H200", "currency": "EUR"}
-    return row("device", time_ns, known | fields, **own)
+    power_w = 120.0 if is_idle else 640.0 + count % 20
+    own = {**HOST, "device": device}
+    described = {"model": "H200", "currency": "EUR"}
+    return rows.device(own, time_ns, 60, 2.4, power_w, **described, **known | fields)
 
 
 def sweep_rows(time_ns):
     """A sweep whose cheapest batch is 32."""
+    own = {**HOST, "device": "gpu0", "probe": "encoder"}
     for batch in (1, 2, 4, 8, 16, 32, 64):
-        latency_ms = 3.0 + batch / 4
-        fields = {
-            "latency_p50_ms": latency_ms,
-            "throughput_per_s": batch / latency_ms * 1000,
-            "energy_per_inference_j": 1.0 / batch,
-            "cost_per_inference": 1e-5 / batch + batch * 1e-8,
-            "cheapest": batch == 32,
-        }
-        own = {"device": "gpu0", "probe": "encoder", "batch": str(batch), "currency": "EUR"}
-        yield row("sweep", time_ns, fields, **own)
+        cost = {"cost": 1e-5 / batch + batch * 1e-8, "currency": "EUR", "cheapest": batch == 32}
+        yield rows.swept(own, time_ns, batch, 3.0 + batch / 4, energy_j=1.0 / batch, **cost)
 
 
 def load_rows(time_ns):
@@ -184,49 +164,27 @@ def event_rows(now_ns):
     )
     at_ns = now_ns - 3 * HOUR_NS
     price = Event("price", "info", "gpu0 now costs €2.1 per hour", at_ns, device="gpu0")
-    fields = {"id": "a-1", "severity": "warning", "summary": "gpu1 drifted", "cause": "driver"}
+    fired = {"rule": "drift", **HOST, "device": "gpu1"}
+    past_ns = now_ns - 5 * HOUR_NS
     return [
         *(event_point(event, HOST) for event in (drift, price)),
-        *(
-            row("alert", now_ns - hours * HOUR_NS, fields, rule="drift", device="gpu1", state=state)
-            for hours, state in ((5, "firing"), (4, "resolved"))
-        ),
+        *rows.alert(fired, past_ns, "gpu1 drifted", hours=1, cause="driver"),
     ]
 
 
 def status_document(path, now_ns):
-    return {
-        "state": "running",
-        "version": "0.1.0",
-        "pid": os.getpid(),
-        "host": "gpu-01",
-        "started_ns": now_ns - HOURS * HOUR_NS,
-        "config": None,
-        "config_fault": None,
-        "devices": [{"name": name, "kind": "gpu", "model": "H200"} for name in DEVICES],
-        "sensor": {"state": "running", "devices": {}, "last_fault": None},
-        "store": {"path": str(path), "fault": None},
-        "sinks": {"influxdb": {"retry_in_s": 12.0, "last_error": "connection refused"}},
-        "control": {"path": "", "fault": None},
-        **{name: {} for name in ("jobs", "notifiers", "alerting", "spot_prices")},
-        "probes": [],
-    }
+    sinks = {"influxdb": {"retry_in_s": 12.0, "last_error": "connection refused"}}
+    started_ns = now_ns - HOURS * HOUR_NS
+    return rows.status(path, "gpu-01", started_ns, DEVICES, model="H200", sinks=sinks)
 
 
 def write_status(store, now_ns):
     """The status of a daemon that runs, and one alert that fires."""
-    alert = {
-        "id": "a-2",
-        "name": "drift",
-        "state": "firing",
-        "severity": "warning",
-        "labels": {"host": "gpu-01", "device": "gpu0"},
-        "summary": "cost per inference of encoder on gpu0: +8.5 % <b>since noon</b>",
-        "symptoms": [{"text": "latency +8 %"}, {"text": "cost +8.5 %"}],
-        "since_ns": now_ns - 6 * HOUR_NS,
-        "cause": "thermal throttling",
-        "is_flapping": False,
-    }
+    text = "cost per inference of encoder on gpu0: +8.5 % <b>since noon</b>"
+    labels = {**HOST, "device": "gpu0"}
+    symptoms = [{"text": "latency +8 %"}, {"text": "cost +8.5 %"}]
+    more = {"symptoms": symptoms, "cause": "thermal throttling"}
+    alert = rows.firing("drift", text, now_ns - 6 * HOUR_NS, labels, **more)
     store.put_state("status", status_document(store.path, now_ns))
     store.put_state("alerts", {"alerts": [alert], "silenced": [], "silences": []})
 
@@ -243,12 +201,12 @@ def filled(path, clock):
     store = Store.open(path, clock)
     now_ns = clock.time_ns()
     begin_ns = now_ns - HOURS * HOUR_NS
-    rows = [*sweep_rows(now_ns - HOUR_NS), *load_rows(now_ns - HOUR_NS), *event_rows(now_ns)]
+    made = [*sweep_rows(now_ns - HOUR_NS), *load_rows(now_ns - HOUR_NS), *event_rows(now_ns)]
     for device in DEVICES:
         for count in range(HOURS * 12):
-            rows += cost_rows(device, count, begin_ns + (60 + count * 300) * NS_PER_S)
+            made += cost_rows(device, count, begin_ns + (60 + count * 300) * NS_PER_S)
         for count in range(HOURS * 60 - 1):
-            rows.append(device_row(device, count, begin_ns + (count + 1) * 60 * NS_PER_S))
-    store.append(rows)
+            made.append(device_row(device, count, begin_ns + (count + 1) * 60 * NS_PER_S))
+    store.append(made)
     write_status(store, now_ns)
     return store

@@ -1,32 +1,32 @@
 """The dashboard's JSON API returns the stored numbers and rejects invalid requests."""
 
 import json
-from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 import pytest
-from contents import rows, value, values, words
+from contents import flat, value, values, words
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S
-from costprobe.ui.dashboard import cells
 from dashboard_samples import (
     BUDGETS,
     DEVICES,
-    LOADS,
     cost_rows,
     labelled_rows,
+    many_rows,
     planned,
     row,
     served_rows,
     status_document,
     tenant_rows,
+    write_status,
 )
 from fakes.command import called
 from fakes.number_names import is_vocabulary, numbers_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from record.record_files import check
 
 POWER = "/api/trend?field=device.power_w"
 COST = "/api/trend?field=cost.cost_per_inference"
@@ -58,40 +58,73 @@ def stored(store, measurement, **tags):
         reader.close()
 
 
-def test_now_has_the_newest_figures_of_each_series(kept_page, kept_store):
-    found = kept_page.json("/api/now")
-    newest = {one.tags["device"]: one.fields for one in stored(kept_store, "device")}
-    shown = {name: one["Power"] for name, one in rows(found["devices"]).items()}
-    assert shown == {name: f"{fields['power_w']:.0f} W" for name, fields in newest.items()}
-    newest = {one.tags["device"]: one.fields for one in stored(kept_store, "cost")}
-    heads = {"Cost": "cost_per_inference", "Electricity": "cost_energy", "1 h": "rolling_1h"}
-    for head, name in heads.items():
-        own = {f"encoder on {device}": fields[name] * 1e6 for device, fields in newest.items()}
-        assert values(found["parts"], head) == pytest.approx(own), head
-    alert, fault = found["firing"]
-    assert (fault["title"], "connection refused" in fault["text"]) == ("sink behind", True)
-    assert alert["more"][-3:-1] == ["latency +8 %", "cost +8.5 %"]
-    assert found["daemon"]["running"] is True
-    assert found["choices"]["models"] == ["probe=encoder"]
+# The parts of a map: telemetry of a device, and its age in s.
+STATES = {
+    "gpu0": ({"util_pct": 90.0}, 1),
+    "gpu1": ({"util_pct": 0.9}, 1),
+    "gpu2": ({"util_pct": 1.0}, 1),
+    "gpu3": ({"power_w": 9.0}, 1),
+    "gpu4": ({"util_pct": 50.0}, 121),
+    **{f"gpu{number}": ({"util_pct": 50.0}, 1) for number in range(5, 16)},
+}
+# The window of each tenant costs a cent more than the one before.
+TENANTS = {f"team-{number:02}": 0.01 * (number + 1) for number in range(23)}
+PATHS = (
+    *("/api/now", "/api/budgets", "/api/now", "/api/marks?since=24h", "/api/marks?device=gpu1"),
+    *(f"/api/incidents?since={since}" for since in ("24h", "270m", "3h")),
+    *("/api/sweeps", "/api/spend", f"{COST}&basis=probe&group=model&points=10"),
+    *(f"{COST}&scale=auto&points=10", f"{COST}&device=gpu99"),
+)
+SERVED = (
+    *("/api/now", "/api/now?label=team=search", "/api/now?label=team=other", "/api/spend"),
+    *(f"{COST}&points=10&label=team={team}" for team in ("search", "other")),
+    *(f"{COST}&points=10&scale=auto", f"{COST}&points=10&group=device&scale=amount&device=gpu0"),
+)
+MANY = [f"{COST}&probe=many&points=10&group={group}" for group in ("model", "series")]
+OLD = [f"{COST}&since=42d&until=35d&scale=change&device={device}" for device in ("gpu1", "gpu7")]
 
 
-def test_service_and_each_of_its_models_have_their_own_newest_row(page, store, clock):
-    store.append(served_rows(clock.time_ns() - NS_PER_S))
-    found = page.json("/api/now")
-    shown = {name: cost for name, cost in values(found["parts"], "Cost").items() if "chat" in name}
-    assert shown == {"chat on gpu0": 0.3, "chat/base on gpu0": 0.2, "chat/tuned on gpu0": 0.9}
-    units = {name: one["Cost now"] for name, one in rows(found["units"]).items()}
-    assert units["base chat"] == "€0.2 / 1,000 inferences"
-    whole = rows(found["parts"])["chat on gpu0"]
-    wanted = {
-        "M tokens in": "€0.15, 300 kJ",
-        "M cached in": "€0 (no weight measured)",
-        "In cached": "50 %",
-        "Cache saved": "€0.0003",
-        "Tokens split by": "token weights",
-        "Energy each": "300 J (counter ±5 %)",
-    }
-    assert {name: whole[name] for name in wanted} == wanted
+def test_documents_of_the_page_are_as_recorded(page, store, clock):
+    """Of each document the lines that none before it has; see `record_files`."""
+    lines, seen = [], set()
+
+    def record(name, paths, *rows, **states):
+        store.append(list(rows))
+        write_status(store, clock.time_ns())
+        for state, document in states.items():
+            store.put_state(state, document)
+        lines.append(f"{name}:")
+        for path in paths:
+            new = [line for line in flat(page.json(path)) if line not in seen]
+            lines.extend([f"  {path}", *(f"    {line}" for line in new)])
+            seen.update(new)
+        clock.move(61)
+
+    now_ns = clock.time_ns()
+    record("a probe on two devices", PATHS)
+    tenants = tenant_rows(now_ns, {**TENANTS, "unattributed": 0.5})
+    served = [*served_rows(now_ns), *labelled_rows(now_ns), *tenants]
+    record("a service with models, labels and tenants", SERVED, *served)
+    record("twelve devices with an outlier", MANY, *many_rows(now_ns))
+    old_ns = now_ns - 40 * 86_400 * NS_PER_S
+    own = {"device": "gpu7", "probe": "old", "basis": "probe", "currency": "EUR"}
+    old = row("cost", old_ns, {"cost_per_inference": 1e-6}, **own)
+    record("no row of the last month", OLD, *cost_rows("gpu1", 1, old_ns)[1:], old)
+    at_ns = clock.time_ns()
+    prices = [{"device": name, "plan": "assumed", "currency": "EUR"} for name in DEVICES]
+    status = {**status_document(store.path, at_ns), "prices": prices}
+    assumed = cost_rows("gpu0", 300, at_ns, plan="assumed")
+    paths = ("/api/budgets", "/api/now", "/api/spend", f"{COST}&points=10&device=gpu0")
+    record("assumed prices", paths, *assumed, status=status)
+    at_ns = clock.time_ns()
+    states = [
+        row("device", at_ns - age_s * NS_PER_S, fields, device=name)
+        for name, (fields, age_s) in STATES.items()
+    ]
+    record("sixteen devices", ["/api/now"], *states)
+    idle = row("device", clock.time_ns(), {"util_pct": 0.0}, device="gpu0")
+    record("a service that waits", ["/api/now"], idle, *served_rows(clock.time_ns()), alerts={})
+    check("page.txt", "\n".join([*lines, ""]))
 
 
 def test_trend_is_downsampled_with_its_minima_and_maxima(kept_page, kept_store):
@@ -153,147 +186,6 @@ def test_numbers_have_the_names_of_the_series(kept_page):
     assert "\n".join(offenders) == ""
 
 
-def test_marks_and_incidents_are_returned(kept_page):
-    found = kept_page.json("/api/marks?since=24h")
-    assert [one["letter"] for one in found["marks"]] == ["D", "I", "P"]
-    drift, incident, _ = found["marks"]
-    wanted = (
-        "drift: cost per inference of encoder on gpu0: +8.5 %; 95 % of it is time per inference;"
-        " cause: thermal throttling"
-    )
-    assert drift["text"].split(", ", 1)[1] == wanted
-    assert incident["end_ms"] - incident["time_ms"] == 3600 * 1000
-    assert [one[2] for one in found["table"]["rows"]] == ["gpu0", "gpu1", "gpu0 encoder"]
-    (left,) = kept_page.json("/api/marks?since=24h&device=gpu1")["marks"]
-    assert left["kind"] == "incident"
-    (fired,) = kept_page.json("/api/incidents?since=24h")["rows"]
-    assert fired[2:] == ["warning", "drift", "device=gpu1 host=gpu-01", "gpu1 drifted", "driver"]
-    # It fired five hours ago and was resolved an hour later.
-    for since, count in (("270m", 1), ("3h", 0)):
-        assert len(kept_page.json(f"/api/incidents?since={since}")["rows"]) == count, since
-
-
-def test_sweeps_are_charts_by_batch_and_by_load(kept_page):
-    batch, load = kept_page.json("/api/sweeps")["charts"]
-    assert (batch["name"], load["name"]) == ("gpu0 encoder, batch size", "gpu1 chat, load")
-    assert batch["xs"] == [1, 2, 4, 8, 16, 32, 64]
-    assert batch["series"][1]["values"][0] == pytest.approx(1e-5 * 1e6 + 0.01)
-    assert batch["series"][1]["texts"][0] == "€10"
-    assert batch["summary"].startswith("batch 32 is the cheapest; measured ")
-    cells = ["32", "11 ms", "2,910 /s", "31.2 mJ", "€0.633", "cheapest"]
-    assert list(rows(batch["table"])["32"].values()) == cells
-    assert load["note"] == (
-        "Within the SLO tpot_p50 25 ms: 8 in flight costs least: €1.7 per M tokens out,"
-        " 45 tokens/s of a user."
-    )
-    assert load["xs"] == sorted(speed for _, speed, *_ in LOADS)
-    best, others, cheapest = load["series"]
-    assert best["values"] == [None, 1.4, 1.7, 2.8, 9.0]
-    assert others["values"] == [1.45, None, None, None, None]
-    assert (cheapest["values"], cheapest["last"]) == ([None, None, 1.7, None, None], "8 in flight")
-    notes = {name: one["Note"] for name, one in rows(load["table"]).items()}
-    assert notes["8 in flight"] == "cheapest, meets the SLO"
-    assert notes["16 in flight"] == "best at its speed, misses the SLO"
-    assert notes["32 in flight"] == "misses the SLO"
-
-
-def test_first_screen_has_the_month_once_budgets_are_known(page):
-    first = [tile["name"] for tile in page.json("/api/now")["tiles"]]
-    assert first == ["Spend now", "This month", "Unused now", "Power"]
-    budget, _ = page.json("/api/budgets")["budgets"]
-    found = page.json("/api/now")
-    spend, month, unused, _ = found["tiles"]  # nothing moves when it arrives
-    assert value(month["big"]) == value(budget["big"])
-    noted = words(month["notes"])
-    assert (noted.startswith("of €1exceeded; forecast €"), noted[-6:]) == (True, "% over")
-    # A minute of each device costs 0.04.
-    per_hour = value(spend["big"])
-    assert per_hour == pytest.approx(2 * 0.04 * 60)
-    assert value(unused["big"]) / per_hour == pytest.approx(0.25 + 0.75 * 0.05, abs=0.02)
-    assert found["change"]["text"].startswith("encoder on gpu0 costs 8.5 % more since ")
-    assert ": it overheats. Check fan and airflow." in found["change"]["text"]
-    # The drift that fires is reported once.
-    assert "The change above." in [one["text"] for one in found["firing"]]
-    assert list(rows(found["units"])) == ["encoder probe, batch 16", "gpu0", "gpu1"]
-
-
-def test_assumed_prices_are_called_so_beside_each_amount(page, store, clock):
-    prices = [{"device": name, "plan": "assumed", "currency": "EUR"} for name in DEVICES]
-    status = status_document(store.path, clock.time_ns())
-    store.put_state("status", {**status, "prices": prices})
-    store.append(cost_rows("gpu0", 300, clock.time_ns() - NS_PER_S, plan="assumed"))
-    (budget, _), found = page.json("/api/budgets")["budgets"], page.json("/api/now")
-    assert budget["remarks"][-1] == "prices in EUR are assumed"
-    assert page.json(f"{COST}&device=gpu0")["notes"][-1] == "The price is assumed: set [[price]]."
-    assert {one["Price"] for one in rows(found["devices"]).values()} == {"€2 / h assumed"}
-    assert words(found["tiles"][0]["notes"]) == "assumed price: set [[price]]"
-    assert words(found["tiles"][1]["notes"]).endswith(", price assumed")
-    assert rows(found["units"])["gpu0"]["Cost now"].endswith(" / M inferences assumed")
-    (uses,) = page.json("/api/spend")["tables"]
-    assert uses["caption"].endswith("; prices in EUR are assumed.")
-
-
-def test_map_of_many_devices_has_the_state_of_each(page, store, clock):
-    now_ns = clock.time_ns()
-    assert page.json("/api/now")["map"] is None
-    states = {
-        "gpu0": ({"util_pct": 90.0}, 1, ["over", "alert drift"]),
-        "gpu1": ({"util_pct": 0.9}, 1, ["remainder", "no service, utilization 1 %"]),
-        "gpu2": ({"util_pct": 1.0}, 1, ["service", "busy, utilization 1 %"]),
-        "gpu3": ({"power_w": 9.0}, 1, ["probing", "utilization unknown"]),
-        "gpu4": ({"util_pct": 50.0}, 121, ["over", "not read for 2 min"]),
-    }
-    busy = ({"util_pct": 50.0}, 1, ["service", "busy, utilization 50 %"])
-    states |= {f"gpu{number}": busy for number in range(5, 16)}
-    store.append(
-        row("device", now_ns - age_s * NS_PER_S, fields, device=name)
-        for name, (fields, age_s, _) in states.items()
-    )
-    found = page.json("/api/now")["map"]
-    assert found["cells"] == [[name, *state] for name, (_, _, state) in states.items()]
-    texts = ["2 fault", "12 busy", "1 no service", "1 utilization unknown"]
-    assert [text for _, text in found["keys"]] == texts
-    # A device of a service is paid while that waits.
-    idle = row("device", now_ns, {"util_pct": 0.0}, device="gpu0")
-    store.append([idle, *served_rows(now_ns - NS_PER_S)])
-    store.put_state("alerts", {})
-    clock.move(61)
-    (first, *_) = page.json("/api/now")["map"]["cells"]
-    assert first == ["gpu0", "idle", "unused, utilization 0 %"]
-
-
-def test_spend_of_the_day_is_divided_by_use_tenant_and_label(page, store, clock):
-    time_ns = clock.time_ns() - NS_PER_S
-    (before,) = page.json("/api/spend")["tables"]
-    assert list(rows(before)) == ["no service, or not yet allocated"]
-    own = [one.fields["cost"] for one in stored(store, "device")]
-    assert value(before["total"]) == pytest.approx(sum(own), rel=0.05)
-    # The window of each tenant costs a cent more than the one before; 20 are named.
-    costs = {f"team-{number:02}": 0.01 * (number + 1) for number in range(23)}
-    store.append([*labelled_rows(time_ns), *tenant_rows(time_ns, {**costs, "unattributed": 0.5})])
-    clock.move(61)
-    uses, tenants, labels = page.json("/api/spend")["tables"]
-    parts = values(uses, "Cost")
-    assert (parts["rank"], parts["paid while services wait"]) == (0.5, 0.25)
-    named = values(tenants, "Cost")
-    assert list(named)[:20] == sorted(costs, reverse=True)[:20]
-    assert named["3 more tenants"] == pytest.approx(0.06)
-    assert named["unattributed"] == pytest.approx(0.5)
-    for table, one in ((uses, parts), (tenants, named)):
-        assert sum(one.values()) == pytest.approx(value(table["total"]))
-    by_label = [(words(name), words(of), value(cost)) for name, of, cost in labels["rows"]]
-    rest = pytest.approx(value(uses["total"]) - 0.75, rel=1e-3)
-    assert by_label[:2] == [("team", "search", 0.75), ("team", "none", rest)]
-    assert page.json("/api/now")["choices"]["labels"] == ["team=search"]
-    for label, models in (("team=search", ["rank service"]), ("team=other", [])):
-        now = page.json(f"/api/now?label={label}")
-        assert list(rows(now["units"])) == models
-        assert [name for name in rows(now["parts"]) if "encoder" in name] == []
-    (series,) = page.json(f"{COST}&label=team=search")["series"]
-    assert series["tags"]["service"] == "rank"
-    assert page.json(f"{COST}&label=team=other")["series"] == []
-
-
 def test_costs_and_budgets_are_those_of_the_commands(page_on, today):
     clock = SystemClock()
     page = page_on(today.path, clock, budgets=planned(today, clock))
@@ -314,20 +206,6 @@ def test_costs_and_budgets_are_those_of_the_commands(page_on, today):
         assert amounts == [pytest.approx(amount, rel=1e-3) for amount in wanted]
         verdict = own["verdict"] or "within the budget"
         assert (card["name"], card["state"][1]) == (own["budget"], verdict)
-
-
-def test_a_planned_amount_is_shown_as_it_was_written():
-    written = {12_345.0: "€12,345", 12_345.5: "€12,345.50", 0.25: "€0.25"}
-    assert {one: cells.planned(one, "EUR")["text"] for one in written} == written
-
-
-def test_cards_of_budgets_say_what_they_are_of_and_when_they_end(kept_page, clock):
-    month, day = kept_page.json("/api/budgets")["budgets"]
-    now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
-    assert day["scope"] == f"gpu1, {now:%Y-%m-%d} (UTC)"
-    ends = next(fact for name, fact, _ in day["facts"] if name == "ends")
-    assert ends == f"{now + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
-    assert (month["state"][0], day["state"][0]) == ("bad", "good")
 
 
 def test_budgets_are_cached_and_follow_the_configuration(page, page_on, store, clock):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from contents import rows, value, values, words
+from contents import flat, value, values, words
 from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.fleet.peers import FleetOutliers
@@ -24,15 +24,14 @@ from costprobe.ui.dashboard.fleet.page import (
     host_link,
 )
 from costprobe.ui.dashboard.guard import json_response
-from fakes import paged_fleet
 from fakes.clock import FakeClock
 from fakes.command import of_fleet
 from fakes.paged_fleet import DAY_S, HOUR_S, NOW_S, RATE_PER_H, Recipe
 from page_servers import HOST_URL, FleetServer
+from record.record_files import check
 
 HOSTS, GPUS = 5, 4
 RECIPE = Recipe(hosts=HOSTS, gpus=GPUS, silent=("h04",), every_s=600)
-SICK = ("h03", "gpu1")
 REFUSED = {
     "/api/fleet?labels=rack": "no such parameter",
     "/api/fleet?label=rack": "NAME=VALUE",
@@ -126,74 +125,40 @@ def test_figures_are_those_of_the_commands(kept, answered, command):
         assert list(values(table, head).values()) == [pytest.approx(outlier[key])]
 
 
-def test_unit_costs_have_changes_and_money_known_from_the_rows(kept, answered):
-    fleet = answered(kept, "/api/fleet")
-    units = fleet["units"]
-    names = ["mixtral-8x7b service", "llama-3.1-8b service", "encoder probe"]
-    assert list(rows(units)) == names
-    costs, hourly = values(units, "Cost now"), values(units, "An hour")
-    day, week = values(units, "24 h"), values(units, "7 d")
-    for model, (cost, factor) in paged_fleet.MODELS.items():
-        name = f"{model} service"
-        assert (day[name], week[name]) == (pytest.approx((factor - 1) * 100),) * 2
-        # 1.5 million tokens a currency unit before.
-        assert costs[name] == pytest.approx(factor / 1.5e6)
-        # Six rows an hour; the silent host sent four.
-        assert hourly[name] == pytest.approx(cost * (6 * (HOSTS - 1) + 4))
-    assert week["encoder probe"] > day["encoder probe"] > 0
-    assert not [one for one in rows(units).values() if "assumed" in one["Cost now"]]
-    assert rows(units)["encoder probe"]["On"] == f"{HOSTS * GPUS} devices"
-    assert fleet["timezone"] == "UTC"
-    month = fleet["tiles"][1]
-    assert words(month["notes"]).startswith("of €500,000")
-    samples = 6 * (HOSTS - 1) + 4
-    assert value(month["big"]) == pytest.approx(samples * GPUS * RATE_PER_H / 6)
-    of_rack = answered(kept, "/api/fleet?label=rack%3Dr0")
-    assert of_rack["timezone"] == "Europe/Berlin"
-    assert words(of_rack["tiles"][1]["notes"]).startswith("of €100,000")
+# The banner of a page is that of its map, once that is known.
+PATHS = (
+    *("/api/map", "/api/fleet", "/api/map?label=rack%3Dr0", "/api/fleet?label=rack%3Dr0"),
+    *("/api/map?metric=energy&order=name&shown=2", "/api/map?group=rack&within=rack"),
+    *("/api/map?model=none", "/api/gpu?host=h03&device=gpu1", "/api/spend?by=host&shown=2"),
+    *("/api/spend?by=service", "/api/spend?by=label:rack"),
+)
+OF_ASSUMED = ("/api/map", "/api/fleet", "/api/spend", "/api/gpu?host=h00&device=gpu2")
+OF_NONE = ("/api/map", "/api/fleet", "/api/map?label=rack%3Dx", "/api/fleet?label=rack%3Dx")
 
 
-def test_map_has_the_deviation_of_every_gpu_and_its_cause(kept, answered):
-    answered(kept, "/api/fleet")
-    answer = answered(kept, "/api/map")
-    found = answer["map"]
-    assert found["columns"] == [f"gpu{n}" for n in range(GPUS)]
-    assert (found["rows"][0]["host"], found["models"]) == ("h03", [paged_fleet.GPU_MODELS[0]])
-    assert [row["host"] for row in found["rows"] if row["silent"]] == ["h04"]
-    cells = {(row["host"], cell[0]): cell[1:] for row in found["rows"] for cell in row["cells"]}
-    (time,) = values(answer["outliers"], "Time").values()
-    kind, text = cells.pop(SICK)
-    assert (kind, float(text)) == ("s3 listed", pytest.approx(time, abs=0.05))
-    assert len(cells) == HOSTS * GPUS - 1
-    assert all(kind in ("level", "s1", "f1") for kind, _ in cells.values())
-    energy = answered(kept, "/api/map?metric=energy&order=name&shown=2")["map"]
-    assert [row["host"] for row in energy["rows"]] == ["h00", "h01"]
-    grouped = answered(kept, "/api/map?group=rack&within=rack")["map"]
-    assert {row["group"] for row in grouped["rows"]} == {"r0"}
-    assert answered(kept, "/api/map?model=none")["map"]["rows"] == []
-    gpu = answered(kept, "/api/gpu?host=h03&device=gpu1")["gpu"]
-    assert words(gpu["texts"][0]).startswith("Cause: clock. SM clock ")
-    link = "http://h03:9470/?field=probe.throughput_per_s&since=7d&device=gpu1"
-    assert gpu["texts"][-1]["href"] == link
-    facts = {name: words(fact) for name, fact in gpu["facts"]}
-    assert facts["cost, 24 h"].startswith("€3.2, unused ")
-    assert facts["encoder"].endswith(" / M inferences")
-    # One amount, with the digits of a model, wherever the page has it.
-    (outlier,) = rows(answer["outliers"]).values()
-    month = outlier["A month"]
-    assert float(month.strip("€")) == float(
-        f"{values(answer['outliers'], 'A month').popitem()[1]:.2g}"
-    )
-    assert f" About {month} more a month." in words(kept.json("/api/fleet")["change"]["text"])
-    assert facts["excess cost"].startswith(f"{month} a month ")
-    left = answered(kept, "/api/spend?by=host&shown=2")["spend"]
-    costs = values(left, "Cost")
-    assert (len(costs), left["more"]) == (3, f"Show all {HOSTS}")
-    assert sum(costs.values()) == pytest.approx(value(left["total"]))
-    first = left["rows"][0]
-    (_, used), (_, unused) = first[-1]["bar"]
-    assert used + unused == pytest.approx(value(first[1]) / value(left["total"]))
-    assert f"{unused / (used + unused):.0%}" == first[3].replace(" ", "")
+def test_documents_of_the_page_are_as_recorded(stopped, answered):
+    """Of each document the lines that none before it has; see `record_files`."""
+    assumed, empty = stopped(FleetServer(RECIPE)), stopped(FleetServer(Recipe(hosts=0)))
+    kept = assumed.reader.by_measurement
+    for one in kept["device"]:
+        one.fields["price_assumed"] = True
+    kept["cost"] = [
+        replace(one, tags={**one.tags, "plan": "assumed"}) if "probe" in one.tags else one
+        for one in kept["cost"]
+    ]
+    whole = stopped(FleetServer(RECIPE))
+    lines, seen = [], set()
+    for name, server, paths in (
+        ("a fleet", whole, PATHS),
+        ("assumed prices", assumed, OF_ASSUMED),
+        ("no host", empty, OF_NONE),
+    ):
+        lines.append(f"{name}:")
+        for path in paths:
+            new = [line for line in flat(answered(server, path)) if line not in seen]
+            lines.extend([f"  {path}", *(f"    {line}" for line in new)])
+            seen.update(new)
+    check("fleet_page.txt", "\n".join([*lines, ""]))
 
 
 def test_tiles_and_the_change_do_not_move_while_they_are_asked_for(kept, answered):
@@ -214,40 +179,6 @@ def test_tiles_and_the_change_do_not_move_while_they_are_asked_for(kept, answere
         words(calm["text"]) == "llama-3.1-8b costs 3.1 % more than in the same hour a day before."
     )
     assert banner(None, units, (), is_failing=True) != waiting
-
-
-def test_assumed_prices_are_called_so_beside_each_amount(stopped, answered):
-    server = stopped(FleetServer(RECIPE))
-    kept = server.reader.by_measurement
-    for one in kept["device"]:
-        one.fields["price_assumed"] = True
-    kept["cost"] = [
-        replace(one, tags={**one.tags, "plan": "assumed"}) if "probe" in one.tags else one
-        for one in kept["cost"]
-    ]
-    found = answered(server, "/api/fleet")
-    spend, month = found["tiles"][:2]
-    assert words(spend["notes"]) == "assumed price: set [[price]]"
-    assert words(month["notes"]).endswith(", price assumed")
-    costs = {name: one["Cost now"] for name, one in rows(found["units"]).items()}
-    assert [name for name in costs if costs[name].endswith(" assumed")] == ["encoder probe"]
-    spent = answered(server, "/api/spend")["spend"]
-    assert spent["caption"].endswith("; prices in EUR are assumed.")
-    (outlier,) = rows(answered(server, "/api/map")["outliers"]).values()
-    assert outlier["A month"].endswith(" assumed")
-    assert " assumed more a month." in words(server.json("/api/fleet")["change"]["text"])
-    gpu = answered(server, "/api/gpu?host=h00&device=gpu2")["gpu"]
-    assert " assumed" in words(dict(gpu["facts"])["cost, 24 h"])
-
-
-def test_empty_fleet_has_one_thing_to_do(stopped, answered):
-    server = stopped(FleetServer(Recipe(hosts=0)))
-    found = answered(server, "/api/fleet")
-    assert found["is_empty"] is True
-    assert "Add that database as a [[sink]] on each host" in found["units"]["none"]
-    assert {words(one["notes"]) for one in found["tiles"][:3]} == {"no cost in the last hour"}
-    filtered = answered(server, "/api/fleet?label=rack%3Dx")["units"]["none"]
-    assert filtered.startswith("No host with this label")
 
 
 def test_failing_database_leaves_figures_with_their_age_and_many_pages_ask_once(

@@ -70,7 +70,6 @@ def test_heat_map_shows_each_gpu_and_leads_to_the_page_of_its_host(open_fleet):
     for width in (375, 1200, 1440):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate(WIDE) == [], width
-    assert tab.violations() == []
     assert tab.console == []
 
 
@@ -84,7 +83,6 @@ def test_address_restores_metric_order_and_group(open_fleet):
     page.wait_for_selector("#spend [data-row=h00]")
     page.set_viewport_size({"width": 375, "height": 667})
     assert page.evaluate("document.documentElement.scrollWidth") == 375
-    assert tab.violations() == []
 
 
 def test_figures_of_a_failing_database_are_grey_with_their_age(tab_of, stopped):

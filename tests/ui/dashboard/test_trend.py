@@ -6,7 +6,6 @@ from costprobe.ui.dashboard.charts import line_names, most_changed, series_names
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
 from costprobe.ui.dashboard.trend import grouped, is_mixed, thin
 from costprobe.unit_costs.now import continued_series
-from dashboard_samples import cost_rows, many_rows, row, served_rows
 
 S = 10**9
 HOUR_NS = 3600 * S
@@ -37,32 +36,6 @@ def test_change_has_the_same_base_in_every_range(kept_page):
     assert [list(found) for found in changes.values()] == [[wanted], [wanted]]
 
 
-def test_automatic_scale_is_change_only_for_different_magnitudes(page, store, clock):
-    found = page.json(f"{PATH}&scale=auto")
-    assert (found["scale"], found["axis"]) == ("amount", "cost per M inferences")
-    amount = {"scale_samples": 1_000_000, "before": "€", "after": "", "unit": "per M inferences"}
-    assert [one["amount"] for one in found["series"]] == [amount, amount]
-    # Far above a probe's cost; its baseline is the ratio of sums.
-    store.append(served_rows(clock.time_ns() - S))
-    found = page.json(f"{PATH}&scale=auto")
-    why = "Shown as change, because the amounts differ too much for one axis."
-    assert (found["scale"], found["notes"]) == ("change", [why])
-    models = {one["tags"].get("served_model"): one for one in found["series"]}
-    assert models["base"]["base"] == pytest.approx(2e-4)
-    assert models["base"]["amount"]["unit"] == "per 1,000 inferences"
-    # A range in which a series has no row of the last 30 days.
-    old_ns = clock.time_ns() - 40 * 24 * HOUR_NS
-    own = {"device": "gpu7", "probe": "old", "basis": "probe", "currency": "EUR"}
-    old = row("cost", old_ns, {"cost_per_inference": 1e-6}, **own)
-    store.append([*cost_rows("gpu1", 1, old_ns)[1:], old])
-    span = "since=42d&until=35d&scale=change"
-    found = page.json(f"{PATH}&{span}&device=gpu1")
-    assert (len(found["series"]), found["without_base"]) == (1, 0)
-    found = page.json(f"{PATH}&{span}&device=gpu7")
-    assert (found["series"], found["without_base"]) == ([], 1)
-    assert found["none"].startswith("No change to draw")
-
-
 def test_group_is_the_median_of_its_series_with_their_extremes():
     query = TrendQuery("cost", "cost_per_inference", TimeRange(0, 100 * S), 10, group="model")
     tags = {"probe": "p", "currency": "EUR"}
@@ -81,20 +54,6 @@ def test_group_is_the_median_of_its_series_with_their_extremes():
     assert not is_mixed([p, q], query)
 
 
-def test_line_of_a_model_has_its_outliers_beside_it(page, store, clock):
-    pair = page.json(f"{PATH}&basis=probe&group=model")["series"]
-    assert [one["name"] for one in pair] == ["encoder (2 devices)", "gpu1 encoder, outlier"]
-    store.append(many_rows(clock.time_ns()))
-    found = page.json(f"{PATH}&probe=many&group=model")
-    assert [one["name"] for one in found["series"]] == ["many (12 devices)", "gpu11 many, outlier"]
-    found = page.json(f"{PATH}&probe=many")
-    first = [one["name"] for one in found["series"] if one["is_first"]]
-    assert (len(first), "gpu11 many" in first) == (8, True)
-    assert found["first_note"].startswith("8 of 12 lines are shown, those that changed most")
-    none = page.json(f"{PATH}&device=gpu99&basis=probe")["none"]
-    assert none == "No cost of an inference, probes in {range} for gpu99."
-
-
 def test_names_of_lines_are_short_and_distinct():
     own = {"device": "gpu0", "probe": "p", "plan": "owned", "currency": "EUR"}
     cases = [
@@ -107,18 +66,6 @@ def test_names_of_lines_are_short_and_distinct():
     assert [series_names(tags) for tags, _ in cases] == [names for _, names in cases]
     lines = [[1.0] * 20 + [1.0 + number / 100] * 20 for number in range(12)]
     assert most_changed(lines) == set(range(4, 12))
-
-
-def test_devices_with_several_models_are_compared_by_change(page, store, clock):
-    found = page.json(f"{PATH}&group=device&scale=amount")
-    names = [one["tags"]["device"] for one in found["series"]]
-    assert (found["scale"], names) == ("amount", ["gpu0", "gpu1"])
-    store.append(served_rows(clock.time_ns() - S))
-    found = page.json(f"{PATH}&group=device&scale=amount&device=gpu0")
-    why = "Shown as change, because models of a device have different costs."
-    assert (found["scale"], found["notes"]) == ("change", [why])
-    # Costs on two bases are not mixed; of the service there are three models.
-    assert sorted(one["members"] for one in found["series"]) == [1, 3]
 
 
 def test_series_continue_under_another_plan_or_label():
@@ -139,15 +86,3 @@ def test_series_continue_under_another_plan_or_label():
         for start, team in enumerate(("a", "b"))
     ]
     assert len(continued_series(teams)) == 2
-
-
-def test_change_of_plan_is_in_one_series_of_the_trend(page, store, clock):
-    rows = cost_rows("gpu0", 300, clock.time_ns() - S, plan="spot")
-    store.append(rows)
-    found = page.json(f"{PATH}&device=gpu0&basis=probe")
-    (one,) = found["series"]
-    (change,) = one["changes"]
-    assert (change["tag"], change["before"], change["after"]) == ("plan", "owned", "spot")
-    assert change["time_ms"] == rows[1].time_ns // 10**6
-    assert one["values"][-1] == rows[1].fields["cost_per_inference"]
-    assert found["notes"][0].startswith("gpu0 encoder: plan owned to spot on 2026-")

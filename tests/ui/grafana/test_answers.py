@@ -163,6 +163,7 @@ def windows():
         fields = {
             "cost_total": one["total"],
             "cost_idle": one["idle"],
+            "cost_idle_known": one["total"],
             "idle_share": one["idle"] / one["total"],
             "requests": requests,
             "inferences": requests,

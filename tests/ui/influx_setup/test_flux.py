@@ -52,17 +52,6 @@ def test_tasks_are_valid_flux_for_any_bucket_name(errors_in):
     assert errors_in(*tasks) == [[]] * len(tasks)
 
 
-def test_language_server_finds_wrong_types_and_names(errors_in):
-    good = rollup_task("b", "b_hourly")
-    found = errors_in(
-        good.replace('from(bucket: "b")', "from(bucket: 1)"),
-        good.replace("date.sub(", "date.subtract("),
-        good.replace("fn: mean", "fn: 3"),
-        good.replace("|> range(", "|> range("[:-1]),
-    )
-    assert all(found), found
-
-
 def test_each_numeric_field_is_aggregated_once_and_ratios_of_production_are_divided_later():
     text = rollup_task("b", "b_hourly")
     for rolled in ROLLED:

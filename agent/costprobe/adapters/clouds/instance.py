@@ -37,6 +37,7 @@ _HYPERVISOR: Final = "sys/hypervisor/uuid"
 _AZURE_TAG: Final = "7783-7084-3265-9085-8269-3286-77"
 _ORACLE_TAG: Final = "OracleCloud.com"
 _EC2_TYPE: Final = re.compile(r"[a-z][a-z0-9-]{1,30}\.[a-z0-9-]{1,30}")
+_EC2_ID: Final = re.compile(r"i-[0-9a-f]{8,17}")
 # Clouds that the vendor names, and whose metadata is not asked for.
 _BY_VENDOR: Final = {
     "Akamai": "akamai",
@@ -87,6 +88,15 @@ def cloud_of(dmi: Mapping[str, str]) -> Instance | None:
         return Instance("oci")
     cloud = _BY_VENDOR.get(vendor)
     return None if cloud is None else Instance(cloud)
+
+
+def instance_id(root: Path) -> str | None:
+    """Return the id of this EC2 instance, by which AWS bills it; None on other hosts.
+
+    Source: cloud-init's `tools/ds-identify`: on Nitro `board_asset_tag` is the instance id.
+    """
+    tag = _text(root / _FOLDER / "board_asset_tag")
+    return tag if _EC2_ID.fullmatch(tag) else None
 
 
 def _text(path: Path) -> str:

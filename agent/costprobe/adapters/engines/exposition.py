@@ -12,13 +12,14 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from costprobe.adapters.host.redaction import outside_text
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 200_000
-MAX_SERIES = 2000
+MAX_SERIES = 5000
 MAX_SERIES_CHARS = 2048
 # CPU time of parsing one response.
 MAX_PARSE_S = 0.25
@@ -27,6 +28,8 @@ MAX_VALUE = 1e18
 STARTED = "process_start_time_seconds"
 _EXCERPT_CHARS = 60
 _SUFFIX = re.compile(r"_(total|sum|count)\Z")
+# Labels without braces in their values, and the value.
+_PLAIN = re.compile(r"[^\s{}#]+(\{[^{}]*\})([^{}]*)")
 _NAME_END = re.compile(r"[{ \t]")
 # Lines between two looks at the clock.
 _LINES_A_LOOK = 256
@@ -185,21 +188,33 @@ def has_name(body: bytes, start: str) -> bool:
 
 def _sample(line: str, number: int) -> tuple[Labels, float]:
     """Labels and value of a line."""
-    # Loaded with the first scrape: most daemons have no service.
-    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
-
     if len(line) > MAX_SERIES_CHARS:
         raise ScrapeError(f"line {number}: more than {MAX_SERIES_CHARS} characters for one series")
+    plain = _PLAIN.fullmatch(line)
     try:
-        (family,) = text_string_to_metric_families(line + "\n")
-        (sample,) = family.samples
-        value = float(sample.value)
+        if plain is None:
+            return _parsed(line)
+        return _labels(plain[1]), _parsed(f"value {plain[2]}")[1]
     except (ValueError, LookupError, TypeError, OverflowError):
         # Without the cause: its text would contain the line.
         raise ScrapeError(
             f"line {number} is not in the Prometheus text format: {excerpt(line)}"
         ) from None
-    return tuple(sorted(sample.labels.items())), value
+
+
+@lru_cache(MAX_SERIES)
+def _labels(written: str) -> Labels:
+    """Labels as written: those of a series are the same in each response."""
+    return _parsed(f"value{written} 0")[0]
+
+
+def _parsed(line: str) -> tuple[Labels, float]:
+    # Loaded with the first scrape: most daemons have no service.
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    (family,) = text_string_to_metric_families(line + "\n")
+    (sample,) = family.samples
+    return tuple(sorted(sample.labels.items())), float(sample.value)
 
 
 def _check_counter(name: str, value: float, number: int, *, is_new: bool) -> None:

@@ -528,21 +528,24 @@ class ModelNames:
         newest = sorted(known_ns, key=lambda name: known_ns[name], reverse=True)[:names_max]
         self._seen_ns = {name: known_ns[name] for name in newest}
 
-    def name(self, model: str) -> str:
+    def name(self, model: str, *, is_used: bool = True) -> str:
         """Return the name under which a model is counted: its own, or "other" beyond the limit.
+
+        A model that counted nothing takes a free place, and leaves it to the next one that did.
 
         Args:
             model: Its name at the server; "" if there is none, which is returned unchanged.
+            is_used: Whether it counted anything since the last reading.
         """
         if model in ("", OTHER):
             return model
-        now_ns = self._utc_ns()
-        if model not in self._seen_ns and len(self._seen_ns) >= self._names_max:
-            since_ns = now_ns - int(KEPT_S * NS_PER_S)
-            self._seen_ns = {
-                name: at_ns for name, at_ns in self._seen_ns.items() if at_ns >= since_ns
-            }
-            if len(self._seen_ns) >= self._names_max:
+        now_ns, seen_ns = self._utc_ns(), self._seen_ns
+        if model not in seen_ns and len(seen_ns) >= self._names_max:
+            if not is_used:
                 return OTHER
-        self._seen_ns[model] = now_ns
+            oldest = min(seen_ns, key=lambda name: seen_ns[name])
+            if seen_ns[oldest] >= now_ns - int(KEPT_S * NS_PER_S):
+                return OTHER
+            del seen_ns[oldest]
+        seen_ns[model] = now_ns if is_used else seen_ns.get(model, 0)
         return model

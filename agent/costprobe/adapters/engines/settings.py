@@ -26,6 +26,8 @@ SELECTOR = re.compile(rf"([A-Za-z_:][\w:]*)(?:\{{({_LABEL}(?:,{_LABEL})*)\}})?")
 
 def _urls(value: object, info: ValidationInfo) -> object:
     """Parse one URL or several; a URL without a path gets that of the engine, or of the gateway."""
+    if value == ():  # of a part of a group of services; a file has no tuples
+        return ()
     urls = [value] if isinstance(value, str) else value
     if not isinstance(urls, list | tuple) or not all(isinstance(url, str) for url in urls):
         raise ValueError('write a URL, "http://127.0.0.1:8000/metrics", or a list of them')

@@ -1,6 +1,22 @@
 """The counters of each serving engine (vLLM, SGLang, TGI, Triton and others), by measure.
 
 Other servers expose the counters of vLLM under a prefix of their own.
+
+Requests and tokens of a LoRA adapter, by the servers' sources:
+
+- Dynamo registers an adapter as a model, which the label `model` of its frontend names
+  (`lib/llm/src/discovery/model_manager.rs`, `metric_model_for`, 2026), and LiteLLM's proxy counts by
+  `requested_model` (`litellm/types/integrations/prometheus.py`, 1.109.1). There an adapter is a served model.
+- vLLM, V0 and V1, up to 0.32.0 counts all under the first served name (`vllm/v1/metrics/loggers.py`).
+  `vllm:lora_requests_info` is the time of the last step with each set of adapters: both of its labels
+  list every adapter with a request, running or waiting, and neither how many nor those of the base
+  model (`LoRARequestStates` in `stats.py`). No share of the work can be computed from it, and it is
+  not read.
+- SGLang 0.5.23 counts slots of adapters (`sglang:lora_pool_slots_used`). Its counters of finished
+  requests also have the labels that clients send (`--tokenizer-metrics-allowed-custom-labels`,
+  `srt/managers/tokenizer_manager.py`): they can be those of tenants.
+- TGI 3 and LoRAX (`router/src/server.rs`), TensorRT-LLM (`tensorrt_llm/metrics/collector.py`),
+  LMDeploy (`lmdeploy/metrics/loggers.py`) and llama.cpp have no label of a request's adapter.
 """
 
 from __future__ import annotations
@@ -180,6 +196,10 @@ SGLANG = Engine(
         # Passes with prefill and decode together (--enable-mixed-chunk).
         "compute_s": _of_ranks("sglang:forward_execution_seconds_total", "category", "mixed"),
         "decode_request_s": "sglang:inter_token_latency_seconds_sum",
+        # Of a prefill server: SGLang 0.5.23, srt/observability/metrics_collector.py; MB are of 2^20.
+        "kv_transfer_bytes": Counter("sglang:kv_transfer_total_mb_sum", scale=2**20),
+        "kv_transfer_s": Counter("sglang:kv_transfer_latency_ms_sum", scale=1e-3),
+        "kv_transfer_failures": "sglang:num_transfer_failed_reqs_total",
     },
     required=_TOKENS,
     option="--enable-metrics",
@@ -223,6 +243,11 @@ def vllm(name: str, prefix: str) -> Engine:
                 f"{prefix}estimated_read_bytes_per_gpu_total",
                 plus=(Counter(f"{prefix}estimated_write_bytes_per_gpu_total"),),
             ),
+            # Of the server that reads the KV cache, over NIXL only: vLLM 0.11.1 and newer,
+            # vllm/distributed/kv_transfer/kv_connector/v1/nixl.
+            "kv_transfer_bytes": f"{prefix}nixl_bytes_transferred_sum",
+            "kv_transfer_s": f"{prefix}nixl_xfer_time_seconds_sum",
+            "kv_transfer_failures": f"{prefix}nixl_num_failed_transfers_total",
         },
         required=_TOKENS,
     )

@@ -1,7 +1,8 @@
 """This node at the Kubernetes API server: owners and annotations of pods, claimable devices.
 
-It also has the addresses of the pods, the names of their workloads, this host's devices by the
-ids of device plugins, and the section [kubernetes].
+It also has the addresses of the pods, the ids of their containers, the names of their workloads,
+this host's devices by the ids of device plugins, the devices that HAMi gave to pods, and the
+section [kubernetes].
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ from costprobe.core.records import Device
 # Where the kubelet serves the PodResources API.
 SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 ANNOTATIONS: Final = "costprobe.io/"
+# HAMi's devices of each container: "<uuid>,NVIDIA,<MiB>,<percent of the cores, 0 for no limit>:"
+# for each device, ";" after each container. Init containers are first in 2.9, and left out in 2.5.
+# Source: Project-HAMi/HAMi 2.9.0, pkg/device/devices.go (EncodePodSingleDevice, Resourcereqs).
+HAMI: Final = "hami.io/vgpu-devices-allocated"
+# HAMi's device plugin (2.9.0, nvinternal/rm/devices.go): the UUID and the number of a replica. Which
+# of them the kubelet chose says nothing of the device that the pod got.
+_HAMI_ID: Final = re.compile(r"(.+)-\d+")
 # spec.nodeName selects the objects of a node in both lists.
 _PODS: Final = "/api/v1/pods?limit=1000&fieldSelector=spec.nodeName%3D"
 _SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices?limit=500&fieldSelector=spec.nodeName%3D"
@@ -93,6 +101,10 @@ class Pod:
         ip: Its address; "" while it has none.
         annotations: Its annotations under `costprobe.io/`, by the rest of their names.
         is_ended: Whether all of its containers have ended.
+        uid: Its UID.
+        container_ids: The ids of its containers at the runtime, by the containers' names.
+        hami: By container, the devices that HAMi gave to it, and how many percent of the cores of
+            each; 0 without a limit.
     """
 
     owner_kind: str = ""
@@ -100,6 +112,9 @@ class Pod:
     ip: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
     is_ended: bool = False
+    uid: str = ""
+    container_ids: Mapping[str, str] = field(default_factory=dict)
+    hami: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
 
 class ApiServer:
@@ -202,7 +217,33 @@ def _pod(item: Mapping[str, Any]) -> Pod:
             if name.startswith(ANNOTATIONS)
         },
         is_ended=status.get("phase") in _ENDED,
+        uid=str(metadata.get("uid") or ""),
+        container_ids={
+            # Of "containerd://<id>" the part behind the runtime.
+            str(each["name"]): str(each.get("containerID") or "").rpartition("/")[2]
+            # A sidecar is an init container that runs on.
+            for kind in ("initContainerStatuses", "containerStatuses")
+            for each in status.get(kind) or ()
+        },
+        hami=_hami(item.get("spec") or {}, str(annotations.get(HAMI) or "")),
     )
+
+
+def _hami(spec: Mapping[str, Any], annotation: str) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Return the devices that HAMi gave to each container; none if the annotation is not HAMi's."""
+    kinds = ("initContainers", "containers")
+    names = [str(each["name"]) for kind in kinds for each in spec.get(kind) or ()]
+    entries = [entry.split(":") for entry in annotation.split(";")[:-1]]
+    try:
+        return {
+            name: tuple(
+                (uuid, min(100, max(0, int(cores))))
+                for uuid, _, _, cores in (device.split(",") for device in devices if device)
+            )
+            for name, devices in zip(reversed(names), reversed(entries), strict=False)
+        }
+    except ValueError:
+        return {}
 
 
 def workload_name(pod: str, details: Pod | None) -> str:
@@ -243,9 +284,10 @@ def service_name(namespace: str, workload: str, container: str) -> str:
 class DeviceIds:
     """This host's devices by the ids that device plugins and resource claims give them.
 
-    Sources of the ids: NVIDIA/k8s-device-plugin (UUIDs, and `::` before the replica of a shared
-    device), GoogleCloudPlatform/container-engine-accelerators (`nvidia0`, `nvidia0/vgpu1`,
-    `nvidia0/gi7`, `nvidia0/gi7/vgpu1`).
+    Sources of the ids: NVIDIA/k8s-device-plugin 0.20, internal/rm/devices.go (UUIDs, and `::` before
+    the replica of a device that is shared by time-slicing or MPS, also where the resource is
+    `nvidia.com/gpu.shared`), GoogleCloudPlatform/container-engine-accelerators (`nvidia0`,
+    `nvidia0/vgpu1`, `nvidia0/gi7`, `nvidia0/gi7/vgpu1`).
 
     Args:
         devices: The host's devices.
@@ -263,6 +305,11 @@ class DeviceIds:
             if device.is_slice == (device.gpu_instance is not None)
         }
         self._claimable = claimable
+
+    def hami_device_of(self, device_id: str) -> str | None:
+        """Return the device of a replica of HAMi's device plugin; None if it is none of HAMi's."""
+        match = _HAMI_ID.fullmatch(device_id)
+        return self._by_uuid.get(match[1]) if match else None
 
     def device_of(self, held: HeldDevice) -> str | None:
         """Return the name of a held device; None for one that is none of this host's."""

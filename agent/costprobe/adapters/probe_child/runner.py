@@ -180,7 +180,7 @@ class ProbeChild:
         return thread
 
     def _read_messages(self, pipe: IO[bytes]) -> None:
-        for line in iter(lambda: pipe.readline(MAX_LINE_BYTES), b""):
+        for line in lines_of(pipe):
             message = _parsed(line)
             if message is None:
                 self.malformed_lines += 1
@@ -198,10 +198,16 @@ class ProbeChild:
             return
 
     def _read_stderr(self, pipe: IO[bytes]) -> None:
-        for line in iter(lambda: pipe.readline(MAX_LINE_BYTES), b""):
+        for line in lines_of(pipe):
             words = outside_text(line.decode(errors="replace"), STDERR_LINE_CHARS)
             if words:
                 self.stderr_tail.append(words)
+
+
+def lines_of(pipe: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a pipe until its end, or until `kill` closes it: a slow thread may still read then."""
+    with suppress(ValueError, OSError):
+        yield from iter(lambda: pipe.readline(MAX_LINE_BYTES), b"")
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
@@ -287,12 +293,15 @@ class ProbeRequest:
         probe: Name of the probe.
         document: What the worker reads: the section, each key by its field's name, with numbers in base
             units, and the run's own keys, which replace those of the section.
-        visible_gpu: The GPU as CUDA names it in CUDA_VISIBLE_DEVICES; None for a CPU or a server.
+        visible_gpu: The GPU as CUDA names it in CUDA_VISIBLE_DEVICES; None for a CPU, a server or a GPU
+            with a selector.
+        selector: The variable by which the child has its GPU alone, as `Device.selector`.
     """
 
     probe: str
     document: Mapping[str, Any]
     visible_gpu: str | None = None
+    selector: str = ""
 
     def to_wire(self) -> str:
         """Return the request as JSON without a line end."""
@@ -439,7 +448,7 @@ class ProbeRunner:
     ) -> Record | ProbeFault:
         if self._child is None:
             try:
-                self._child = ProbeChild(self._command, _environment(request))
+                self._child = ProbeChild(self._command, environment_of(request))
             except OSError as error:
                 title = f"{self._command[0]} cannot be started ({error.strerror}); set python"
                 return ProbeFault("spawn", title, ())
@@ -543,13 +552,16 @@ class ProbeRunner:
             child.kill()
 
 
-def _environment(request: ProbeRequest) -> dict[str, str]:
+def environment_of(request: ProbeRequest) -> dict[str, str]:
     """Return the environment in which the child has only its GPU."""
     extra = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if request.visible_gpu is not None:
         # NVML's order, for a GPU that is named by its number.
         extra["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         extra["CUDA_VISIBLE_DEVICES"] = request.visible_gpu
+    if request.selector:
+        name, _, value = request.selector.partition("=")
+        extra[name] = value
     return extra
 
 

@@ -529,7 +529,8 @@ class SensorSettings:
             GPU is initialized first.
         report_s: A driver or a device whose discovery takes longer, in s, is reported, and the
             others are read meanwhile.
-        knows_gpu: The store has a GPU of this host: a driver that finds none fails.
+        known_models: Models of the boards that the store has of this host: a driver that finds none of
+            its vendor's fails.
         sysfs_root: Root of the file system that holds /proc and /sys.
         quarantine_first_s: How long a device that failed is not accessed at first, in s.
         quarantine_max_s: How long at most, after doubling each time, in s.
@@ -546,7 +547,7 @@ class SensorSettings:
     deadline_s: float = 5.0
     startup_s: float = 60.0
     report_s: float = 5.0
-    knows_gpu: bool = False
+    known_models: Sequence[str] = ()
     sysfs_root: str = "/"
     quarantine_first_s: float = 60.0
     quarantine_max_s: float = 3600.0

@@ -323,6 +323,11 @@ class SensorSupervisor:
             "pid": process.pid if process else None,
             "driver_version": self._versions.get("driver_version"),
             "nvml_version": self._versions.get("nvml_version"),
+            "other_versions": {
+                name: version
+                for name, version in self._versions.items()
+                if name not in {"driver_version", "nvml_version"}
+            },
             "driver_faults": self._driver_faults,
             "child_restarts": self.restarts,
             "malformed_lines": self._malformed_lines,

@@ -24,7 +24,7 @@ MAX_ADDED: Final = 1024
 
 
 class Labelled(Protocol):
-    """A section of the configuration with a name and labels."""
+    """A section of the configuration with a name and tags of its rows."""
 
     @property
     def name(self) -> str:
@@ -32,7 +32,7 @@ class Labelled(Protocol):
         ...
 
     @property
-    def labels(self) -> Mapping[str, str]:
+    def row_tags(self) -> Mapping[str, str]:
         """Further tags of its rows."""
         ...
 
@@ -47,10 +47,10 @@ class RowLabels:
 
     def __init__(self, probes: Iterable[Labelled] = (), services: Iterable[Labelled] = ()) -> None:
         self._labels = {
-            (tag, section.name): section.labels
+            (tag, section.name): section.row_tags
             for tag, sections in (("probe", probes), ("service", services))
             for section in sections
-            if section.labels
+            if section.row_tags
         }
 
         self._added: dict[str, Mapping[str, str]] = {}

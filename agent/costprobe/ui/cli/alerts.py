@@ -12,6 +12,7 @@ import click
 from costprobe.adapters.store.database import decoding
 from costprobe.core.outside import OutsideError, one_line
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
+from costprobe.core.units import counted
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
@@ -95,14 +96,16 @@ def _current(settings: Settings) -> dict[str, Any]:
         raise NotRunningError(f"{settings.store_path}: no daemon has evaluated alert rules yet")
     stored, written_ns = states["alerts"]
     age_s = max(0.0, (time.time_ns() - written_ns) / NS_PER_S)
-    echo(f"from the store, as of {ago(age_s)} ago: {reason}", err=True)
+    fired = sum(alert["state"] == "firing" for alert in stored["alerts"])
+    then = f", when {counted(fired, 'alert')} fired; what fires now is not known" if fired else ""
+    echo(f"from the store, as of {ago(age_s)} ago{then}: {reason}", err=True)
     return {"detectable": [], "noisy_services": [], **stored, "age_s": age_s, "source": "store"}
 
 
 def _exit_code(document: Mapping[str, Any]) -> int:
-    if any(alert["state"] == "firing" for alert in document["alerts"]):
-        return FAILED
-    return 0 if document["source"] == "daemon" else NOT_RUNNING
+    if document["source"] != "daemon":
+        return NOT_RUNNING
+    return FAILED if any(alert["state"] == "firing" for alert in document["alerts"]) else 0
 
 
 @command.command(

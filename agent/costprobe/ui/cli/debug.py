@@ -223,7 +223,10 @@ def gathered(
 
 
 def _versions() -> str:
-    driver = Path("/proc/driver/nvidia/version")
+    drivers = {
+        "nvidia_driver": Path("/proc/driver/nvidia/version"),
+        "amdgpu_driver": Path("/sys/module/amdgpu/version"),
+    }
     versions = {
         "costprobe": costprobe.__version__,
         "python": sys.version,
@@ -233,7 +236,10 @@ def _versions() -> str:
         "libc": " ".join(platform.libc_ver()),
         "sqlite": sqlite3.sqlite_version,
         "logical_cpus": os.cpu_count(),
-        "nvidia_driver": driver.read_text()[:500] if driver.exists() else None,
+        **{
+            name: path.read_text()[:500] if path.exists() else None
+            for name, path in drivers.items()
+        },
         "packages": {
             versions.metadata["Name"]: versions.version
             for versions in sorted(

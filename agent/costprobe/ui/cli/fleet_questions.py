@@ -16,6 +16,7 @@ from costprobe.core.periods import HOUR_NS, PeriodKind, TimeSpan, period_at
 from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.units import counted, percent
 from costprobe.fleet.answers import FleetPeriod
+from costprobe.fleet.groups import GROUP, FleetGroup, fleet_groups
 from costprobe.fleet.hosts import HostState, fleet_status
 from costprobe.fleet.spend import (
     FleetForecast,
@@ -28,7 +29,7 @@ from costprobe.fleet.spend import (
 from costprobe.fleet.unit_costs import SOFTWARE, FleetUnitCost, fleet_unit_costs
 from costprobe.spend.forecast import MIN_HOURS
 from costprobe.spend.settings import HISTORY_HOURS
-from costprobe.ui.amounts import si_column
+from costprobe.ui.amounts import si, si_column
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import (
@@ -43,6 +44,7 @@ from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.fleet_documents import (
     compare_document,
     forecast_document,
+    group_document,
     part_document,
     price_cell,
     spend_cells,
@@ -60,7 +62,7 @@ from costprobe.ui.text import ago, forecast_cells, local, unmeasured_words
 )
 @click.option(
     "--by",
-    type=fleet_key("host", "device", "gpu_model", "model", "service", "tenant"),
+    type=fleet_key("host", "device", "gpu_model", "model", "service", "group", "tenant"),
     help="What the spend is divided by (default: the total only).",
 )
 @fleet_options(since="30d")
@@ -71,7 +73,8 @@ def spend(
 ) -> None:
     """Show what all devices cost in a period: money, energy, emissions, and what of it was unused.
 
-    `model` is the served model, `gpu_model` the product name of the GPU. Two currencies are never
+    `model` is the served model, `gpu_model` the product name of the GPU, `group` the service of several
+    hosts that a service belongs to. Two currencies are never
     added. The period begins and ends with whole five minutes, of more than 2.5 days with whole hours;
     "covered" is the share of these that have rows, over the devices that had a row in the period.
     """
@@ -79,7 +82,7 @@ def spend(
         found = fleet_spend(answers, by or "")
     options.echo(
         answers,
-        spend_document(found, by or ""),
+        spend_document(found, "group" if by == GROUP else by or ""),
         (SPEND_HEADS, spend_rows(found)),
         spend_lines(found, by or "", answers.period),
         shown=found.total.costs,
@@ -221,16 +224,17 @@ def forecast(
     examples=(
         "costprobe compare --fleet --by gpu_model  # each model's cost per inference by GPU model",
         "costprobe compare --fleet --by label:cloud --since 30d  # the same by cloud, a label of the hosts",
+        "costprobe compare --fleet --by group --since 24h  # services of several hosts, such as prefill and decode",
     ),
 )
 @click.option(
     "--by",
-    type=fleet_key("model", "gpu_model", "host", "service", *SOFTWARE),
+    type=fleet_key("model", "gpu_model", "host", "service", "group", *SOFTWARE),
     metavar="KEY",
     default="model",
     show_default=True,
     help="Compare models only (model), or each by gpu_model, host, service,"
-    f" {', '.join(SOFTWARE)} or label:NAME.",
+    f" {', '.join(SOFTWARE)} or label:NAME; or services of several hosts (group).",
 )
 @fleet_options(since="7d")
 def compare(
@@ -242,16 +246,41 @@ def compare(
 
     By model, and by GPU model, host, the software of probes, or any label, such as cloud. Probe and
     production costs, and different currencies, are never compared with each other.
+
+    By group, each service of several hosts: the cost of its members, and what they count once, over the
+    whole hours in which all of its parts have a cost; and the change against the same hours before.
     """
+    if by == GROUP:
+        _compare_groups(options)
+        return
     with options.answers() as answers:
         found = fleet_unit_costs(answers, by)
     models = compare_document(found)
     options.echo(
         answers,
-        {"by": by, "models": models},
+        {"by": by, "models": models, "groups": []},
         ([field.name for field in fields(FleetUnitCost)], models),
         compare_lines(found, by),
         shown=found,
+    )
+
+
+def _compare_groups(options: FleetOptions) -> None:
+    with options.answers() as answers:
+        period = answers.period
+        if period.end_ns - period.start_ns < HOUR_NS:
+            raise bad_input("--since: groups are priced by whole hours; ask for at least 1h")
+        found = fleet_groups(answers)
+    groups = [group_document(one) for one in found]
+    lists = ("roles", "problems")
+    options.echo(
+        answers,
+        {"by": "group", "models": [], "groups": groups},
+        ([field.name for field in fields(FleetGroup) if field.name not in lists], groups),
+        group_lines(found, period),
+        [("no unit cost", "bad"), ("silent since", "bad")],
+        shown=found,
+        wanted="[[service]] with a group",
     )
 
 
@@ -386,7 +415,8 @@ def spend_lines(spend: SpendByKey, by: str, period: FleetPeriod) -> Iterator[str
     """Yield the spend of a period as a table with a line for each group and currency."""
     devices = counted(spend.total.series, "device")
     yield f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
-    unused = "while waiting" if by in ("service", "model", "tenant") else "unused"
+    unused = "while waiting" if by in ("service", GROUP, "model", "tenant") else "unused"
+    by = "group" if by == GROUP else by
     heads = (by or "spend", "cost", "share", unused, "kWh", "kg CO2e", "covered")
     totals = {one.currency: one.cost for one in spend.total.costs}
     rows = [
@@ -490,6 +520,74 @@ def _has_uncounted_currency(found: Iterable[FleetUnitCost]) -> bool:
         if one.cost_per_inference is None and one.cost_per_request is None
     )
     return any(currencies > 1 for currencies in unpriced.values())
+
+
+def group_lines(found: Sequence[FleetGroup], period: FleetPeriod) -> Iterator[str]:
+    """Yield the unit costs of groups, their cost by role, transfers, and what is not known."""
+    yield f"{local(period.start_ns)} to {local(period.end_ns)}"
+    unit_in, joules_in = si_column([one.energy_per_million_tokens_in_j for one in found], "J")
+    unit_out, joules_out = si_column([one.energy_per_million_tokens_out_j for one in found], "J")
+    heads = (
+        *(
+            "group",
+            "M tokens in",
+            "M tokens out",
+            "request",
+            f"{unit_in}/M in",
+            f"{unit_out}/M out",
+        ),
+        *("while waiting", "hours", "24 h", "7 d"),
+    )
+    rows = [
+        (
+            one_line(one.group),
+            price_cell(one.cost_per_million_tokens_in, one.currency),
+            price_cell(one.cost_per_million_tokens_out, one.currency),
+            price_cell(one.cost_per_request, one.currency),
+            joules_in[number],
+            joules_out[number],
+            _share_cell(one.idle_share),
+            f"{one.priced_h:,}",
+            _change_cell(one.change_24h_pct),
+            _change_cell(one.change_7d_pct),
+        )
+        for number, one in enumerate(found)
+    ]
+    yield from table_lines([heads, *rows])
+    roles: list[tuple[str, ...]] = [
+        (
+            one_line(one.group),
+            role.role,
+            cents(role.cost, one.currency),
+            percent(role.cost / one.cost, 1) if one.cost > 0 else "-",
+            _share_cell(role.idle_share),
+            f"{role.hosts:,}",
+            f"{role.devices:,}",
+        )
+        for one in found
+        for role in one.roles
+    ]
+    if roles:
+        of_roles = ("group", "role", "cost", "share", "while waiting", "hosts", "devices")
+        yield from table_lines([of_roles, *roles], text_columns=2)
+    for one in found:
+        name = one_line(one.group)
+        if one.kv_transfer_bytes is not None:
+            took = (
+                "" if one.kv_transfer_s is None else f" in {one.kv_transfer_s:,.0f} s of transfers"
+            )
+            failed = one.kv_transfer_failures
+            took += "" if failed is None else f", {failed:,.0f} failed"
+            yield f"{name}: {si(one.kv_transfer_bytes, 'B')} of KV cache transferred{took}"
+        yield from (f"{name}: {one_line(problem)}" for problem in one.problems)
+
+
+def _share_cell(share: float | None) -> str:
+    return "-" if share is None else percent(share)
+
+
+def _change_cell(pct: float | None) -> str:
+    return "-" if pct is None else f"{pct:+.1f} %"
 
 
 _COUNTED: Final = {"serving": "hosts", "probe": "devices"}

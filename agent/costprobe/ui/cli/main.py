@@ -48,8 +48,10 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "spend": "Show cost by tenant, namespace, service or model.",
         "report": "Write a cost report of a period.",
         "savings": "Compare what each workload costs a month on every supply.",
+        "where": "Predict a measured model's cost on other GPUs.",
         "budget": "Show spend and forecast of each budget.",
         "forecast": "Forecast spend, load, its cost, and when capacity ends.",
+        "reconcile": "Compare a cloud's bill with the measured cost.",
         "price": "Show prices in force, and stored changes.",
     },
     "Alerts": {
@@ -92,6 +94,7 @@ OF_FLEET: Mapping[str, str] = {
     "report": "fleet_report:report",
     "budget": "fleet_watch:budget",
     "dashboard": "dashboard:fleet_dashboard",
+    "reconcile": "reconcile:fleet",
 }
 # What to do instead of a command or an option that is gone.
 REMOVED: Mapping[str, str] = {

@@ -52,7 +52,8 @@ def command(
     """Show what the devices cost in a period, by tenant, namespace, service or model.
 
     The lines add up to the cost of the devices. "unattributed" is the cost of services that no
-    tenant's counter explains, "unallocated" what belongs to none of the names.
+    tenant's counter explains, "unallocated" what belongs to none of the names. Models divide the cost of
+    their service by what was counted; a service has a line of its own where it counts one model, or none.
     """
     settings = Settings(config)
     span = span_of(since_ns, until_ns)

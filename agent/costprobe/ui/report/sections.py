@@ -9,7 +9,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from costprobe.core.money import PER_THOUSAND, SCALES, cents, money
+from costprobe.core.money import PER_THOUSAND, SCALES, cents, cents_of_parts, money
 from costprobe.core.units import counted
 from costprobe.core.units import percent as share
 from costprobe.ui import hosted_apis, key_costs
@@ -275,13 +275,14 @@ def _spend(report: Report) -> Section:
 
 
 def _parts(key: str, spend: Spend, parts: Sequence[Amount], caption: str = "") -> Table:
+    costs = cents_of_parts([part.amount for part in parts], spend.total, spend.currency)
     rows = [
         (
             part.name or "none",
-            cents(part.amount, spend.currency),
+            cost,
             share(float(part.amount / spend.total)) if spend.total else "-",
         )
-        for part in parts
+        for part, cost in zip(parts, costs, strict=True)
     ]
     return Table((key, spend.currency, "share"), rows, caption=caption)
 

@@ -11,9 +11,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
-from costprobe.core.money import MODELLED, PER_THOUSAND, cents, money, price_scale, total_of
+from costprobe.core.money import (
+    MODELLED,
+    PER_THOUSAND,
+    cents,
+    cents_of_parts,
+    divided,
+    money,
+    price_scale,
+    total_of,
+)
 from costprobe.core.periods import DAY_NS
 from costprobe.core.records import natural
 from costprobe.core.units import MONTH_H, counted
@@ -405,18 +415,21 @@ def _moved(pct: float | None) -> str:
 
 def spend_parts(spend: Spend) -> Iterator[tuple[str, str, str]]:
     """Yield the parts of the spend of one currency; they add up to the total."""
-
-    def part(name: str, amount: Decimal) -> tuple[str, str, str]:
-        of = share(float(amount / spend.total)) if spend.total else "-"
-        return name, cents(amount, spend.currency), of
-
+    total, names, amounts = spend.total, list[str](), [use.cost for use in spend.by_use]
     for use in spend.by_use:
         words = PARTS.get(use.part, use.part)
-        yield part(f"{use.service}: {words}" if use.service else words, use.cost)
-    rest = spend.total - total_of([use.cost for use in spend.by_use])
-    if rest > 0:
-        yield part("devices without a service" if spend.by_use else "all devices", rest)
-    yield "total", cents(spend.total, spend.currency), "100 %"
+        names.append(f"{use.service}: {words}" if use.service else words)
+    allocated = total_of(amounts)
+    # Windows at the edges of the period may reach beyond it.
+    if total * allocated >= 0 and abs(allocated) > abs(total):
+        amounts = divided(total, [abs(amount) for amount in map(Fraction, amounts)])
+    elif rest := total - allocated:
+        names.append("devices without a service" if spend.by_use else "all devices")
+        amounts.append(rest)
+    costs = cents_of_parts(amounts, total, spend.currency)
+    for name, amount, cost in zip(names, amounts, costs, strict=True):
+        yield name, cost, share(float(amount / total)) if total else "-"
+    yield "total", cents(total, spend.currency), "100 %"
 
 
 def main_savings(report: Report) -> Iterator[str]:

@@ -16,12 +16,14 @@ from typing import Final, NamedTuple
 from costprobe_probes.processor import processor_name
 
 from costprobe.adapters.sensors.child.bounds import UNKNOWN_MAX_W
-from costprobe.adapters.sensors.child.nvml import Call, Values, Way
 from costprobe.adapters.sensors.child.sensor import (
+    Call,
     MetricReader,
     Report,
     Sensor,
     SensorContext,
+    Values,
+    Way,
     quarantining,
 )
 from costprobe.adapters.sensors.messages import EnergyReading, Reaction, Sample, SensorFault

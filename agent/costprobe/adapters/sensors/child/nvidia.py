@@ -29,10 +29,7 @@ from costprobe.adapters.sensors.child.nvml import (
     NO_DRIVER,
     PROCESS_LISTS,
     VALUE_TYPE_UNSIGNED_INT,
-    Call,
     ListedProcesses,
-    Values,
-    Way,
     expected_gpu,
     fault_of,
     known,
@@ -45,11 +42,15 @@ from costprobe.adapters.sensors.child.nvml import (
     start_fault,
 )
 from costprobe.adapters.sensors.child.sensor import (
+    AMD,
     PASSING,
+    Call,
     MetricReader,
     Report,
     Sensor,
     SensorContext,
+    Values,
+    Way,
     quarantining,
 )
 from costprobe.adapters.sensors.messages import EnergyReading, Reaction, Sample, SensorFault
@@ -745,7 +746,8 @@ def nvidia_sensors(context: SensorContext) -> list[Sensor]:
     if not context.settings.gpus:
         return []
     settings = context.settings
-    evidence = expected_gpu(Path(settings.sysfs_root), os.environ, is_known=settings.knows_gpu)
+    is_known = any(not model.startswith(AMD) for model in settings.known_models)
+    evidence = expected_gpu(Path(settings.sysfs_root), os.environ, is_known=is_known)
     try:
         driver = open_driver()
     except SensorFault as fault:

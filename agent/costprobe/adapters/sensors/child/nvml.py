@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import pynvml
 
+from costprobe.adapters.sensors.child.sensor import pci_board
 from costprobe.adapters.sensors.messages import Reaction, SensorFault
 from costprobe.core.outside import one_line
 from costprobe.core.records import NS_PER_S
@@ -131,10 +132,6 @@ class ListedProcesses:
         return {pid: pct for pid, pct in util_pct.items() if pid in self._listed_ns}
 
 
-Values = dict[str, Any]
-Call = Callable[..., Any]
-Way = Callable[[Call, object], Values]
-
 # nvml.h: NVML_VALUE_TYPE_UNSIGNED_INT; of the other types the whole union counts.
 VALUE_TYPE_UNSIGNED_INT: Final = 1
 
@@ -214,8 +211,6 @@ NO_DEVICE_DETAIL: Final = (
 # PCI: NVIDIA, and the classes of graphics and compute boards.
 PCI_VENDOR: Final = "0x10de"
 PCI_CLASSES: Final = ("0x0300", "0x0302")
-# Drivers that hold a board for a virtual machine or a screen: NVIDIA's own driver must not see it.
-OTHER_DRIVERS: Final = frozenset({"vfio-pci", "nouveau"})
 
 
 def expected_gpu(root: Path, environ: Mapping[str, str], *, is_known: bool) -> str:
@@ -224,19 +219,13 @@ def expected_gpu(root: Path, environ: Mapping[str, str], *, is_known: bool) -> s
     Args:
         root: Root of the file system that holds /sys.
         environ: The environment; NVIDIA_VISIBLE_DEVICES is set by container runtimes.
-        is_known: Whether the store has a GPU of this host.
+        is_known: Whether the store has such a GPU of this host.
     """
     visible = environ.get("NVIDIA_VISIBLE_DEVICES", "")
     if visible in {"void", "none"}:
         return ""
-    for device in sorted((root / "sys/bus/pci/devices").glob("*")):
-        try:
-            vendor, class_ = ((device / name).read_text().strip() for name in ("vendor", "class"))
-        except OSError:
-            continue
-        driver = (device / "driver").resolve().name
-        if vendor == PCI_VENDOR and class_.startswith(PCI_CLASSES) and driver not in OTHER_DRIVERS:
-            return f"the PCI device {device.name} is a GPU"
+    if address := pci_board(root, PCI_VENDOR, PCI_CLASSES):
+        return f"the PCI device {address} is a GPU"
     if visible:
         return f"NVIDIA_VISIBLE_DEVICES is {visible[:100]!r}"
     return "the store has a GPU of this host" if is_known else ""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from costprobe.adapters.sensors.child.bounds import Bounds
-from costprobe.adapters.sensors.child.nvml import Call, Values, Way
 from costprobe.adapters.sensors.messages import (
     EnergyReading,
     Reaction,
@@ -22,6 +22,11 @@ from costprobe.adapters.sensors.messages import (
 )
 from costprobe.core.clock import Clock
 from costprobe.core.records import Device, EnergyScope
+
+# Fields of a sample; a call of a driver's library; and a way to read a metric, by a call and a handle.
+Values = dict[str, Any]
+Call = Callable[..., Any]
+Way = Callable[[Call, object], Values]
 
 # Reports a fault of a named device that does not end its sample.
 Report = Callable[[str, SensorFault], None]
@@ -136,6 +141,31 @@ class SensorContext:
 # SensorFault where the driver fails. Without a sensor it is called again from time to time.
 SensorFactory = Callable[[SensorContext], Sequence[Sensor]]
 SensorTable = Mapping[str, SensorFactory]
+
+
+# How the models of AMD's boards begin; NVIDIA's driver names its boards in many ways.
+AMD: Final = "AMD "
+# Drivers that hold a board for a virtual machine or a screen: the vendor's own must not see it.
+OTHER_DRIVERS: Final = frozenset({"vfio-pci", "nouveau"})
+
+
+def pci_board(root: Path, vendor: str, classes: tuple[str, ...]) -> str:
+    """Return the PCI address of a board that its vendor's driver should find; empty if there is none.
+
+    Args:
+        root: Root of the file system that holds /sys.
+        vendor: PCI vendor, as "0x10de".
+        classes: Beginnings of the PCI classes of its boards.
+    """
+    for device in sorted((root / "sys/bus/pci/devices").glob("*")):
+        try:
+            maker, class_ = ((device / name).read_text().strip() for name in ("vendor", "class"))
+        except OSError:
+            continue
+        driver = (device / "driver").resolve().name
+        if maker == vendor and class_.startswith(classes) and driver not in OTHER_DRIVERS:
+            return device.name
+    return ""
 
 
 # The reactions to a fault of one call, not of the whole device.

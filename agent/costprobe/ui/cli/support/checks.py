@@ -69,13 +69,17 @@ class Check(NamedTuple):
     fix: str
 
 
+NVIDIA: Final = "NVIDIA driver"
+
+
 def sensor_checks(config: Config, store: Path) -> Iterator[Check]:
-    """Check NVIDIA's driver and its permissions, the devices, and the energy source."""
+    """Check the drivers and their permissions, the devices, and the energy source."""
     boards = _stored_boards(store) if config.telemetry.gpus else {}
     events: list[Event] = []
-    with short_lived_sensor(config.telemetry, events, knows_gpu=bool(boards)) as sensor:
+    models = sorted({board.model for board in boards.values()})
+    with short_lived_sensor(config.telemetry, events, models) as sensor:
         devices, status = sensor.devices(), sensor.status()
-    yield _driver_check(devices, status)
+    yield from _driver_checks(devices, status)
     for device in devices:
         yield Check(f"device {device.name}", "good", device.model, "")
     yield from _persistence_checks(devices)
@@ -95,19 +99,34 @@ def sensor_checks(config: Config, store: Path) -> Iterator[Check]:
         yield rapl_check(Path("/sys/class/powercap"))
 
 
-def _driver_check(devices: Sequence[Device], status: Mapping[str, Any]) -> Check:
-    """Check that NVIDIA's driver can be used, with its reason if not."""
-    gpus = [device for device in devices if not device.is_host]
-    if gpus:
-        detail = f"{status.get('driver_version')}, {counted(len(gpus), 'device')}"
-        return Check("NVIDIA driver", "good", detail, "")
-    if (fault := status["driver_faults"].get("nvidia")) is not None:
-        fix = "see its reason; nvidia-smi shows the same error"
-        return Check("NVIDIA driver", "bad", fault, fix)
-    if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists():
-        fix = "run nvidia-smi; if permission is denied, add this user to the group that owns /dev/nvidia*"
-        return Check("NVIDIA driver", "bad", "loaded, but NVML found no GPU", fix)
-    return Check("NVIDIA driver", "note", "not found: the CPU is measured instead", "")
+def _driver_checks(devices: Sequence[Device], status: Mapping[str, Any]) -> Iterator[Check]:
+    """Check that the drivers can be used, each with its reason if not; NVIDIA's is expected."""
+    of_vendor: dict[str, list[Device]] = {NVIDIA: [], "AMD driver": []}
+    for device in devices:
+        if not device.is_host:
+            of_vendor["AMD driver" if device.model.startswith("AMD ") else NVIDIA].append(device)
+    versions = {NVIDIA: status.get("driver_version"), **status.get("other_versions", {})}
+    for name, gpus in of_vendor.items():
+        vendor = name.partition(" ")[0].lower()
+        if gpus:
+            detail = f"{versions.get(name)}, {counted(len(gpus), 'device')}"
+            yield Check(name, "good", detail, "")
+        elif (fault := status["driver_faults"].get(vendor)) is not None:
+            fix = f"see its reason; {vendor}-smi shows the same error"
+            yield Check(name, "bad", fault, fix)
+        elif name == NVIDIA and (
+            Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
+        ):
+            fix = "run nvidia-smi; if permission is denied, add this user to the group that owns /dev/nvidia*"
+            yield Check(name, "bad", "loaded, but NVML found no GPU", fix)
+        elif name != NVIDIA and Path("/dev/kfd").exists():
+            # The driver of a processor's own GPU has it, too.
+            detail = "loaded, but AMD SMI (libamd_smi.so) was not found, or has no board"
+            yield Check(
+                name, "note", detail, "install AMD SMI of ROCm 6.4 or later, or set ROCM_PATH"
+            )
+        elif name == NVIDIA and not any(of_vendor.values()):
+            yield Check(name, "note", "not found: the CPU is measured instead", "")
 
 
 def _stored_boards(store: Path) -> dict[str, Board]:
@@ -144,8 +163,8 @@ def _named_checks(config: Config, devices: Sequence[Device]) -> Iterator[Check]:
             fix = f"use one of: {', '.join(names) or 'no device was found'}"
             yield Check(section, "bad", f"{name} is not a device of this host", fix)
         elif name in divided and (section, name) in held:
-            detail = f"{name} is partitioned into MIG devices"
-            fix = "name its MIG devices: " + ", ".join(
+            detail = f"{name} is partitioned"
+            fix = "name its partitions: " + ", ".join(
                 device.name for device in devices if device.parent == name
             )
             yield Check(section, "bad", detail, fix)
@@ -278,7 +297,7 @@ def service_checks(services: Sequence[ServiceConfig]) -> Iterator[Check]:
 
 
 def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check]:
-    """Yield a check of the kubelet's API, and of the API server's.
+    """Yield a check of the kubelet's API, of the API server's, and of the processes of pods.
 
     Args:
         kubernetes: The section [kubernetes]; None without it.
@@ -290,17 +309,35 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
     from costprobe.adapters.kubernetes.api_server import ApiServer  # noqa: PLC0415
     from costprobe.adapters.kubernetes.pod_resources import KubernetesError, PodResources  # noqa: PLC0415 - as above
 
-    node = kubernetes.node or host
+    node, pods = kubernetes.node or host, {}
     fix = "docs/howto/kubernetes.md has the volume and the permissions that it needs"
     try:
         containers = len(PodResources(kubernetes.socket).read().containers)
         detail = f"{counted(containers, 'container')} with devices"
         if kubernetes.api_url:
-            detail += f"; {counted(len(ApiServer(kubernetes, node).pods()), 'pod')} on {node}"
+            pods = ApiServer(kubernetes, node).pods()
+            detail += f"; {counted(len(pods), 'pod')} on {node}"
     except KubernetesError as error:
         yield Check("kubernetes", "bad", str(error), fix)
     else:
         yield Check("kubernetes", "good", detail, "")
+        ids = {each for pod in pods.values() for each in (pod.uid, *pod.container_ids.values())}
+        if containers and pods and not ids & _visible_containers():
+            detail = "not visible: pods that share a GPU are charged by replicas, not by use"
+            fix = "set hostPID: true, as in docs/howto/kubernetes.md"
+            yield Check("processes of pods", "note", detail, fix)
+
+
+def _visible_containers() -> set[str]:
+    """Return the ids of containers and pods whose processes are visible here, besides the own ones."""
+    from costprobe.adapters.kubernetes.cgroups import cgroup_ids  # noqa: PLC0415 - as above
+
+    found: set[str] = set()
+    for file in Path("/proc").glob("[0-9]*/cgroup"):
+        # A process may have ended.
+        with suppress(OSError):
+            found.update(cgroup_ids(file.read_text(errors="replace")))
+    return found - {*cgroup_ids(Path("/proc/self/cgroup").read_text())}
 
 
 def _endpoint_check(service: ServiceConfig, url: str, engine: Engine, tenant: str = "") -> Check:
@@ -452,7 +489,8 @@ def _found_torch(name: str, line: str) -> Check:
         fix = "set python in [[probe]] to an interpreter, which prints nothing else"
         return Check(name, "bad", "its output is not that of our program", fix)
     if cuda:
-        return Check(name, "good", f"{torch}, CUDA on {names}", "")
+        runtime = "ROCm" if facts["hip"] else "CUDA"
+        return Check(name, "good", f"{torch}, {runtime} on {names}", "")
     if problem:
         return Check(name, "bad", f"{torch} cannot use CUDA", problem)
     if Path("/dev/nvidiactl").exists():

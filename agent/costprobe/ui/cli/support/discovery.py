@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,16 +16,18 @@ TIMEOUT_S = 15.0
 
 @contextmanager
 def short_lived_sensor(
-    telemetry: TelemetryConfig, events: list[Event] | None = None, *, knows_gpu: bool = False
+    telemetry: TelemetryConfig,
+    events: list[Event] | None = None,
+    known_models: Sequence[str] = (),
 ) -> Iterator[SensorSupervisor]:
     """Start a sensor child, wait for its devices, and stop it at the end of the block.
 
     Args:
         telemetry: Which devices to look for.
         events: Receives the faults.
-        knows_gpu: Whether the store has a GPU of this host.
+        known_models: Models of the boards that the store has of this host.
     """
-    settings = replace(telemetry.sensor_settings(processes=False), knows_gpu=knows_gpu)
+    settings = replace(telemetry.sensor_settings(processes=False), known_models=known_models)
     found = list[Event]() if events is None else events
     sensor = SensorSupervisor(CHILD_COMMAND, settings, found.append, SystemClock())
     sensor.start()

@@ -41,11 +41,17 @@ class FleetFile(RootSection):
     fleet: FleetSection | None = None
 
 
+# Names of keys that are not those of their tags, which may be a label's.
+_TAGS: Final = {"group": "service_group"}
+
+
 def fleet_key(*names: str) -> Parsed[str]:
     """Return the type of what an answer is divided by: one of some names, or `label:NAME`."""
 
     def parse(text: str) -> str:
         label = text.removeprefix(_LABEL_PREFIX)
+        if text in names and text in _TAGS:
+            return _TAGS[text]
         if text in names or (label != text and _LABEL_NAME.fullmatch(label)):
             return label
         listed = "".join(f"{name}, " for name in names)

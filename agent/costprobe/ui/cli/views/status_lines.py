@@ -129,8 +129,10 @@ def hourly_costs(status: dict[str, Any]) -> list[str]:
 
 
 def _sensor(sensor: dict[str, Any]) -> Iterator[Part]:
-    driver = f", NVIDIA driver {sensor['driver_version']}" if sensor["driver_version"] else ""
-    yield "sensor", f"{sensor['state']}{driver}, {counted(sensor['child_restarts'], 'restart')}"
+    versions = {"NVIDIA driver": sensor["driver_version"], **sensor.get("other_versions", {})}
+    drivers = [f"{name} {version}" for name, version in versions.items() if version]
+    restarts = counted(sensor["child_restarts"], "restart")
+    yield "sensor", ", ".join((sensor["state"], *drivers, restarts))
     if sensor["last_fault"]:
         yield "", f"last fault: {sensor['last_fault']}"
     for name, device in sensor["devices"].items():

@@ -1,0 +1,594 @@
+"""What a service of several hosts costs: its unit costs, from the rows of all its members.
+
+A member is a service of one host with the tags `service_group` and `service_role`:
+
+| role | what it is | counted of it |
+| --- | --- | --- |
+| all | a complete replica | requests, tokens |
+| prefill | a pool of a disaggregated server | input tokens |
+| decode | the other pool | requests, output tokens |
+| worker | a part of another engine that spans hosts | requests, tokens, of the host with the url |
+
+Both pools of a disaggregated server count each request: a proxy lets the prefill server generate
+one token (`max_tokens` of 1), and sends the whole prompt to the decode server, too. Sources: the
+proxy of vLLM's tests of NIXL, tests/v1/kv_connector/nixl_integration; SGLang 0.5.23,
+srt/managers/tokenizer_manager: a request that finishes is counted by either server.
+
+Cost of input is that of the prefill pool, cost of output that of the decode pool. Members that do
+both divide theirs as their hosts did; a worker without counts, like those together.
+
+A unit cost needs the cost of all parts: it is computed over the hours in which each of them has
+windows with a cost all the time. Nothing is extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from costprobe.adapters.databases.question import Question
+from costprobe.core.money import divided, exact, total_of
+from costprobe.core.periods import DAY_NS, HOUR_NS, WEEK_NS, iso
+from costprobe.core.records import TOGETHER, natural
+from costprobe.core.schema import GROUP_TAGS, SCHEMA
+from costprobe.core.units import HOUR_S, counted
+from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod
+
+GROUP, ROLE = GROUP_TAGS
+ROLES: Final = ("all", "prefill", "decode", "worker")
+# A complete replica has unit costs of its own; the other roles are parts.
+WHOLE: Final = "all"
+_READS: Final = ("prefill", "all", "worker")
+_WRITES: Final = ("decode", "all", "worker")
+# Shares of input and output in the cost of the roles that have one kind of tokens.
+_ONE_KIND: Final = {"prefill": (1.0, 0.0), "decode": (0.0, 1.0)}
+# An hour counts if windows with a cost cover this share of it: all, but for the rounding of edges.
+_COVERED_SHARE: Final = 0.99
+_MEMBER: Final = (*GROUP_TAGS, "host", "service")
+_OF_COST: Final = {"basis": "serving", "served_model": ""}
+_MONEY: Final = ("cost_total", "cost_tokens_in", "cost_tokens_out")
+_COUNTS: Final = ("requests", "tokens_in", "tokens_out")
+_COUNTED: Final = (*_COUNTS, "errors", "cached_tokens")
+_ENERGY: Final = ("energy_j", "energy_tokens_in_j", "energy_tokens_out_j")
+_TRANSFER: Final = ("kv_transfer_bytes", "kv_transfer_s", "kv_transfer_failures")
+_MILLION: Final = 1_000_000
+
+
+class Member(NamedTuple):
+    """A service of a host that belongs to a group."""
+
+    role: str
+    host: str
+    service: str
+
+    def __str__(self) -> str:
+        return f"{self.host} ({self.role})"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCost:
+    """What the members of one role cost.
+
+    Attributes:
+        role: `all`, `prefill`, `decode` or `worker`.
+        cost: Currency units; those of all roles add up to the group's.
+        idle_share: Part of it that paid for idle time, 0 to 1; None if unknown.
+        energy_j: Energy; None if that of a member is unknown.
+        hosts: Number of hosts.
+        devices: Number of devices.
+    """
+
+    role: str
+    cost: Decimal
+    idle_share: float | None
+    energy_j: float | None
+    hosts: int
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetGroup:
+    """What a group cost in the hours of a period in which it was whole, in one currency.
+
+    Attributes:
+        group: Its name.
+        has_parts: Whether members are parts, which have no unit costs of their own.
+        currency: ISO 4217 code; empty without one.
+        priced_h: Number of these hours.
+        period_h: Number of whole hours of the period.
+        cost: Currency units in them, exactly the sum over the members.
+        cost_tokens_in: Part of it for input tokens; None if it cannot be divided.
+        cost_tokens_out: The rest, for output tokens.
+        roles: The cost by role.
+        requests: Requests, each counted once; None if no member counts them.
+        error_share: Share of failed requests in all, 0 to 1; None if unknown.
+        tokens_in: Input tokens, cached ones included, each counted once; None if not counted.
+        cached_tokens: Those of them that a cache answered.
+        tokens_out: Output tokens, each counted once.
+        cost_per_request: Currency per request; None without the counts or the whole cost.
+        cost_per_million_tokens_in: Currency per million input tokens.
+        cost_per_million_tokens_out: Currency per million output tokens.
+        energy_j: Energy; None if that of a member is unknown.
+        energy_per_million_tokens_in_j: Energy of input per million input tokens.
+        energy_per_million_tokens_out_j: Energy of output per million output tokens.
+        idle_share: Part of the cost that paid for idle time, 0 to 1; None if unknown.
+        kv_transfer_bytes: KV cache that was transferred between pools; None if it is not counted.
+        kv_transfer_s: Time of the transfers, summed over transfers.
+        kv_transfer_failures: Failed transfers.
+        change_24h_pct: Change of the unit cost (a million output tokens, else a request) against the
+            same hours a day before, in percent; None if there are none in which it was whole.
+        change_7d_pct: The same against a week before.
+        hosts: Number of hosts that sent rows in the period.
+        devices: Number of their devices.
+        problems: What is not known, and why, one sentence each.
+    """
+
+    group: str
+    has_parts: bool
+    currency: str
+    priced_h: int
+    period_h: int
+    cost: Decimal
+    cost_tokens_in: Decimal | None = None
+    cost_tokens_out: Decimal | None = None
+    roles: tuple[RoleCost, ...] = ()
+    requests: float | None = None
+    error_share: float | None = None
+    tokens_in: float | None = None
+    cached_tokens: float | None = None
+    tokens_out: float | None = None
+    cost_per_request: float | None = None
+    cost_per_million_tokens_in: float | None = None
+    cost_per_million_tokens_out: float | None = None
+    energy_j: float | None = None
+    energy_per_million_tokens_in_j: float | None = None
+    energy_per_million_tokens_out_j: float | None = None
+    idle_share: float | None = None
+    kv_transfer_bytes: float | None = None
+    kv_transfer_s: float | None = None
+    kv_transfer_failures: float | None = None
+    change_24h_pct: float | None = None
+    change_7d_pct: float | None = None
+    hosts: int = 0
+    devices: int = 0
+    problems: tuple[str, ...] = ()
+
+
+def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
+    """Return the groups with rows in a period, by name and currency.
+
+    Args:
+        answers: The database, and the period; its last whole hours are asked for.
+
+    Raises:
+        DeliveryError: The database did not answer.
+    """
+    asked = answers.over(_hours_of(answers.period))
+    if not asked.period.buckets:
+        return []
+    fields = (*_MONEY, "cost_idle", *_ENERGY, *_COUNTED, *_TRANSFER)
+    books = _books(asked, fields)
+    if not books:
+        return []
+    shifted = {
+        shift_ns: _books(answers.over(_shifted(asked.period, -shift_ns)), (*_MONEY, *_COUNTS))
+        for shift_ns in (DAY_NS, WEEK_NS)
+    }
+    newest, outside = _newest(answers), _outside(answers, books)
+    found = []
+    for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
+        book.expect(newest.get(name, {}))
+        left_out = outside.get(name, {})
+        gaps = (*left_out.values(), *book.gaps(asked.period, newest.get(name, {})))
+        book.expect(left_out)
+        for currency in book.currencies:
+            earlier = {shift_ns: then.get(name) for shift_ns, then in shifted.items()}
+            found.append(_group(name, currency, book, earlier, asked.period, gaps))
+    return found
+
+
+def _hours_of(period: FleetPeriod) -> FleetPeriod:
+    """Return the last whole hours of a period."""
+    hours = (period.end_ns - period.start_ns) // HOUR_NS
+    return period._replace(start_ns=period.end_ns - hours * HOUR_NS)
+
+
+def _shifted(period: FleetPeriod, by_ns: int) -> FleetPeriod:
+    return period._replace(start_ns=period.start_ns + by_ns, end_ns=period.end_ns + by_ns)
+
+
+@dataclass(slots=True)
+class _Cell:
+    """The rows of a member in an hour: sums by field; those of money by currency."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    money: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def is_covered(self) -> bool:
+        return self.sums.get("window_s", 0.0) >= _COVERED_SHARE * HOUR_S
+
+
+@dataclass(slots=True)
+class _Book:
+    """The rows of a group by the end of an hour, UTC in ns, and member; and the devices of each."""
+
+    hours: dict[int, dict[Member, _Cell]] = field(default_factory=dict)
+    devices: dict[Member, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def cell(self, end_ns: int, member: Member) -> _Cell:
+        return self.hours.setdefault(end_ns, {}).setdefault(member, _Cell())
+
+    def expect(self, members: Iterable[Member]) -> None:
+        """Need the parts among these, also those without a row in the period."""
+        for member in members:
+            if member.role != WHOLE:
+                self.devices.setdefault(member, set())
+
+    @property
+    def parts(self) -> set[Member]:
+        """The members that a whole hour needs; one that changed its role is one of each."""
+        return {member for member in self.devices if member.role != WHOLE}
+
+    def whole(self) -> dict[int, dict[Member, _Cell]]:
+        """Return the hours in which the group was whole, with the members that count in them.
+
+        A replica that is complete counts in its own hours. A service that had several roles in
+        the period has to have one of them.
+        """
+        needed = {member[1:] for member in self.parts}
+        found = {}
+        for end_ns, cells in self.hours.items():
+            covered = {member: cell for member, cell in cells.items() if cell.is_covered}
+            if covered and needed <= {member[1:] for member in covered}:
+                found[end_ns] = covered
+        return found
+
+    @property
+    def currencies(self) -> list[str]:
+        """The currencies in which members are paid; at least one."""
+        paid = (cell.money for cells in self.hours.values() for cell in cells.values())
+        return sorted({currency for money in paid for currency in money}) or [""]
+
+    def gaps(self, period: FleetPeriod, newest_ns: Mapping[Member, int]) -> Iterator[str]:
+        """Yield which members lack hours, and whose clock is ahead."""
+        asked = (period.end_ns - period.start_ns) // HOUR_NS
+        lacking: dict[str, list[str]] = defaultdict(list)
+        for member in sorted(self.devices, key=lambda one: natural(*one)):
+            covered = [
+                end_ns
+                for end_ns, cells in self.hours.items()
+                if any(other[1:] == member[1:] and cell.is_covered for other, cell in cells.items())
+            ]
+            last_ns = newest_ns.get(member, 0)
+            is_silent = member not in self.hours.get(period.end_ns, {})
+            if last_ns > period.now_ns + ARRIVED_NS:
+                yield (
+                    f"{member}: its newest row is of {iso(last_ns)}, which is to come: correct the"
+                    " clock of the host; its rows count in other hours than they should"
+                )
+            if len(covered) < asked:
+                text = f"a cost in {len(covered):,} of {counted(asked, 'hour')}"
+                if period.end_ns not in covered and 0 < last_ns <= period.end_ns:
+                    text += f"; {'silent since' if is_silent else 'newest row'} {iso(last_ns)}"
+                lacking[text].append(str(member))
+        for text, members in lacking.items():
+            yield f"{', '.join(members)}: {text}"
+
+
+def _books(answers: FleetAnswers, fields: Sequence[str]) -> dict[str, _Book]:
+    """Return the rows of all groups by name; of `fields` those of `cost` and of `serving`."""
+    paid = Question(
+        "cost",
+        "cost_total",
+        "sum",
+        by=(*_MEMBER, "currency", "device"),
+        where=_OF_COST,
+        present=(GROUP,),
+        every_s=int(HOUR_S),
+    )
+    books: dict[str, _Book] = defaultdict(_Book)
+    for (group, role, host, service, currency, devices), value, end_ns in answers.rows(paid):
+        member = Member(role, host, service)
+        money = books[group].cell(end_ns, member).money.setdefault(currency, {})
+        money["cost_total"] = money.get("cost_total", 0.0) + value
+        books[group].devices[member].update(devices.split(TOGETHER))
+    if not books:
+        return {}
+    further = ["window_s", *(name for name in fields if name != "cost_total")]
+    questions = [_question(paid, name) for name in further]
+    for name, rows in zip(further, answers.rows_of_each(*questions), strict=True):
+        for (group, role, host, service, *paid_in), value, end_ns in rows:
+            if group in books and (member := Member(role, host, service)) in books[group].devices:
+                cell = books[group].cell(end_ns, member)
+                sums = cell.money.setdefault(paid_in[0], {}) if paid_in else cell.sums
+                sums[name] = value
+    return books
+
+
+def _question(paid: Question, name: str) -> Question:
+    """Return the question for the sum of another field, by currency if it is money."""
+    if name.startswith("cost_"):
+        return replace(paid, field=name, by=(*_MEMBER, "currency"))
+    if name in SCHEMA["cost"].fields and name not in _COUNTED:
+        return replace(paid, field=name, by=_MEMBER)
+    # Parts have no counts beside their cost.
+    where = {"served_model": ""}
+    return replace(paid, measurement="serving", field=name, by=_MEMBER, where=where)
+
+
+def _outside(answers: FleetAnswers, books: Mapping[str, _Book]) -> dict[str, dict[Member, str]]:
+    """Return the members of each group without the labels that rows must have, and that they are left out."""
+    if not answers.labels:
+        return {}
+    question = Question("cost", "cost_total", "count", "count", by=_MEMBER, where=_OF_COST)
+    found: dict[str, dict[Member, str]] = defaultdict(dict)
+    labels = " and ".join(f"{name}={value}" for name, value in answers.labels.items())
+    for group, role, host, service in answers.over(answers.period, {}).groups(question):
+        member = Member(role, host, service)
+        if group in books and member not in books[group].devices:
+            found[group][member] = f"{member}: left out, as a member without {labels}"
+    return found
+
+
+def _newest(answers: FleetAnswers) -> dict[str, dict[Member, int]]:
+    """Return the time of the newest row of each member by group, UTC in ns.
+
+    Also of a row that is to come, and of members that were silent in the period, for a day: one that was removed
+    for good is no longer needed then.
+    """
+    question = Question(
+        "cost", "cost_total", "newest", by=_MEMBER, where=_OF_COST, present=(GROUP,)
+    )
+    period = answers.period
+    before = period._replace(start_ns=period.start_ns - DAY_NS, end_ns=period.start_ns)
+    ahead = period._replace(start_ns=period.end_ns, end_ns=period.now_ns + DAY_NS)
+    found: dict[str, dict[Member, int]] = defaultdict(dict)
+    for span in (answers.over(before), answers, answers.over(ahead)):
+        for (group, role, host, service), time_s in span.groups(question).items():
+            found[group][Member(role, host, service)] = int(time_s * 1e9)
+    return found
+
+
+class _Sums:
+    """Sums over the members of a group in some hours, in one currency."""
+
+    def __init__(self, hours: Iterable[Mapping[Member, _Cell]], currency: str) -> None:
+        self._hours: Counter[Member] = Counter()
+        self._values: dict[Member, dict[str, list[Decimal]]] = {}
+        for cells in hours:
+            self._hours.update(cells.keys())
+            for member, cell in cells.items():
+                values = self._values.setdefault(member, defaultdict(list))
+                for name, value in {**cell.sums, **cell.money.get(currency, {})}.items():
+                    values[name].append(exact(value))
+
+    @property
+    def members(self) -> Collection[Member]:
+        return self._values.keys()
+
+    def of(self, name: str, members: Iterable[Member]) -> Decimal | None:
+        """Return the exact sum of a field over members; None where no row has it."""
+        values = [value for member in members for value in self._values[member].get(name, ())]
+        return total_of(values) if values else None
+
+    def is_complete(self, name: str) -> bool:
+        """Whether each member has a field in each of its hours."""
+        return all(
+            len(values.get(name, ())) == self._hours[member]
+            for member, values in self._values.items()
+        )
+
+    def counted(self, name: str, roles: Collection[str]) -> float | None:
+        """Return a count of the members of some roles; None if none of them counts it."""
+        return _number(self.of(name, [one for one in self.members if one.role in roles]))
+
+    def divided(self, whole: str, part_in: str, part_out: str) -> tuple[Decimal, Decimal] | None:
+        """Divide an amount between input and output; the parts add up to it exactly.
+
+        None without members, or if some do both, and none of them says how.
+        """
+        both = [one for one in self.members if one.role not in _ONE_KIND]
+        usual = self._shares(both, part_in, part_out)
+        parts = []
+        for member in self.members:
+            amount = self.of(whole, [member]) or Decimal(0)
+            shares = _ONE_KIND.get(member.role) or self._shares([member], part_in, part_out)
+            if shares is None and (shares := usual) is None:
+                return None
+            parts.append(divided(amount, shares))
+        if not parts:
+            return None
+        return total_of([part[0] for part in parts]), total_of([part[1] for part in parts])
+
+    def _shares(
+        self, members: Iterable[Member], part_in: str, part_out: str
+    ) -> tuple[float, float] | None:
+        of_input, of_output = (float(self.of(name, members) or 0) for name in (part_in, part_out))
+        if not of_input + of_output:
+            return None
+        # With electricity below zero an amount may be below zero, too.
+        share = min(1.0, max(0.0, of_input / (of_input + of_output)))
+        return share, 1 - share
+
+    def prices(self) -> tuple[float | None, float | None, float | None]:
+        """Return the cost of a million input tokens, of a million output tokens, and of a request."""
+        parts = self.divided(*_MONEY)
+        of_input, of_output = parts or (None, None)
+        cost = self.of("cost_total", self.members)
+        return (
+            _per(of_input, self.tokens("tokens_in"), _MILLION),
+            _per(of_output, self.tokens("tokens_out"), _MILLION),
+            _per(cost, self.counted("requests", _WRITES)),
+        )
+
+    def tokens(self, name: str) -> float | None:
+        """Return a number of tokens, each counted once.
+
+        Input tokens are those of the decode pool where no prefill server is read.
+        """
+        if name == "tokens_out":
+            return self.counted(name, _WRITES)
+        is_read = self.counted("tokens_in", ("prefill",)) is not None
+        return self.counted(name, _READS if is_read else ROLES)
+
+
+def _group(
+    name: str,
+    currency: str,
+    book: _Book,
+    earlier: Mapping[int, _Book | None],
+    period: FleetPeriod,
+    gaps: tuple[str, ...],
+) -> FleetGroup:
+    whole = book.whole()
+    hours = _paid_hours(whole, currency)
+    is_alone = bool(hours)
+    if not is_alone:
+        # Its cost is known in this currency, not what a token costs.
+        hours = {end_ns: cells for end_ns, cells in whole.items() if _pays(cells, currency)}
+    sums = _Sums(hours.values(), currency)
+    asked = (period.end_ns - period.start_ns) // HOUR_NS
+    cost = sums.of("cost_total", sums.members) or Decimal(0)
+    parts = sums.divided(*_MONEY) if hours else None
+    price_in, price_out, price = sums.prices() if is_alone else (None, None, None)
+    energy = sums.of("energy_j", sums.members) if sums.is_complete("energy_j") else None
+    joules = sums.divided(*_ENERGY) if energy is not None else None
+    tokens_in, tokens_out = sums.tokens("tokens_in"), sums.tokens("tokens_out")
+    requests, errors = (sums.counted(field, _WRITES) for field in ("requests", "errors"))
+    changes = {
+        shift_ns: None if then is None else _change_pct(hours, then, shift_ns, currency)
+        for shift_ns, then in earlier.items()
+        if is_alone
+    }
+    return FleetGroup(
+        group=name,
+        has_parts=bool(book.parts),
+        currency=currency,
+        priced_h=len(hours),
+        period_h=asked,
+        cost=cost,
+        cost_tokens_in=parts and parts[0],
+        cost_tokens_out=parts and parts[1],
+        roles=_roles(sums, book),
+        requests=requests,
+        error_share=errors / (requests + errors)
+        if requests is not None and errors is not None and requests + errors
+        else None,
+        tokens_in=tokens_in,
+        cached_tokens=sums.tokens("cached_tokens"),
+        tokens_out=tokens_out,
+        cost_per_request=price,
+        cost_per_million_tokens_in=price_in,
+        cost_per_million_tokens_out=price_out,
+        energy_j=_number(energy),
+        energy_per_million_tokens_in_j=_per(joules and joules[0], tokens_in, _MILLION),
+        energy_per_million_tokens_out_j=_per(joules and joules[1], tokens_out, _MILLION),
+        idle_share=_idle_share(sums, sums.members),
+        kv_transfer_bytes=sums.counted("kv_transfer_bytes", ROLES),
+        kv_transfer_s=sums.counted("kv_transfer_s", ROLES),
+        kv_transfer_failures=sums.counted("kv_transfer_failures", ROLES),
+        change_24h_pct=changes.get(DAY_NS),
+        change_7d_pct=changes.get(WEEK_NS),
+        hosts=len({member.host for member, devices in book.devices.items() if devices}),
+        devices=_devices(book, book.devices),
+        problems=tuple(_problems(sums, book, hours, is_alone, asked, gaps)),
+    )
+
+
+def _pays(cells: Mapping[Member, _Cell], currency: str) -> bool:
+    return any(currency in cell.money for cell in cells.values())
+
+
+def _paid_hours(
+    hours: Mapping[int, Mapping[Member, _Cell]], currency: str
+) -> dict[int, Mapping[Member, _Cell]]:
+    """Return the hours in which all members are paid in one currency, and in no other."""
+    return {
+        end_ns: cells
+        for end_ns, cells in hours.items()
+        if all(set(cell.money) == {currency} for cell in cells.values())
+    }
+
+
+def _change_pct(
+    now: Mapping[int, Mapping[Member, _Cell]], then: _Book, shift_ns: int, currency: str
+) -> float | None:
+    """Return the change of the unit cost over the hours that are known on both days, in percent."""
+    before = _paid_hours(then.whole(), currency)
+    common = [end_ns for end_ns in now if end_ns - shift_ns in before]
+    after = _Sums((now[end_ns] for end_ns in common), currency).prices()
+    earlier = _Sums((before[end_ns - shift_ns] for end_ns in common), currency).prices()
+    for position in (1, 2):
+        old, new = earlier[position], after[position]
+        if old and new is not None:
+            return (new / old - 1) * 100
+    return None
+
+
+def _roles(sums: _Sums, book: _Book) -> tuple[RoleCost, ...]:
+    found = []
+    for role in ROLES:
+        members = [one for one in sums.members if one.role == role]
+        if members:
+            has_energy = sums.is_complete("energy_j")
+            found.append(
+                RoleCost(
+                    role,
+                    sums.of("cost_total", members) or Decimal(0),
+                    _idle_share(sums, members),
+                    _number(sums.of("energy_j", members)) if has_energy else None,
+                    len({member.host for member in members}),
+                    _devices(book, members),
+                )
+            )
+    return tuple(found)
+
+
+def _devices(book: _Book, members: Iterable[Member]) -> int:
+    return len({(member.host, device) for member in members for device in book.devices[member]})
+
+
+def _idle_share(sums: _Sums, members: Collection[Member]) -> float | None:
+    cost, idle = sums.of("cost_total", members), sums.of("cost_idle", members)
+    if not cost or idle is None or not sums.is_complete("cost_idle"):
+        return None
+    return min(1.0, max(0.0, float(idle / cost)))
+
+
+def _problems(
+    sums: _Sums,
+    book: _Book,
+    hours: Collection[int],
+    is_alone: bool,  # noqa: FBT001 - internal
+    asked: int,
+    gaps: Iterable[str],
+) -> Iterator[str]:
+    """Yield what is not known of a group, and why."""
+    if not hours:
+        who = "all parts" if book.parts else "a replica"
+        yield f"no unit cost: in no hour did {who} have a cost all the time"
+    elif not is_alone:
+        paid = " and ".join(currency or "no currency" for currency in book.currencies)
+        yield f"no unit cost: members are paid in {paid}, which are never added"
+    elif len(hours) < asked:
+        of_asked = f"{len(hours):,} of {counted(asked, 'hour')}"
+        who = "all parts have" if book.parts else "a replica has"
+        yield f"priced over {of_asked}: those in which {who} a cost all the time"
+    yield from gaps
+    if hours and sums.counted("requests", _WRITES) is None and sums.tokens("tokens_out") is None:
+        yield "no requests and no output tokens: set url on one host of each engine"
+    if hours and not sums.is_complete("energy_j"):
+        lacks = [str(one) for one in sorted(sums.members) if sums.of("energy_j", [one]) is None]
+        yield f"the energy of {', '.join(lacks) or 'some hours'} is unknown"
+
+
+def _number(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)
+
+
+def _per(amount: Decimal | None, count: float | None, per: int = 1) -> float | None:
+    return None if amount is None or not count else float(amount * per / exact(count))

@@ -1,0 +1,252 @@
+"""What a measured model would take on another board: time, energy and cost of an inference.
+
+A pass has a part that does not grow with the batch (launches, small layers), and one that does:
+
+    t(there) = t(here) [f r ** FIXED + (1 - f) r ** RATE q ** POWER]
+
+where f is the first part's share of the pass here, r the ratio of the two boards' peak rates of the
+precision, and q that of their thermal design powers: under load a board is limited by its power before
+its peaks (the roofline model, Williams, Waterman and Patterson 2009, with a third roof). The exponents
+are those of 741 pairs of results of MLPerf Inference 2.0 to 4.1 on 13 boards, and the intervals the
+errors for boards that were left out of the fit: `bench/where.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from costprobe.core.units import HOUR_S
+from costprobe.pricing.catalogue import Catalogue, GpuModel, PriceRange
+from costprobe.savings.history import BatchFigures
+
+RATE: Final = 0.60
+POWER: Final = 0.44
+FIXED: Final = 0.16
+# Factors around a prediction that contain 80 % of the boards that the fit did not know.
+WORK_ERROR: Final = 1.65
+FIXED_ERROR: Final = 2.0
+# Part of a board's memory that a model may use.
+MEMORY_SHARE: Final = 0.93
+_MS_PER_S: Final = 1000.0
+_GB: Final = 1e9
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its interval; a measured one has none.
+
+    Attributes:
+        value: The figure.
+        low, high: Where it is in four of five cases.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Estimate:
+        """Return the estimate of a multiple."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBatch:
+    """A batch of a model, as measured here.
+
+    Attributes:
+        figures: Latency, throughput and energy.
+        memory_bytes: Memory that it takes on the board; None if unknown.
+    """
+
+    figures: BatchFigures
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A model on a board.
+
+    Attributes:
+        gpu: The board.
+        batch: Items per pass.
+        latency_ms: Time of a pass.
+        energy_per_inference_j: Energy of an item; None if it was not measured here.
+        cost_per_inference: Currency at the median price; None without a price.
+        price: List prices of the board per hour; None if no cloud lists it.
+        fits: Whether its memory is known to hold the model; None if the memory that it takes is not.
+        is_measured: Whether its figures are those of a run there.
+    """
+
+    gpu: GpuModel
+    batch: int
+    latency_ms: Estimate
+    energy_per_inference_j: Estimate | None
+    cost_per_inference: Estimate | None
+    price: PriceRange | None
+    fits: bool | None
+    is_measured: bool = False
+
+    def measured(self, batch: int, latency_ms: float, energy_j: float | None) -> Elsewhere:
+        """Return the same board with the figures of a run there.
+
+        Args:
+            batch: Items per pass.
+            latency_ms: Median latency of a pass.
+            energy_j: Energy of an item; None if unknown.
+        """
+
+        def exactly(value: float) -> Estimate:
+            return Estimate(value, value, value)
+
+        cost = None if self.price is None else exactly(_cost_of(self.price, latency_ms) / batch)
+        energy = None if energy_j is None else exactly(energy_j)
+        return Elsewhere(
+            self.gpu,
+            batch,
+            exactly(latency_ms),
+            energy,
+            cost,
+            self.price,
+            fits=True,
+            is_measured=True,
+        )
+
+
+def fixed_share(batches: Sequence[MeasuredBatch], batch: int) -> float | None:
+    """Return the share of a pass that does not grow with the batch; None with fewer than two batches.
+
+    The line through the smallest and the largest batch is t = fixed + batch x step.
+    """
+    ordered = sorted(batches, key=lambda one: one.figures.batch)
+    first, last = (ordered[index].figures for index in (0, -1))
+    if first.batch == last.batch:
+        return None
+    step = (last.latency_p50_ms - first.latency_p50_ms) / (last.batch - first.batch)
+    fixed = max(0.0, first.latency_p50_ms - max(0.0, step) * first.batch)
+    return fixed / (fixed + max(0.0, step) * batch) if fixed or step > 0 else None
+
+
+def time_ratio(
+    here: GpuModel, there: GpuModel, precision: Precision, fixed: float | None
+) -> Estimate | None:
+    """Return the time of a pass there over that here; None where a rate or power is unknown.
+
+    Args:
+        here: The board on which it was measured.
+        there: The other one.
+        precision: Of its matrix products; a board without it is compared by that of fp16.
+        fixed: From `fixed_share`; None is any share, so that the interval contains all.
+    """
+    rates = _rates(here, there, precision)
+    if rates is None or here.tdp_w is None or there.tdp_w is None:
+        return None
+    faster = rates[0] / rates[1]
+    of_fixed = faster**FIXED
+    of_work = faster**RATE * (here.tdp_w / there.tdp_w) ** POWER
+    if fixed is None:
+        return Estimate(
+            math.sqrt(of_fixed * of_work),
+            min(of_fixed / FIXED_ERROR, of_work / WORK_ERROR),
+            max(of_fixed * FIXED_ERROR, of_work * WORK_ERROR),
+        )
+    ratio = fixed * of_fixed + (1 - fixed) * of_work
+    error = FIXED_ERROR**fixed * WORK_ERROR ** (1 - fixed)
+    return Estimate(ratio, ratio / error, ratio * error)
+
+
+def _rates(here: GpuModel, there: GpuModel, precision: Precision) -> tuple[float, float] | None:
+    """Return the peak rates of two boards, of a precision that both have."""
+    for name in (precision, "fp16", "fp32"):
+        own, other = here.flop_per_s.get(name), there.flop_per_s.get(name)
+        if own and other:
+            return own, other
+    return None
+
+
+def elsewhere(
+    batches: Sequence[MeasuredBatch],
+    here: GpuModel,
+    catalogue: Catalogue,
+    precision: Precision,
+    bound_ms: float | None = None,
+) -> tuple[list[Elsewhere], list[str]]:
+    """Return a model on every board of the catalogue, and the boards that are unknown.
+
+    On each board the measured batch is chosen that costs least, fits its memory and keeps the bound.
+
+    Args:
+        batches: The model as measured here, by batch.
+        here: The board on which it was measured.
+        catalogue: The boards, and their prices.
+        precision: Of its matrix products.
+        bound_ms: Bound of the latency of a pass; None for none.
+    """
+    found: list[Elsewhere] = []
+    unknown: list[str] = []
+    for there in catalogue.gpus.gpus:
+        if there.model == here.model:
+            continue
+        price = catalogue.gpu_range([there.model])
+        choices = []
+        for one in batches:
+            fixed = fixed_share(batches, one.figures.batch)
+            ratio = time_ratio(here, there, precision, fixed)
+            if ratio is not None:
+                choices.append(_on(one, ratio, here, there, price))
+        if choices:
+            found += _best(choices, bound_ms)
+        else:
+            unknown.append(there.model)
+    return found, unknown
+
+
+def _on(
+    one: MeasuredBatch, ratio: Estimate, here: GpuModel, there: GpuModel, price: PriceRange | None
+) -> Elsewhere:
+    figures = one.figures
+    latency_ms = ratio.times(figures.latency_p50_ms)
+    watts = (there.tdp_w or 0.0) / (here.tdp_w or 1.0)
+    per_ms = None if price is None else _cost_of(price, 1.0) / figures.batch
+    fits = None
+    if one.memory_bytes is not None and there.memory_gb is not None:
+        fits = one.memory_bytes <= float(there.memory_gb) * _GB * MEMORY_SHARE
+    return Elsewhere(
+        there,
+        figures.batch,
+        latency_ms,
+        None if figures.energy_j is None else ratio.times(figures.energy_j * watts),
+        None if per_ms is None else latency_ms.times(per_ms),
+        price,
+        fits,
+    )
+
+
+def _cost_of(price: PriceRange, latency_ms: float) -> float:
+    return float(price.median) / HOUR_S * latency_ms / _MS_PER_S
+
+
+def _best(choices: Sequence[Elsewhere], bound_ms: float | None) -> Iterable[Elsewhere]:
+    """Return the cheapest that fits and keeps the bound; else one that says that it does not fit, or nothing."""
+    fitting = [one for one in choices if one.fits is not False]
+    if not fitting:
+        return [min(choices, key=lambda one: one.batch)]
+    kept = [one for one in fitting if bound_ms is None or one.latency_ms.value <= bound_ms]
+    return [min(kept, key=_cost)] if kept else []
+
+
+def cheapest_first(places: Iterable[Elsewhere]) -> list[Elsewhere]:
+    """Order boards by cost; then those that no cloud lists, by time; then those with too little memory."""
+    return sorted(
+        places, key=lambda one: (one.fits is False, one.cost_per_inference is None, _cost(one))
+    )
+
+
+def _cost(one: Elsewhere) -> float:
+    """Return what an item costs, or takes, by which batches and boards are ordered."""
+    cost = one.cost_per_inference
+    return one.latency_ms.value / one.batch if cost is None else cost.value

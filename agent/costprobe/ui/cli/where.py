@@ -1,0 +1,300 @@
+"""`costprobe where`: a measured model on every other board, predicted."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from costprobe.core.columns import number
+from costprobe.core.money import MEASURED, MODELLED, common_scale, money, per_words
+from costprobe.core.outside import SHAPE_ERRORS, bounded_object, read_regular
+from costprobe.core.units import counted, percent, significant
+from costprobe.pricing.catalogue import RANGE_CURRENCY, Catalogue, GpuModel
+from costprobe.savings.gather import MeasuredModel, measured_models
+from costprobe.savings.history import BatchFigures
+from costprobe.savings.where import (
+    Elsewhere,
+    Estimate,
+    cheapest_first,
+    elsewhere,
+    fixed_share,
+)
+from costprobe.ui.amounts import rounded, si_column
+from costprobe.ui.cli.support.command_classes import ExampleCommand
+from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
+from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.ui.cli.support.known_names import STORED_PROBES, check_names
+from costprobe.ui.cli.support.option_types import Parsed, since_option
+from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
+
+if TYPE_CHECKING:
+    from costprobe.adapters.store.read import StoreReader
+
+MAX_FILE_BYTES: Final = 1 << 20
+
+
+def _board_file(text: str) -> tuple[str, Path]:
+    board, equals, file = text.partition("=")
+    if not board or not equals or not file:
+        raise ValueError(f"{text!r}: write BOARD=FILE, such as L40S=l40s.json")
+    return board, Path(file)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe where  # each probe on all other boards, the cheapest first",
+        "costprobe where ranker --measured L40S=l40s.json  # with a result from a rented board",
+    ),
+)
+@click.argument("probe", required=False, shell_complete=STORED_PROBES)
+@click.option(
+    "--measured",
+    "files",
+    type=Parsed("board=file", _board_file),
+    multiple=True,
+    help="Result of this probe on another board: the output of costprobe probe NAME --json there. May"
+    " be repeated.",
+)
+@since_option("30d")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(
+    config: str | None,
+    *,
+    probe: str | None,
+    files: Sequence[tuple[str, Path]],
+    since_ns: int,
+    as_json: bool,
+) -> None:
+    """Predict time, energy and cost of a measured model on every other board, with an interval.
+
+    From the boards' peak rates and powers: four of five results of boards that the method did not know
+    lie in the interval. A sweep (costprobe probe NAME --sweep) measures which part of a pass does not
+    grow with the batch, and narrows it. Prices are the catalogue's, on demand, in USD.
+    """
+    settings = Settings(config)
+    if files and probe is None:
+        raise bad_input("--measured: name the probe")
+    with reader_of(settings) as reader:
+        check_names(reader, settings, {"probe": probe})
+        prices = stored_prices(settings)
+        catalogue = prices.catalogue()
+        echo_notes(prices)
+        models = [
+            one
+            for one in measured_models(reader, settings.config.probe, since_ns)
+            if probe in (None, one.history.probe)
+        ]
+        paid = {one.history.subject: _paid(reader, one) for one in models}
+    if not models:
+        raise nothing_since("run of a probe on a GPU", since_ns)
+    results = {_board(catalogue, board): _result(board, file) for board, file in files}
+    documents: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for one in models:
+        here = catalogue.gpus.named(one.device.model, one.device.memory_bytes)
+        if here is None or here.tdp_w is None or not here.flop_per_s:
+            lines.append(
+                f"{one.history.subject}: the catalogue has no peak rates of {one.device.model}"
+            )
+            continue
+        places, unknown = elsewhere(
+            one.batches, here, catalogue, one.precision, one.history.bound_ms
+        )
+        found = _Found(
+            one,
+            here,
+            cheapest_first(
+                place.measured(*results[place.gpu.model]) if place.gpu.model in results else place
+                for place in places
+            ),
+            unknown,
+            paid[one.history.subject],
+        )
+        documents.append(_document(found))
+        lines += _lines(found)
+    if as_json:
+        echo_json(documents)
+    else:
+        echo_lines(lines)
+
+
+class _Found(NamedTuple):
+    """A model here and on other boards.
+
+    Attributes:
+        model: As measured here.
+        here: The board.
+        places: The other boards.
+        unknown: Boards without a prediction.
+        paid: What an inference costs here and its currency; None if unknown.
+    """
+
+    model: MeasuredModel
+    here: GpuModel
+    places: Sequence[Elsewhere]
+    unknown: Sequence[str]
+    paid: tuple[float, str] | None
+
+    @property
+    def here_at(self) -> list[BatchFigures]:
+        """The present batch on this board, and the one with the highest throughput within the bound."""
+        history = self.model.history
+        kept = [
+            one.figures
+            for one in self.model.batches
+            if history.bound_ms is None or one.figures.latency_p50_ms <= history.bound_ms
+        ]
+        best = max(kept, key=lambda one: one.throughput_per_s, default=history.present)
+        return [history.present] if best.batch == history.present.batch else [history.present, best]
+
+    @property
+    def fixed(self) -> float | None:
+        """Share of a pass that does not grow with the batch."""
+        return fixed_share(self.model.batches, self.model.history.present.batch)
+
+
+def _paid(reader: StoreReader, model: MeasuredModel) -> tuple[float, str] | None:
+    """Return the cost of an inference of the newest run at the present batch, and its currency."""
+    history = model.history
+    tags = {"probe": history.probe, "device": history.device, "basis": "probe"}
+    rows = [row for row in reader.last("cost", time.time_ns()) if tags.items() <= row.tags.items()]
+    for row in sorted(rows, key=lambda row: -row.time_ns):
+        cost = number(row, "cost_per_inference")
+        if cost is not None:
+            return cost, row.tags.get("currency", "")
+    return None
+
+
+def _board(catalogue: Catalogue, name: str) -> str:
+    """Return the model that a name of --measured is; raises with exit code 2."""
+    found = catalogue.gpus.models_of(name)
+    if not found:
+        raise bad_input(f"--measured: no board {name!r} in the catalogue; see costprobe price list")
+    return found[0].model
+
+
+def _result(board: str, path: Path) -> tuple[int, float, float | None]:
+    """Return batch, latency in ms and energy of an item, as `probe --json` printed them."""
+    try:
+        document = bounded_object(read_regular(path, MAX_FILE_BYTES))
+        energy = document.get("energy") or {}
+        energy_j = energy.get("energy_per_inference_j")
+        batch, latency_ms = int(document["batch"]), float(document["latency_p50_ms"])
+        energy_j = None if energy_j is None else float(energy_j)
+        if not (batch > 0 and 0 < latency_ms < math.inf and (energy_j is None or energy_j >= 0)):
+            raise ValueError("an impossible figure")
+    except OSError as error:
+        raise bad_input(f"--measured {board}: {path}: {error.strerror}") from error
+    except SHAPE_ERRORS as error:
+        raise bad_input(
+            f"--measured {board}: {path}: not the output of costprobe probe NAME --json"
+        ) from error
+    return batch, latency_ms, energy_j
+
+
+def _document(found: _Found) -> dict[str, Any]:
+    history, present = found.model.history, found.model.history.present
+    return {
+        "probe": history.probe,
+        "device": history.device,
+        "gpu_model": found.here.model,
+        "batch": present.batch,
+        "latency_p50_ms": present.latency_p50_ms,
+        "energy_per_inference_j": present.energy_j,
+        "cost_per_inference": None if found.paid is None else found.paid[0],
+        "currency": None if found.paid is None else found.paid[1],
+        "fixed_share": found.fixed,
+        "currency_of_boards": RANGE_CURRENCY,
+        "boards": [
+            {
+                "gpu_model": place.gpu.model,
+                "is_measured": place.is_measured,
+                "fits": place.fits,
+                "batch": place.batch,
+                "latency_p50_ms": _interval(place.latency_ms),
+                "energy_per_inference_j": _interval(place.energy_per_inference_j),
+                "cost_per_inference": _interval(place.cost_per_inference),
+                "price_rate_per_h": None if place.price is None else float(place.price.median),
+            }
+            for place in found.places
+        ],
+        "boards_unknown": list(found.unknown),
+    }
+
+
+def _interval(figure: Estimate | None) -> dict[str, float] | None:
+    return None if figure is None else asdict(figure)
+
+
+def _lines(found: _Found) -> Iterator[str]:
+    history, present, fixed = found.model.history, found.model.history.present, found.fixed
+    shown = [place for place in found.places if place.fits is not False and place.price]
+    costs = [place.cost_per_inference for place in shown]
+    scale = common_scale([None if cost is None else cost.value for cost in costs])
+    here = found.here_at
+    energies = [place.energy_per_inference_j for place in shown]
+    unit, joules = si_column(
+        [
+            *(one.energy_j for one in here),
+            *(None if one is None else rounded(one.value, MODELLED) for one in energies),
+        ],
+        "J",
+    )
+    yield (
+        f"{history.subject}: "
+        + (
+            f"a sweep would narrow the intervals: costprobe probe {history.probe} --sweep"
+            if fixed is None
+            else f"{percent(fixed)} of a pass does not grow with the batch"
+        )
+    )
+    heads = ("board", "batch", "latency ms", "80 %", f"energy {unit}", "$/h")
+    rows = [(*heads, f"cost {per_words(scale)}", "80 %")]
+    for one, cell in zip(here, joules, strict=False):
+        # The price of an hour is the same at every batch.
+        share = present.throughput_per_s / one.throughput_per_s
+        paid = "-" if found.paid is None else money(found.paid[0] * share * scale, found.paid[1])
+        latency = significant(one.latency_p50_ms, MEASURED)
+        name = f"{found.here.model} (here)"
+        rows.append((name, str(one.batch), latency, "measured", cell, "", paid, "measured"))
+    for place, cell in zip(shown, joules[len(here) :], strict=True):
+        cost = place.cost_per_inference
+        digits = MEASURED if place.is_measured else MODELLED
+        rows.append(
+            (
+                place.gpu.model,
+                str(place.batch),
+                significant(place.latency_ms.value, digits),
+                _range(place.latency_ms, is_measured=place.is_measured),
+                cell,
+                "-" if place.price is None else f"{place.price.median:.2f}",
+                "-" if cost is None else money(cost.value * scale, RANGE_CURRENCY, digits),
+                "-" if cost is None else _range(cost.times(scale), is_measured=place.is_measured),
+            )
+        )
+    yield from table_lines(rows)
+    small = [place.gpu.model for place in found.places if place.fits is False]
+    unlisted = [
+        place.gpu.model for place in found.places if place.fits is not False and not place.price
+    ]
+    if small:
+        yield f"too little memory: {', '.join(small)}"
+    if unlisted:
+        yield f"no cloud lists: {', '.join(unlisted)}"
+    if found.unknown:
+        yield f"no peak rate or power of {counted(len(found.unknown), 'other board')} is known"
+
+
+def _range(figure: Estimate, *, is_measured: bool) -> str:
+    if is_measured:
+        return "measured"
+    return " to ".join(significant(rounded(one, MODELLED)) for one in (figure.low, figure.high))

@@ -1,0 +1,121 @@
+"""The services of a host on a manual clock: real pages over HTTP, a real store, and readings that a test sets."""
+
+from contextlib import closing
+from pathlib import Path
+
+from costprobe.adapters.store.ledger import RowLabels, StoreLedger
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import parse
+from costprobe.core.clock import utc_ns
+from costprobe.core.records import NS_PER_S, Device, Reading
+from costprobe.devices.charges import DeviceCharges
+from costprobe.devices.use import ProbeRuns
+from costprobe.pricing.book import PriceBook
+from costprobe.serving.device_costs import Surroundings
+from costprobe.serving.service import Serving
+from fakes.clock import FakeClock
+
+S = NS_PER_S
+DEVICES = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in (0, 1)]
+# 0.001 a second for each of two devices; a joule costs 1e-7.
+PRICE = """
+[[price]]
+plan = "on_demand"
+per_hour = 7.2
+electricity_included = false
+[electricity]
+tariff_per_kwh = 0.36
+"""
+
+
+class ServingBench:
+    """Services on a manual clock, with readings every ten seconds.
+
+    Args:
+        folder: For the store.
+        tables: Sections of the configuration as text.
+        price: Those of the price.
+        host: Name of the host.
+        devices: Its devices.
+        clock: Both clocks.
+
+    Attributes:
+        util_pct, power_w: Of each device, in readings to come.
+    """
+
+    def __init__(self, folder, *tables, price=PRICE, host="h", devices=DEVICES, clock=None):
+        self.clock = clock or FakeClock()
+        self.host, self.devices = host, devices
+        self.util_pct, self.power_w = 40.0, 300.0
+        self.store = Store.open(folder / "costprobe.db", self.clock)
+        self.ledger = StoreLedger(self.store)
+        self.config = parse(price + "\n".join(tables), Path("costprobe.toml"))
+        self.ledger.label_with(RowLabels(self.config.probe, self.config.service))
+        self.events = []
+        self.readings_until_ns = self.clock.monotonic_ns()
+        self.begin()
+
+    def begin(self):
+        self.runs = ProbeRuns()
+        book = PriceBook(self.config.price, self.config.electricity, self.devices)
+        self.charges = DeviceCharges(book, 300.0)
+        around = Surroundings(
+            charges=self.charges,
+            runs=self.runs,
+            clock=self.clock,
+            tags={"host": self.host},
+            ledger=self.ledger,
+            on_event=self.events.append,
+            store_path=self.store.path,
+        )
+        self.jobs = {}
+        self.serving = Serving(
+            self.config.service,
+            self.config.kubernetes,
+            self.config.telemetry,
+            self.devices,
+            around,
+            self,
+            window_s=self.config.longest_window_s,
+        )
+        self.serving.begin()
+        self.scrape()
+
+    def add(self, name, _every_s, run, **_):
+        """Schedule a job: the tests run it."""
+        assert name not in self.jobs
+        self.jobs[name] = run
+
+    def remove(self, name):
+        del self.jobs[name]
+
+    def scrape(self):
+        for name, run in self.jobs.items():
+            if name.startswith("service "):
+                run()
+
+    def move(self, duration_s, *, read=True):
+        self.clock.move(duration_s)
+        while read and self.readings_until_ns + 10 * S <= self.clock.monotonic_ns():
+            start_ns = self.readings_until_ns
+            self.readings_until_ns = end_ns = start_ns + 10 * S
+            for device in self.devices:
+                fields = {
+                    "energy_j": 10 * self.power_w,
+                    "energy_method": "counter",
+                    "util_pct": self.util_pct,
+                    "power_w": self.power_w,
+                }
+                reading = Reading(device.name, start_ns, end_ns, fields)
+                self.charges.keep(self.charges.charge([(reading, device)], utc_ns(self.clock, 0)))
+                self.serving.record_readings([(reading, device)])
+
+    def close(self):
+        for name, run in list(self.jobs.items()):
+            if name.startswith("window "):
+                run()
+
+    def rows(self, measurement, **tags):
+        with closing(StoreReader.open(self.store.path)) as reader:
+            return list(reader.points(measurement, 0, 2**62, tags or None))

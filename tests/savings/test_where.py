@@ -1,0 +1,174 @@
+"""A model on another board: the law by hand, the batch that is chosen, and the command."""
+
+import json
+import time
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from costprobe.pricing.catalogue import Catalogue, GpuModel, GpuNames, Offer
+from costprobe.savings.history import BatchFigures
+from costprobe.savings.where import (
+    FIXED,
+    FIXED_ERROR,
+    POWER,
+    RATE,
+    WORK_ERROR,
+    MeasuredBatch,
+    cheapest_first,
+    elsewhere,
+    fixed_share,
+    time_ratio,
+)
+from fakes import rows
+from fakes.cli import Cli, same
+from fakes.documents import checked
+
+TERA, GB = 1e12, 10**9
+HERE = GpuModel("Here", Decimal(24), 3e11, {"fp16": 100 * TERA, "fp32": 25 * TERA}, 100.0)
+FASTER = GpuModel("Faster", Decimal(80), 3e12, {"fp16": 400 * TERA, "fp32": 50 * TERA}, 400.0)
+SMALL = GpuModel("Small", Decimal(4), 3e11, {"fp16": 50 * TERA}, 50.0)
+UNKNOWN = GpuModel("Unknown", Decimal(80), None, {}, None)
+
+
+def measured(batch, latency_ms, memory_gb=None):
+    figures = BatchFigures(batch, "runs", 9, latency_ms, batch / latency_ms * 1000, 2.0)
+    return MeasuredBatch(figures, memory_gb and memory_gb * GB)
+
+
+def offer(model, per_hour):
+    return Offer(
+        "cloud", f"i-{model}", "all", model, Decimal(1), None, None, "USD", Decimal(per_hour), None,
+        None, None, "2026-11", "", "here",
+    )  # fmt: skip
+
+
+CATALOGUE = Catalogue(
+    date(2026, 11, 1),
+    (offer("Faster", 4), offer("Small", "0.5")),
+    (),
+    GpuNames((HERE, FASTER, SMALL, UNKNOWN)),
+)
+
+
+def test_fixed_part_of_a_pass_is_where_the_line_over_batches_begins():
+    # 3 ms and 1 ms an item: at batch 1 three quarters, at batch 9 a quarter.
+    batches = [measured(9, 12.0), measured(1, 4.0)]
+    assert fixed_share(batches, 1) == pytest.approx(0.75)
+    assert fixed_share(batches, 9) == pytest.approx(0.25)
+    assert fixed_share(batches[:1], 9) is None
+    assert fixed_share([measured(1, 4.0), measured(8, 3.9)], 8) == 1.0
+    assert fixed_share([measured(1, 1.0), measured(8, 9.0)], 8) == 0.0
+
+
+def test_time_follows_peak_rate_and_power_by_the_share_of_each_part():
+    work = (1 / 4) ** RATE * (1 / 4) ** POWER
+    fixed = (1 / 4) ** FIXED
+    cases = {
+        0.0: (work, WORK_ERROR),
+        1.0: (fixed, FIXED_ERROR),
+        0.5: ((work + fixed) / 2, (WORK_ERROR * FIXED_ERROR) ** 0.5),
+    }
+    for share, (ratio, error) in cases.items():
+        found = time_ratio(HERE, FASTER, "fp16", share)
+        assert (found.value, found.low, found.high) == pytest.approx(
+            (ratio, ratio / error, ratio * error)
+        ), share
+    unknown = time_ratio(HERE, FASTER, "fp16", None)
+    assert (unknown.low, unknown.high) == pytest.approx((work / WORK_ERROR, fixed * FIXED_ERROR))
+    # A precision that a board lacks is compared by fp16; a board without rates not at all.
+    assert time_ratio(HERE, SMALL, "bf16", 0.0).value == pytest.approx(2**RATE * 2**POWER)
+    assert time_ratio(HERE, FASTER, "fp32", 0.0).value == pytest.approx(0.5**RATE * 0.25**POWER)
+    assert time_ratio(HERE, UNKNOWN, "fp16", 0.0) is None
+
+
+def test_cheapest_batch_that_fits_and_keeps_the_bound_is_chosen():
+    batches = [measured(1, 4.0, 2), measured(9, 12.0, 6)]
+    found, unknown = elsewhere(batches, HERE, CATALOGUE, "fp16")
+    assert unknown == ["Unknown"]
+    # 4 GB hold the batch of one only.
+    assert {one.gpu.model: (one.batch, one.fits) for one in found} == {
+        "Faster": (9, True),
+        "Small": (1, True),
+    }
+    fast = next(one for one in found if one.gpu.model == "Faster")
+    ratio = time_ratio(HERE, FASTER, "fp16", 0.25)
+    assert fast.latency_ms.value == pytest.approx(12 * ratio.value)
+    assert fast.cost_per_inference.high == pytest.approx(4 / 3600 * 0.012 * ratio.high / 9)
+    assert fast.energy_per_inference_j.low == pytest.approx(2 * 4 * ratio.low)
+    assert [one.gpu.model for one in cheapest_first(found)] == ["Faster", "Small"]
+    bound = fast.latency_ms.value * 0.99
+    assert [one.batch for one in elsewhere(batches, HERE, CATALOGUE, "fp16", bound)[0]] == [1]
+    too_large, _ = elsewhere([measured(1, 4.0, 70)], HERE, CATALOGUE, "fp16")
+    assert {one.gpu.model: one.fits for one in too_large} == {"Faster": True, "Small": False}
+    ran = fast.measured(4, 2.0, 1.5)
+    assert ran.is_measured
+    assert ran.cost_per_inference.low == ran.cost_per_inference.high == 4 / 3600 * 0.002 / 4
+
+
+@pytest.fixture
+def cli(tmp_path):
+    host = Cli(
+        tmp_path,
+        '[host]\nname = "h"\n[[price]]\nplan = "on_demand"\nper_hour = 0.71\n'
+        '[[probe]]\nname = "ranker"\nkind = "transformer"\ndtype = "fp16"\n',
+    )
+    now_ns = time.time_ns()
+    tags = {"host": "h", "device": "gpu0", "probe": "ranker"}
+    points = []
+    for minute in range(1, 13):
+        time_ns = now_ns - minute * 60 * GB
+        board = {"host": "h", "device": "gpu0"}
+        points += [
+            rows.device(
+                board, time_ns, 60, 0.71, 60.0, model="NVIDIA L4", mem_total_bytes=24 << 30
+            ),
+            rows.run(tags, time_ns, 5.2, mem_used_pct=15.0, fingerprint="9f31c07a9f31c07a"),
+            rows.run_cost(tags, time_ns, 1.28e-7),
+        ]
+    for batch, latency_ms, memory_gib in ((1, 1.5, 2), (8, 5.2, 4), (64, 34.0, 20)):
+        memory = {"peak_memory_bytes": memory_gib << 30}
+        points.append(
+            rows.swept(tags, now_ns - GB, batch, latency_ms, energy_j=0.3, cost=1e-7, **memory)
+        )
+    host.append(points)
+    return host
+
+
+def test_command_names_boards_by_cost_and_takes_results_of_others(cli, tmp_path):
+    result = tmp_path / "l40s.json"
+    result.write_text(json.dumps({"batch": 64, "latency_p50_ms": 7.5, "energy": None}))
+    # The catalogue's prices change; what the boards cost each other is tested above.
+    shown = cli("where", "ranker", "--measured", f"L40S={result}").splitlines()
+    assert shown[0] == "ranker on gpu0: 19 % of a pass does not grow with the batch"
+    assert [line.split()[:4] for line in shown[2:4]] == [
+        ["NVIDIA", "L4", "(here)", "8"],
+        ["NVIDIA", "L4", "(here)", "64"],
+    ]
+    assert shown[-1].startswith("no peak rate or power of ")
+    (document,) = checked("where", cli("where", "--measured", f"L40S={result}", "ranker", "--json"))
+    boards = {board["gpu_model"]: board for board in document["boards"]}
+    ran = boards["NVIDIA L40S"]
+    assert (ran["is_measured"], ran["batch"], ran["latency_p50_ms"]["high"]) == (True, 64, 7.5)
+    assert boards["Tesla T4"]["batch"] == 8
+    assert document["boards"][0]["cost_per_inference"]["value"] > 0
+    costs = [
+        board["cost_per_inference"]["value"]
+        for board in document["boards"]
+        if board["fits"] and board["cost_per_inference"]
+    ]
+    assert costs == sorted(costs)
+
+
+def test_what_where_cannot_use_is_refused(cli, tmp_path):
+    (tmp_path / "bad.json").write_text('{"batch": 0, "latency_p50_ms": 1}')
+    asked = (
+        ("--measured", "L40S=bad.json"),
+        ("ranker", "--measured", "L40S"),
+        ("ranker", "--measured", f"L40S={tmp_path}/bad.json"),
+        ("ranker", "--measured", f"L40S={tmp_path}/absent.json"),
+        ("ranker", "--measured", f"X99={tmp_path}/bad.json"),
+        ("rankr",),
+    )
+    printed = [cli("where", *words, code=2).replace(str(tmp_path), "") for words in asked]
+    same("where_refused", "\n".join(printed))

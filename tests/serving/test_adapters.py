@@ -1,0 +1,176 @@
+"""LoRA adapters as served models, or as tenants by the counters of a server or a gateway."""
+
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+
+import pytest
+from costprobe.adapters.engines.scrape import MAX_NAMES
+from costprobe.core.records import NS_PER_S
+from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
+from costprobe.serving.cost import service_cost
+from costprobe.serving.meter import ServiceMeter, TenantNames, tenants_endpoint, tenants_engine
+from costprobe.serving.settings import size_of
+from costprobe.serving.tokens import TokenWeighing
+from fakes.services import service
+
+approx = partial(pytest.approx, rel=Decimal("1e-9"))
+BASE = "meta-llama/Llama-3.1-70B"
+COST = Decimal("5.123456789012345")
+
+
+class Page:
+    """The counters of a server or gateway, and the windows of the service that reads them."""
+
+    def __init__(self, **keys):
+        self.series = {}
+        self.utc_ns = 1_780_000_000 * NS_PER_S
+        config = service(**keys)
+        self._meter = ServiceMeter(config, self._fetch, self._now, self._now)
+        self._tenants = config.tenants and ServiceMeter(
+            tenants_endpoint(config, config.tenants),
+            self._fetch,
+            self._now,
+            self._now,
+            TenantNames(config.tenants, self._now, {}),
+            tenants_engine(config.tenants),
+        )
+
+    def _now(self):
+        self.utc_ns += NS_PER_S
+        return self.utc_ns
+
+    def _fetch(self, _):
+        lines = (f"{name} {float(count)}\n" for name, count in self.series.items())
+        return "".join(lines).encode()
+
+    def count(self, labels, **counts):
+        """Add to the series with these labels."""
+        for name, count in counts.items():
+            series = f"{name}{{{labels}}}"
+            self.series[series] = self.series.get(series, 0) + count
+
+    def cost(self, parameters="70B"):
+        """End a window, and return its cost."""
+        window = self._meter.close_window()
+        if self._tenants is not None:
+            window = replace(window, tenants=self._tenants.close_window())
+        use = DeviceUse("gpu0", 300.0, COST, Decimal(0), 100.0, claims=(Claim("chat"),))
+        bills = {"gpu0": DeviceBill(allocate(use), "owned", "EUR", 0.3)}
+        weighing = TokenWeighing(size=parameters and size_of(parameters))
+        return service_cost(window, ("gpu0",), bills, weighing)
+
+
+def dynamo(page, model, tokens_in, tokens_out):
+    """Count a request as Dynamo's frontend does, under the name that the client asked for."""
+    page.count(f'model="{model}",status="success"', dynamo_frontend_requests_total=1)
+    page.count(
+        f'model="{model}"',
+        dynamo_frontend_input_sequence_tokens_sum=tokens_in,
+        dynamo_frontend_output_tokens_total=tokens_out,
+    )
+
+
+def costs(parts, name):
+    """Return the cost by name of parts that must add up to that of the service exactly."""
+    assert sum(part.cost for part in parts) == COST
+    return {getattr(part, name): part.cost for part in parts}
+
+
+def test_adapters_are_served_models_whose_tokens_weigh_like_those_of_their_base():
+    page = Page(engine="dynamo")
+    dynamo(page, BASE, 1000, 100)
+    page.cost()
+    for model in (BASE, "sql", "sql-405B"):
+        dynamo(page, model, 1000, 100)
+    equal = page.cost()
+    assert equal.model_split == "tokens"
+    third = approx(COST / 3)
+    assert costs(equal.models, "model") == {BASE: third, "sql": third, "sql-405B": third}
+    # Without the size of the base model each name stands for a size of its own.
+    for model in (BASE, "sql", "sql-405B"):
+        dynamo(page, model, 1000, 100)
+    by_name = costs(page.cost(parameters=None).models, "model")
+    assert by_name["sql"] < COST / 10 < by_name[BASE] < by_name["sql-405B"]
+
+
+def test_adapters_that_come_and_go_or_have_strange_names():
+    page = Page(engine="dynamo")
+    dynamo(page, BASE, 1000, 100)
+    page.cost()
+    # An adapter's first window has all of its tokens; an adapter named like its base is one with it.
+    for model in (BASE, BASE, "new", "a\x1b[31m\u202eb", "unattributed", "other"):
+        dynamo(page, model, 1000, 100)
+    found = costs(page.cost().models, "model")
+    assert found.keys() == {BASE, "new", "a [31m b", "unattributed", "other"}
+    assert found[BASE] == approx(2 * found["new"])
+    # Those that are not used have no cost, and those whose counters disappear make a window incomplete.
+    dynamo(page, BASE, 1000, 100)
+    assert costs(page.cost().models, "model") == dict.fromkeys(found, 0) | {BASE: COST}
+    page.series = {name: count for name, count in page.series.items() if '"new"' not in name}
+    gone = page.cost()
+    assert gone.total is None
+    assert "disappeared" in gone.problems[0]
+
+
+def test_used_ones_of_very_many_adapters_have_a_name():
+    page = Page(engine="dynamo")
+    adapters = [f"adapter-{number}" for number in range(500)]
+    for model in adapters:
+        dynamo(page, model, 0, 0)
+    page.cost()
+    for model in adapters[-30:]:
+        dynamo(page, model, 1000, 100)
+    found = costs(page.cost().models, "model")
+    assert len(found) == MAX_NAMES + 1
+    assert found["other"] == 0
+    assert {model for model, cost in found.items() if cost} == set(adapters[-30:])
+
+
+def test_adapters_of_vllm_are_tenants_by_the_counters_of_its_gateway():
+    tenants = {"gateway": "litellm", "label": "requested_model", "names": 3}
+    page = Page(engine="vllm", tenants=tenants)
+    # All that vLLM says of adapters: which ones have requests.
+    adapters = 'max_lora="2",running_lora_adapters="sql,chat",waiting_lora_adapters="sql,chat"'
+    page.count(adapters, **{"vllm:lora_requests_info": 1.78e9})
+    of_base = f'model_name="{BASE}",engine="0"'
+    for requests in ({}, {0: 100, 1: 300, 499: 50}):
+        # One tenth passes the gateway by.
+        count = sum(requests.values()) / 0.9
+        page.count(f'{of_base},finished_reason="stop"', **{"vllm:request_success_total": count})
+        page.count(of_base, **{"vllm:prompt_tokens_total": 1000 * count})
+        page.count(of_base, **{"vllm:generation_tokens_total": 100 * count})
+        for number in range(500):
+            count = requests.get(number, 0)
+            labels = f'requested_model="adapter-{number}",team="None"'
+            page.count(labels, litellm_input_tokens_metric_total=1000 * count)
+            page.count(labels, litellm_output_tokens_metric_total=100 * count)
+            labels += ',status_code="200"'
+            page.count(labels, litellm_proxy_total_requests_metric_total=count)
+        found = page.cost()
+    assert found.models == ()
+    assert costs(found.tenants.tenants, "tenant") == {
+        "adapter-1": approx(COST * 6 / 10),
+        "adapter-0": approx(COST * 2 / 10),
+        "adapter-499": approx(COST / 10),
+        "other": 0,
+        "unattributed": approx(COST / 10),
+    }
+
+
+def test_adapters_of_sglang_are_tenants_by_a_label_of_its_own_counters():
+    kinds = {"tokens_in": "prompt", "tokens_out": "generation", "cached_tokens": "cached"}
+    counters = {key: f"sglang:{kind}_tokens_total" for key, kind in kinds.items()}
+    page = Page(engine="sglang", tenants={"label": "adapter", **counters})
+    for requests in ({"": 0}, {"": 10, "sql": 30}):
+        for adapter, count in requests.items():
+            labels = f'model_name="m",engine_type="unified",adapter="{adapter}"'
+            of_stream = f'{labels},is_streaming="true"'
+            page.count(of_stream, **{counters["tokens_in"]: 100 * count})
+            page.count(of_stream, **{counters["tokens_out"]: 10 * count})
+            page.count(of_stream, **{"sglang:num_requests_total": count})
+            of_cache = f'{labels},cache_source="device"'
+            page.count(of_cache, **{counters["cached_tokens"]: 50 * count})
+        found = page.cost()
+    parts = costs(found.tenants.tenants, "tenant")
+    assert parts == {"sql": approx(COST * 3 / 4), "unattributed": approx(COST / 4)}
