@@ -51,7 +51,7 @@ LEAST_COUNT: Final = 1e-9
 # What a part of a group has none of: it is divided by counts, which another part may have.
 _OF_WHOLE: Final = frozenset(
     [
-        *(name for name, ratio in SERVING_RATIOS.items() if ratio.per != "cost_total"),
+        *(name for name, ratio in SERVING_RATIOS.items() if not ratio.per.startswith("cost_")),
         *(*UNITS, "inferences", "carbon_inferences"),
     ]
 )
