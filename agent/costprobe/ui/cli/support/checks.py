@@ -34,6 +34,7 @@ from costprobe.core.config.location import default_store
 from costprobe.core.outside import SHAPE_ERRORS, bounded_json, bounded_object
 from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import Device, Event, natural
+from costprobe.core.schema import part_words
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
@@ -112,8 +113,8 @@ def _driver_checks(devices: Sequence[Device], status: Mapping[str, Any]) -> Iter
             detail = f"{versions.get(name)}, {counted(len(gpus), 'device')}"
             yield Check(name, "good", detail, "")
         elif (fault := status["driver_faults"].get(vendor)) is not None:
-            fix = f"see its reason; {vendor}-smi shows the same error"
-            yield Check(name, "bad", fault, fix)
+            same = "; nvidia-smi shows the same error" if name == NVIDIA else ""
+            yield Check(name, "bad", fault, f"see its reason{same}")
         elif name == NVIDIA and (
             Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
         ):
@@ -125,7 +126,7 @@ def _driver_checks(devices: Sequence[Device], status: Mapping[str, Any]) -> Iter
             yield Check(
                 name, "note", detail, "install AMD SMI of ROCm 6.4 or later, or set ROCM_PATH"
             )
-        elif name == NVIDIA and not any(of_vendor.values()):
+        elif name == NVIDIA and not any(of_vendor.values()) and not status["driver_faults"]:
             yield Check(name, "note", "not found: the CPU is measured instead", "")
 
 
@@ -287,6 +288,9 @@ def service_checks(services: Sequence[ServiceConfig]) -> Iterator[Check]:
     from costprobe.serving.meter import tenants_endpoint, tenants_engine  # noqa: PLC0415
 
     for service in services:
+        if not service.url:
+            words = f"no url, as {part_words(service.row_tags)}"
+            yield Check(f"service {service.name}", "good", words, "")
         for url in service.url:
             yield _endpoint_check(service, url, engine_of(service))
         if service.tenants is not None:
