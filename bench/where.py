@@ -5,19 +5,23 @@
 The exponents of `costprobe.savings.where` are fitted to the results of half of the boards in `mlperf.csv`
 (one sample at a time, and at full load), and judged on pairs of the other half. Where a board has both results
 of a model, they are two batches, as of a probe.
+
+The constants of `costprobe.savings.decoder` are fitted to the results in `decoders.csv` without one board, and judged
+on that board.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import math
 import random
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -25,9 +29,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "agent"))
 
 from costprobe.pricing.catalogue_files import gpu_names
-from costprobe.savings import where
+from costprobe.savings import decoder, where
+from costprobe.serving.settings import size_of
 
 RESULTS = ROOT / "bench" / "mlperf.csv"
+DECODERS = ROOT / "bench" / "decoders.csv"
 # Share of a pass that does not grow with the batch.
 CLASSES = (
     (0.0, 0.01, "full load"),
@@ -105,11 +111,96 @@ def fitted(known: Sequence[Pair]) -> list[float]:
     return exponents
 
 
+class Served(NamedTuple):
+    """A result of a decoder: what it is, the boards, and its tokens out per second."""
+
+    model: decoder.Decoder
+    gpu: str
+    boards: int
+    tokens_per_s: float
+
+
+NAMES = ("PREFILL", "WEIGHTS", "CACHE", "LAYER_S", "EXCHANGE_S")
+# The values that are tried for each constant.
+TRIED = (
+    (0.35, 0.4, 0.45, 0.5, 0.55),
+    (0.7, 0.8, 0.9),
+    (0.5, 0.6, 0.7, 0.8),
+    (0.06e-3, 0.125e-3, 0.25e-3),
+    (0.1e-3, 0.2e-3, 0.3e-3),
+)
+
+
+def served() -> list[Served]:
+    """Return the results of boards of which the catalogue has the rates."""
+    found = []
+    with DECODERS.open() as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            size, lengths = size_of(row["model"]), (int(row["tokens_in"]), int(row["tokens_out"]))
+            if size is None:
+                raise ValueError(f"{DECODERS}: {row}")
+            model = decoder.Decoder(size, cast("decoder.Dtype", row["dtype"]), *lengths)
+            found.append(
+                Served(model, row["gpu_model"], int(row["gpus"]), float(row["tokens_per_s"]))
+            )
+    gpus = {gpu.model for gpu in gpu_names().gpus if gpu.flop_per_s}
+    return [one for one in found if one.gpu in gpus]
+
+
+def decoder_errors(found: Sequence[Served]) -> np.ndarray:
+    """Return the logarithm of predicted over measured tokens per second."""
+    gpus = {gpu.model: gpu for gpu in gpu_names().gpus}
+    errors = []
+    for one in found:
+        made = decoder.replica(one.model, gpus[one.gpu], one.boards)
+        if made is None:
+            raise ValueError(f"{one} does not fit")
+        rate = made.in_flight * one.model.tokens_out / (made.prefill_s + made.decode_s)
+        errors.append(math.log(rate / one.tokens_per_s))
+    return np.array(errors)
+
+
+def fit_decoder(found: Sequence[Served]) -> None:
+    """Set the constants to those with the least squares of the errors."""
+
+    def tried(constants: Sequence[float]) -> float:
+        for name, value in zip(NAMES, constants, strict=True):
+            setattr(decoder, name, value)
+        return float((decoder_errors(found) ** 2).sum())
+
+    tried(min(itertools.product(*TRIED), key=tried))
+
+
+def judge_decoders() -> None:
+    """Print how well the decoders of each board are predicted by the others."""
+    found = served()
+    used = [getattr(decoder, name) for name in NAMES]
+    fit_decoder(found)
+    print(f"{len(found)} decoders; fitted", *(f"{n} {getattr(decoder, n):g}" for n in NAMES))
+    print("used  ", *(f"{name} {value:g}" for name, value in zip(NAMES, used, strict=True)))
+    print("left out                 median  80 %   within the interval")
+    of_all = []
+    for board in sorted({one.gpu for one in found}):
+        fit_decoder([one for one in found if one.gpu != board])
+        errors = abs(decoder_errors([one for one in found if one.gpu == board]))
+        of_all += list(errors)
+        middle, most = (math.exp(np.quantile(errors, share)) for share in (0.5, 0.8))
+        inside = np.mean(errors <= math.log(decoder.ERROR))
+        print(f"{board:24} {middle:6.2f} {most:5.2f} {inside:21.0%}")
+    print(f"all {np.mean(np.array(of_all) <= math.log(decoder.ERROR)):.0%} within the interval")
+
+
 def main() -> None:
     """Print the exponents, and the errors for boards that were left out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--halves", type=int, default=300)
     halves = parser.parse_args().halves
+    judge_boards(halves)
+    judge_decoders()
+
+
+def judge_boards(halves: int) -> None:
+    """Print how well a model's time on a board is predicted."""
     found = pairs()
     boards = sorted({pair.boards[0] for pair in found})
     exponents = fitted(found)

@@ -172,7 +172,21 @@ def test_what_is_not_known_is_said_and_never_guessed():
     assert labelled.cost_per_million_tokens_in is None
     (dark,) = groups_of(pools, member("d2", "decode", ALL, energy_j=None))
     assert (dark.energy_j, dark.energy_per_million_tokens_in_j) == (None, None)
-    assert dark.problems == ("the energy of d2 (decode) is unknown",)
+    unknown = ("the energy of d2 (decode) is not known all the time",)
+    assert dark.problems == unknown
+    often = [*member("d2", "decode", range(23)), *member("d2", "decode", (23,), energy_j=None)]
+    (partly,) = groups_of(pools, often)
+    assert (partly.priced_h, partly.energy_j, partly.problems) == (24, None, unknown)
+    for role, other, prices in (
+        ("decode", "prefill", (None, 10.0)),
+        ("prefill", "decode", (1.0, None)),
+    ):
+        (alone,) = groups_of(member("a", role, ALL, counts=SERVED))
+        found = (alone.cost_per_million_tokens_in, alone.cost_per_million_tokens_out)
+        assert (found, alone.cost_per_request, len(alone.problems)) == (prices, None, 1)
+        joules = (alone.energy_per_million_tokens_in_j, alone.energy_per_million_tokens_out_j)
+        assert [one is None for one in joules] == [one is None for one in prices]
+        assert alone.problems[0].startswith(f'no member with role = "{other}"')
     # A replica that was started is priced from its first whole hour on; others need it not.
     late = member("b", "all", range(20, 24), counts=SERVED, split=0.5)
     (grown,) = groups_of(member("a", "all", ALL, counts=SERVED, split=0.5), late)

@@ -2,11 +2,22 @@
 
 import json
 import time
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
 import pytest
 from costprobe.pricing.catalogue import Catalogue, GpuModel, GpuNames, Offer
+from costprobe.savings.decoder import (
+    CACHE,
+    EXCHANGE_S,
+    LAYER_S,
+    PREFILL,
+    WEIGHTS,
+    Decoder,
+    priced_replicas,
+    replica,
+)
 from costprobe.savings.history import BatchFigures
 from costprobe.savings.where import (
     FIXED,
@@ -20,6 +31,8 @@ from costprobe.savings.where import (
     fixed_share,
     time_ratio,
 )
+from costprobe.serving.settings import ModelSize
+from costprobe.serving.tokens import KV_EXPONENT
 from fakes import rows
 from fakes.cli import Cli, same
 from fakes.documents import checked
@@ -106,6 +119,54 @@ def test_cheapest_batch_that_fits_and_keeps_the_bound_is_chosen():
     assert ran.cost_per_inference.low == ran.cost_per_inference.high == 4 / 3600 * 0.002 / 4
 
 
+def test_decoder_follows_the_roofline_of_its_two_phases():
+    board = GpuModel("NVIDIA H200", Decimal(141), 4.8e12, {"bf16": 989.4 * TERA}, 700.0)
+    asked = Decoder(ModelSize(70.0, 70.0), "fp8", 2000, 250, 64)
+    found = replica(asked, board, 1)
+    flop_per_s = 989.4 * TERA * 2 * PREFILL
+    growth = (70 / 8) ** KV_EXPONENT
+    kv_bytes = 131072 / 2 * growth
+    assert found.prefill_s == pytest.approx(64 * 2000 * 140 * GB / flop_per_s)
+    step_s = max(70 * GB / (4.8e12 * WEIGHTS), 64 * 140 * GB / flop_per_s)
+    step_s += 64 * 2125 * kv_bytes / (4.8e12 * CACHE) + 32 * growth * LAYER_S
+    assert found.decode_s == pytest.approx(250 * step_s)
+    # As many as fit: what 90 % of the memory leave beside the weights.
+    most = replica(asked._replace(concurrency=None), board, 1).in_flight
+    assert most == int((0.9 * 141 * GB - 70 * GB) / (2125 * kv_bytes))
+    assert replica(asked._replace(concurrency=most + 1), board, 1) is None
+    two = replica(asked, board, 2)
+    assert two.prefill_s == pytest.approx(found.prefill_s / 2)
+    halved_s = (step_s - 32 * growth * LAYER_S) / 2 + 32 * growth * (LAYER_S + EXCHANGE_S)
+    assert two.decode_s == pytest.approx(250 * halved_s)
+    # An expert that no request of the batch uses is not read.
+    sparse = asked._replace(size=ModelSize(70.0, 7.0), concurrency=1)
+    assert replica(sparse, board, 1).decode_s < found.decode_s / 4
+    for other, dtype in (("NVIDIA A100-SXM4-80GB", "fp8"), ("NVIDIA H200", "fp4")):
+        named = replace(board, model=other)
+        assert replica(asked._replace(dtype=dtype), named, 1) is None, (other, dtype)
+    priced = Catalogue(
+        date(2026, 11, 1),
+        (offer("NVIDIA H200", 4),),
+        (),
+        GpuNames((board, replace(board, model="Alone"))),
+    )
+    (one,) = priced_replicas(asked, priced)
+    per_request = (
+        4 * one.replica.boards / 3600 * (one.replica.prefill_s + one.replica.decode_s) / 64
+    )
+    parts = one.cost_per_million_tokens_in * 2000 + one.cost_per_million_tokens_out * 250
+    assert parts / 1e6 == pytest.approx(per_request)
+
+
+def test_decoder_is_priced_on_the_boards_of_the_catalogue(cli):
+    words = ("where", "--decoder", "70B", "--dtype", "fp8", "--in", "2000", "--out", "250")
+    boards = {one["gpu_model"]: one for one in checked("where", cli(*words, "--json"))}
+    assert boards["NVIDIA H200"]["devices"] in (1, 2, 4, 8)
+    # Without NVLink it would have to fit one board.
+    assert "NVIDIA L40S" not in boards
+    assert cli(*words).splitlines()[0].startswith("boards ")
+
+
 @pytest.fixture
 def cli(tmp_path):
     host = Cli(
@@ -169,6 +230,9 @@ def test_what_where_cannot_use_is_refused(cli, tmp_path):
         ("ranker", "--measured", f"L40S={tmp_path}/absent.json"),
         ("ranker", "--measured", f"X99={tmp_path}/bad.json"),
         ("rankr",),
+        ("--decoder", "large"),
+        ("--decoder", "4000B"),
+        ("ranker", "--decoder", "8B"),
     )
     printed = [cli("where", *words, code=2).replace(str(tmp_path), "") for words in asked]
     same("where_refused", "\n".join(printed))

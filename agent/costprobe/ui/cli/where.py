@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 import click
 
@@ -16,6 +16,7 @@ from costprobe.core.money import MEASURED, MODELLED, common_scale, money, per_wo
 from costprobe.core.outside import SHAPE_ERRORS, bounded_object, read_regular
 from costprobe.core.units import counted, percent, significant
 from costprobe.pricing.catalogue import RANGE_CURRENCY, Catalogue, GpuModel
+from costprobe.savings.decoder import ERROR, Decoder, Dtype, PricedReplica, priced_replicas
 from costprobe.savings.gather import MeasuredModel, measured_models
 from costprobe.savings.history import BatchFigures
 from costprobe.savings.where import (
@@ -25,19 +26,21 @@ from costprobe.savings.where import (
     elsewhere,
     fixed_share,
 )
+from costprobe.serving.settings import ModelSize, size_of
 from costprobe.ui.amounts import rounded, si_column
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import STORED_PROBES, check_names
 from costprobe.ui.cli.support.option_types import Parsed, since_option
-from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo_answer, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
 
 if TYPE_CHECKING:
     from costprobe.adapters.store.read import StoreReader
 
 MAX_FILE_BYTES: Final = 1 << 20
+MAX_TOKENS: Final = 1_000_000
 
 
 def _board_file(text: str) -> tuple[str, Path]:
@@ -47,11 +50,19 @@ def _board_file(text: str) -> tuple[str, Path]:
     return board, Path(file)
 
 
+def _size(text: str) -> ModelSize:
+    size = size_of(text)
+    if size is None:
+        raise ValueError(f"{text!r} is no size of a model; write 8B, 30B-A3B or 8x7B")
+    return size
+
+
 @click.command(
     cls=ExampleCommand,
     examples=(
         "costprobe where  # each probe on all other boards, the cheapest first",
         "costprobe where ranker --measured L40S=l40s.json  # with a result from a rented board",
+        "costprobe where --decoder 70B --dtype fp8 --in 2000 --out 250  # a decoder that was not measured",
     ),
 )
 @click.argument("probe", required=False, shell_complete=STORED_PROBES)
@@ -63,14 +74,53 @@ def _board_file(text: str) -> tuple[str, Path]:
     help="Result of this probe on another board: the output of costprobe probe NAME --json there. May"
     " be repeated.",
 )
+@click.option(
+    "--decoder",
+    "size",
+    type=Parsed("size", _size),
+    help="Instead of a probe, a decoder of this size: 8B, 70B, 30B-A3B.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(get_args(Dtype)),
+    default="bf16",
+    show_default=True,
+    help="Type of its weights.",
+)
+@click.option(
+    "--in",
+    "tokens_in",
+    type=click.IntRange(1, MAX_TOKENS),
+    default=1000,
+    show_default=True,
+    help="Tokens in of a request.",
+)
+@click.option(
+    "--out",
+    "tokens_out",
+    type=click.IntRange(1, MAX_TOKENS),
+    default=250,
+    show_default=True,
+    help="Tokens out of a request.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, MAX_TOKENS),
+    help="Requests in flight of a replica (default: as many as fit).",
+)
 @since_option("30d")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(
+def command(  # noqa: PLR0913 - one argument for each option
     config: str | None,
     *,
     probe: str | None,
     files: Sequence[tuple[str, Path]],
+    size: ModelSize | None,
+    dtype: Dtype,
+    tokens_in: int,
+    tokens_out: int,
+    concurrency: int | None,
     since_ns: int,
     as_json: bool,
 ) -> None:
@@ -78,9 +128,25 @@ def command(
 
     From the boards' peak rates and powers: four of five results of boards that the method did not know
     lie in the interval. A sweep (costprobe probe NAME --sweep) measures which part of a pass does not
-    grow with the batch, and narrows it. Prices are the catalogue's, on demand, in USD.
+    grow with the batch, and narrows it. Prices are the catalogue's, on demand, in USD. With --decoder
+    nothing is measured: the interval is that of one engine (TensorRT-LLM) at full load.
     """
     settings = Settings(config)
+    if size is not None:
+        if probe is not None:
+            raise bad_input("--decoder: it has no probe; leave one of them out")
+        decoder = Decoder(size, dtype, tokens_in, tokens_out, concurrency)
+        prices = stored_prices(settings)
+        replicas = priced_replicas(decoder, prices.catalogue())
+        echo_notes(prices)
+        if not replicas:
+            raise bad_input(
+                f"no board of the catalogue holds it in {dtype}, nor eight with NVLink; lower"
+                " --concurrency, or choose another --dtype"
+            )
+        documents = [_replica_document(one) for one in replicas]
+        echo_answer(documents, _replica_lines(replicas), as_json=as_json)
+        return
     if files and probe is None:
         raise bad_input("--measured: name the probe")
     with reader_of(settings) as reader:
@@ -97,7 +163,7 @@ def command(
     if not models:
         raise nothing_since("run of a probe on a GPU", since_ns)
     results = {_board(catalogue, board): _result(board, file) for board, file in files}
-    documents: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     lines: list[str] = []
     for one in models:
         here = catalogue.gpus.named(one.device.model, one.device.memory_bytes)
@@ -119,12 +185,60 @@ def command(
             unknown,
             paid[one.history.subject],
         )
-        documents.append(_document(found))
+        answers.append(_document(found))
         lines += _lines(found)
     if as_json:
-        echo_json(documents)
+        echo_json(answers)
     else:
         echo_lines(lines)
+
+
+def _replica_document(one: PricedReplica) -> dict[str, Any]:
+    of_boards = one.replica
+    return {
+        "gpu_model": of_boards.gpu.model,
+        "devices": of_boards.boards,
+        "concurrency": of_boards.in_flight,
+        "tokens_out_per_s": one.tokens_out_per_s,
+        "currency": RANGE_CURRENCY,
+        "price_rate_per_h": float(one.price.median) * of_boards.boards,
+        "cost_per_million_tokens_in": _around(one.cost_per_million_tokens_in),
+        "cost_per_million_tokens_out": _around(one.cost_per_million_tokens_out),
+    }
+
+
+def _around(cost: float) -> dict[str, float]:
+    return {"value": cost, "low": cost / ERROR, "high": cost * ERROR}
+
+
+def _replica_lines(found: Sequence[PricedReplica]) -> Iterator[str]:
+    def cells(cost: float) -> tuple[str, str]:
+        ends = (significant(rounded(one, MODELLED)) for one in (cost / ERROR, cost * ERROR))
+        return money(cost, RANGE_CURRENCY, MODELLED), " to ".join(ends)
+
+    heads = (
+        "boards",
+        "in flight",
+        "tokens out/s",
+        "$/h",
+        "per million in",
+        "80 %",
+        "per million out",
+    )
+    rows: list[tuple[str, ...]] = [(*heads, "80 %")]
+    for one in found:
+        boards = one.replica
+        rows.append(
+            (
+                f"{boards.boards} x {boards.gpu.model}" if boards.boards > 1 else boards.gpu.model,
+                f"{boards.in_flight:,}",
+                significant(rounded(one.tokens_out_per_s, MODELLED)),
+                f"{float(one.price.median) * boards.boards:.2f}",
+                *cells(one.cost_per_million_tokens_in),
+                *cells(one.cost_per_million_tokens_out),
+            )
+        )
+    yield from table_lines(rows)
 
 
 class _Found(NamedTuple):
