@@ -495,6 +495,11 @@ class Ratio:
     whole_fields: tuple[str, ...] = ()
 
     @property
+    def is_of_counts(self) -> bool:
+        """Whether it is an amount for so many requests or tokens, not a share of a cost."""
+        return not self.per.startswith("cost_")
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """The fields whose sums are needed."""
         parts = (self.part,) if self.part else ()

@@ -327,7 +327,8 @@ class Runtime:
     def _take_containers(self, containers: Sequence[Claimant]) -> None:
         """Label the rows of the containers of this node, and let alerts concern them."""
         for container in containers:
-            self._labels.add_service(container.name, container.labels)
+            service_tags = container.service.row_tags if container.service else {}
+            self._labels.add_service(container.name, {**container.labels, **service_tags})
         self.watching.set_containers([container.name for container in containers])
 
 

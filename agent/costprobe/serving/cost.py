@@ -49,10 +49,12 @@ _ROUNDING: Final = 1e-9
 # A count of a window below this is none: nothing is divided by it.
 LEAST_COUNT: Final = 1e-9
 # What a part of a group has none of: it is divided by counts, which another part may have.
-_BY_COUNTS: Final = {
-    name: ratio.per for name, ratio in SERVING_RATIOS.items() if not ratio.per.startswith("cost_")
-}
-_OF_WHOLE: Final = frozenset([*_BY_COUNTS, *_BY_COUNTS.values(), *UNITS])
+_OF_WHOLE: Final = frozenset(
+    field
+    for name, ratio in SERVING_RATIOS.items()
+    if ratio.is_of_counts
+    for field in (name, ratio.per)
+)
 
 
 @dataclass(frozen=True, slots=True)

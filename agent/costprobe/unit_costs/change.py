@@ -723,7 +723,7 @@ def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
 
 
 def _has_ratio(tags: Mapping[str, str], ratio: Ratio) -> bool:
-    return ratio.per == "cost_total" or not part_words(tags)
+    return not (ratio.is_of_counts and part_words(tags))
 
 
 def ratio_of_columns(parts: Iterable[RowColumns], field: str) -> float | None:
@@ -741,7 +741,7 @@ def ratio_of_columns(parts: Iterable[RowColumns], field: str) -> float | None:
     for part in parts:
         # An idle window has a cost, counts or not; older rows have energy without its counts.
         needed = [ratio.over] if ratio.over == "cost_total" else [ratio.over, ratio.per]
-        if not part.columns.keys() >= set(needed) or not _has_ratio(part.tags, ratio):
+        if not (part.columns.keys() >= set(needed) and _has_ratio(part.tags, ratio)):
             continue
         counted = part.where(
             [None not in own for own in zip(*map(part.column, needed), strict=True)]
