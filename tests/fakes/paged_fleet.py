@@ -85,7 +85,8 @@ def pool_rows(tags, role, hours, now_s):
         time_s = now_s - hour * HOUR_S
         # The decode pool is cheaper than a day ago.
         cost = 2 * RATE_PER_H * (1.04 if role == "decode" and hour >= 24 else 1.0)
-        fields = {"cost_total": cost, "cost_idle": cost * {"prefill": 0.55, "decode": 0.2}[role]}
+        idle = cost * {"prefill": 0.55, "decode": 0.2}[role]
+        fields = {"cost_total": cost, "cost_idle": idle, "cost_idle_known": cost}
         fields |= {"window_s": float(HOUR_S), "energy_j": 2 * POWER_W * HOUR_S}
         paid = {"device": "gpu0+gpu1", "basis": "serving", "plan": "owned", "currency": "EUR"}
         yield point("cost", tags, {**part, **paid}, fields, time_s)

@@ -18,6 +18,20 @@ def flat(part, path=""):
         yield from flat(value, f"{path}.{key}")
 
 
+class Recorded:
+    """Of documents, each with its path, the lines that none before it has."""
+
+    def __init__(self):
+        self.lines, self._seen = [], set()
+
+    def add(self, name, ask, paths):
+        self.lines.append(f"{name}:")
+        for path in paths:
+            new = [line for line in flat(ask(path)) if line not in self._seen]
+            self.lines.extend([f"  {path}", *(f"    {line}" for line in new)])
+            self._seen.update(new)
+
+
 def _rounded(part):
     """The last digits of a sum differ between versions of Python."""
     if isinstance(part, float):

@@ -3,12 +3,13 @@
 import json
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from contents import flat, rows, value, values, words
+from contents import Recorded, rows, value, values, words
 from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.fleet.peers import FleetOutliers
@@ -182,18 +183,14 @@ def test_documents_of_the_page_are_as_recorded(stopped, answered):
         for one in kept["cost"]
     ]
     whole = stopped(FleetServer(RECIPE))
-    lines, seen = [], set()
+    recorded = Recorded()
     for name, server, paths in (
         ("a fleet", whole, PATHS),
         ("assumed prices", assumed, OF_ASSUMED),
         ("no host", empty, OF_NONE),
     ):
-        lines.append(f"{name}:")
-        for path in paths:
-            new = [line for line in flat(answered(server, path)) if line not in seen]
-            lines.extend([f"  {path}", *(f"    {line}" for line in new)])
-            seen.update(new)
-    check("fleet_page.txt", "\n".join([*lines, ""]))
+        recorded.add(name, partial(answered, server), paths)
+    check("fleet_page.txt", "\n".join([*recorded.lines, ""]))
 
 
 def test_tiles_and_the_change_do_not_move_while_they_are_asked_for(kept, answered):
