@@ -56,7 +56,7 @@ _COUNTED: Final = (*_COUNTS, "errors", "cached_tokens")
 _ENERGY: Final = ("energy_j", "energy_tokens_in_j", "energy_tokens_out_j")
 _TRANSFER: Final = ("kv_transfer_bytes", "kv_transfer_s", "kv_transfer_failures")
 # Fields that some rows may lack; `cost_total` is in all.
-_KNOWN_OF: Final = ("cost_total", "cost_idle", "energy_j")
+_KNOWN_OF: Final = ("cost_total", "energy_j")
 _ROWS_OF: Final = "rows of "
 # Of the comparisons.
 _SHIFTS_NS: Final = (DAY_NS, WEEK_NS)
