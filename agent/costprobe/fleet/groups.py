@@ -47,6 +47,8 @@ _WRITES: Final = ("decode", "all", "worker")
 _ONE_KIND: Final = {"prefill": (1.0, 0.0), "decode": (0.0, 1.0)}
 # An hour, or a period, counts if windows with a cost cover all of it, but for so much: the rounding of edges.
 _EDGES_S: Final = 36.0
+# Windows may cover so much more: a first one that began before, and what Prometheus extrapolates.
+_BEYOND_S: Final = 360.0
 _MEMBER: Final = (*GROUP_TAGS, "host", "service")
 _OF_COST: Final = {"basis": "serving", "served_model": ""}
 _MONEY: Final = ("cost_total", "cost_tokens_in", "cost_tokens_out")
@@ -195,9 +197,15 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     if broken:
         members = [m for each in periods for name in broken & {*each} for m in each[name].devices]
         hosts = tuple(sorted({member.host for member in members}))
-        for each, span in zip(periods, spans, strict=True):
-            hourly = _books(*span, hours=1, hosts=hosts)
-            each.update({name: hourly[name] for name in broken & {*hourly}})
+        hourly = [_books(*span, hours=1, hosts=hosts) for span in spans]
+        # With windows longer than an hour only the period may be whole.
+        coarse = {
+            name
+            for name in broken & {*hourly[0]}
+            if books[name].is_whole and len(hourly[0][name].whole()) < asked_h
+        }
+        for each, found_h in zip(periods, hourly, strict=True):
+            each.update({name: found_h[name] for name in broken & {*found_h} - coarse})
     newest, outside = _newest(answers), _outside(answers, books)
     found = []
     for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
@@ -238,7 +246,15 @@ class _Cell:
 
     @property
     def is_covered(self) -> bool:
-        return self.sums.get("window_s", 0.0) >= self.hours * HOUR_S - _EDGES_S
+        return -_EDGES_S <= self._beyond_s <= _BEYOND_S
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self._beyond_s > _BEYOND_S
+
+    @property
+    def _beyond_s(self) -> float:
+        return self.sums.get("window_s", 0.0) - self.hours * HOUR_S
 
 
 @dataclass(slots=True)
@@ -317,6 +333,13 @@ class _Book:
                 text = f"a cost in {covered_h:,} of {counted(asked, 'hour')}"
                 if period.end_ns not in covered and 0 < last_ns <= period.end_ns:
                     text += f"; {'silent since' if is_silent else 'newest row'} {iso(last_ns)}"
+                if not covered and any(
+                    cells[member].is_exceeded for cells in self.hours.values() if member in cells
+                ):
+                    text += (
+                        "; its windows are longer than the hours that they end in: set window to a"
+                        " part of an hour, such as 5m, and give no two hosts one name"
+                    )
                 lacking[text].append(str(member))
         for text, members in lacking.items():
             yield f"{', '.join(members)}: {text}"
@@ -411,7 +434,7 @@ def _newest(answers: FleetAnswers) -> dict[str, dict[Member, int]]:
     )
     period = answers.period
     before = period._replace(start_ns=period.start_ns - DAY_NS, end_ns=period.start_ns)
-    ahead = period._replace(start_ns=period.end_ns, end_ns=period.now_ns + DAY_NS)
+    ahead = period._replace(start_ns=period.end_ns, end_ns=period.now_ns + WEEK_NS)
     found: dict[str, dict[Member, int]] = defaultdict(dict)
     for span in (answers.over(before), answers, answers.over(ahead)):
         for (group, role, host, service), time_s in span.groups(question).items():
@@ -455,8 +478,21 @@ class _Sums:
         return self.of(_ROWS_OF + name, [member]) == self.of(f"{_ROWS_OF}cost_total", [member])
 
     def counted(self, name: str, roles: Collection[str]) -> float | None:
-        """Return a count of the members of some roles; None if none of them counts it."""
+        """Return a count of the members of some roles; None if none of them counts it, or not all that served."""
+        if name in _COUNTS and self.uncounted(name, roles):
+            return None
         return _number(self.of(name, [one for one in self.members if one.role in roles]))
+
+    def uncounted(self, name: str, roles: Collection[str]) -> list[Member]:
+        """Return the members that served something, but do not count this as others do."""
+        those = [one for one in sorted(self.members) if one.role in roles]
+        if self.of(name, those) is None:
+            return []
+        return [
+            one
+            for one in those
+            if self.of(name, [one]) is None and any(self.of(other, [one]) for other in _COUNTS)
+        ]
 
     def divided(self, whole: str, part_in: str, part_out: str) -> tuple[Decimal, Decimal] | None:
         """Divide an amount between input and output; the parts add up to it exactly.
@@ -672,8 +708,13 @@ def _problems(
             f'no member with role = "{sums.lacks}": the group has no cost of a request, and none of'
             f" {'input' if sums.lacks == 'prefill' else 'output'} tokens"
         )
-    elif hours and sums.counted("requests", _WRITES) is None and sums.tokens("tokens_out") is None:
+    elif hours and not any(sums.of(name, sums.members) for name in ("requests", "tokens_out")):
         yield "no requests and no output tokens: set url on one host of each engine"
+    for name, roles in (("requests", _WRITES), ("tokens_in", _READS), ("tokens_out", _WRITES)):
+        if lacking := sums.uncounted(name, roles):
+            who = ", ".join(map(str, lacking))
+            words = {"requests": "requests", "tokens_in": "input tokens"}.get(name, "output tokens")
+            yield f"{who}: no count of {words}: the group has no price of these"
     if hours and not sums.is_complete("energy_j"):
         lacks = [str(one) for one in sorted(sums.members) if not sums.is_known("energy_j", one)]
         yield f"the energy of {', '.join(lacks)} is not known all the time"
