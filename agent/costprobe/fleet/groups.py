@@ -62,6 +62,7 @@ _KNOWN_OF: Final = ("cost_total", "energy_j")
 _ROWS_OF: Final = "rows of "
 # Of the comparisons.
 _SHIFTS_NS: Final = (DAY_NS, WEEK_NS)
+_DAY_H: Final = 24
 _MILLION: Final = 1_000_000
 
 
@@ -188,24 +189,15 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     books = periods[0]
     if not books:
         return []
-    broken = {
-        name
-        for each in periods
-        for name, book in each.items()
-        if name in books and not book.is_whole
-    }
-    if broken:
-        members = [m for each in periods for name in broken & {*each} for m in each[name].devices]
-        hosts = tuple(sorted({member.host for member in members}))
-        hourly = [_books(*span, hours=1, hosts=hosts) for span in spans]
-        # With windows longer than an hour only the period may be whole.
-        coarse = {
-            name
-            for name in broken & {*hourly[0]}
-            if books[name].is_whole and len(hourly[0][name].whole()) < asked_h
-        }
-        for each, found_h in zip(periods, hourly, strict=True):
-            each.update({name: found_h[name] for name in broken & {*found_h} - coarse})
+    broken = {name for name, book in books.items() if not book.is_whole}
+    _divide(periods, spans, broken, hours=1)
+    # Changes of the others are over the days, or hours, in which they were whole before, too.
+    compared = [dict(each) for each in periods]
+    partly = {
+        name for each in periods[1:] for name, book in each.items() if not book.is_whole
+    } - broken
+    days = _DAY_H if asked_h > _DAY_H and not asked_h % _DAY_H else 1
+    _divide(compared, [(each, changed, ()) for each, *_ in spans], partly & {*books}, hours=days)
     newest, outside = _newest(answers), _outside(answers, books)
     found = []
     for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
@@ -214,12 +206,26 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
         gaps = (*left_out.values(), *book.gaps(asked.period, newest.get(name, {})))
         book.expect(left_out)
         for currency in book.currencies:
-            earlier = {
-                shift_ns: then.get(name)
-                for shift_ns, then in zip(_SHIFTS_NS, periods[1:], strict=True)
-            }
-            found.append(_group(name, currency, book, earlier, asked.period, gaps))
+            changes = _changes_pct([each.get(name) for each in compared], currency)
+            found.append(_group(name, currency, book, changes, asked.period, gaps))
     return found
+
+
+def _divide(
+    periods: Sequence[dict[str, _Book]],
+    spans: Sequence[tuple[FleetAnswers, Sequence[str], Sequence[str]]],
+    names: set[str],
+    *,
+    hours: int,
+) -> None:
+    """Replace the rows of some groups in each period by those in cells of some hours."""
+    if not names:
+        return
+    members = [m for each in periods for name in names & each.keys() for m in each[name].devices]
+    hosts = tuple(sorted({member.host for member in members}))
+    for each, span in zip(periods, spans, strict=True):
+        divided_up = _books(*span, hours=hours, hosts=hosts)
+        each.update({name: divided_up[name] for name in names & divided_up.keys()})
 
 
 def _length_h(answers: FleetAnswers) -> int:
@@ -566,7 +572,7 @@ def _group(
     name: str,
     currency: str,
     book: _Book,
-    earlier: Mapping[int, _Book | None],
+    changes: Mapping[int, float | None],
     period: FleetPeriod,
     gaps: tuple[str, ...],
 ) -> FleetGroup:
@@ -585,11 +591,6 @@ def _group(
     joules = (None, None) if energy is None else sums.per_million(*_ENERGY)
     tokens_in, tokens_out = sums.tokens("tokens_in"), sums.tokens("tokens_out")
     requests, errors = (sums.counted(field, _WRITES) for field in ("requests", "errors"))
-    changes = {
-        shift_ns: None if then is None else _change_pct(hours, then, shift_ns, currency)
-        for shift_ns, then in earlier.items()
-        if is_alone
-    }
     return FleetGroup(
         group=name,
         has_parts=bool(book.parts),
@@ -617,8 +618,8 @@ def _group(
         kv_transfer_bytes=sums.counted("kv_transfer_bytes", ROLES),
         kv_transfer_s=sums.counted("kv_transfer_s", ROLES),
         kv_transfer_failures=sums.counted("kv_transfer_failures", ROLES),
-        change_24h_pct=changes.get(DAY_NS),
-        change_7d_pct=changes.get(WEEK_NS),
+        change_24h_pct=changes[DAY_NS] if is_alone else None,
+        change_7d_pct=changes[WEEK_NS] if is_alone else None,
         hosts=len({member.host for member, devices in book.devices.items() if devices}),
         devices=_devices(book, book.devices),
         problems=tuple(_problems(sums, book, hours, is_alone, asked, gaps)),
@@ -637,6 +638,15 @@ def _paid_hours(
         end_ns: cells
         for end_ns, cells in hours.items()
         if all(set(cell.money) == {currency} for cell in cells.values())
+    }
+
+
+def _changes_pct(books: Sequence[_Book | None], currency: str) -> dict[int, float | None]:
+    """Return the changes of the unit cost of the first book against each of the others."""
+    now = {} if books[0] is None else _paid_hours(books[0].whole(), currency)
+    return {
+        shift_ns: None if then is None else _change_pct(now, then, shift_ns, currency)
+        for shift_ns, then in zip(_SHIFTS_NS, books[1:], strict=True)
     }
 
 
