@@ -1,5 +1,6 @@
 """Groups of services over hosts: planted costs and counts, divided by role, over the hours that are known."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -187,6 +188,16 @@ def test_what_is_not_known_is_said_and_never_guessed():
         joules = (alone.energy_per_million_tokens_in_j, alone.energy_per_million_tokens_out_j)
         assert [one is None for one in joules] == [one is None for one in prices]
         assert alone.problems[0].startswith(f'no member with role = "{other}"')
+    modelled = [*pools, *member("d2", "decode", ALL, counts=SERVED)]
+    modelled += [
+        replace(row, fields={**row.fields, "price_assumed": True})
+        for row in modelled
+        if row.measurement == "device" and row.tags["host"] == "d2"
+    ]
+    (guessed,) = groups_of(modelled)
+    assert guessed.problems == (
+        "d2 (decode): at an assumed price; write a [[price]] on these hosts",
+    )
     # A replica that was started is priced from its first whole hour on; others need it not.
     late = member("b", "all", range(20, 24), counts=SERVED, split=0.5)
     (grown,) = groups_of(member("a", "all", ALL, counts=SERVED, split=0.5), late)
@@ -224,7 +235,13 @@ def test_a_member_that_does_not_count_what_others_do_leaves_no_price_of_it():
         "b (all): no count of output tokens: the group has no price of these",
     )
     (nobody,) = groups_of(member("a", "all", ALL, counts=requests))
-    assert nobody.problems == ()
+    (idle,) = groups_of(member("a", "all", ALL, counts=dict.fromkeys(SERVED, 0.0)))
+    assert nobody.problems == idle.problems == ()
+    prefill = member("a", "prefill", ALL, counts=SERVED)
+    (unread,) = groups_of(prefill, member("b", "decode", ALL))
+    assert unread.problems == (
+        "no requests and no output tokens: set url on one host of each engine",
+    )
 
 
 def test_changes_are_of_the_same_hours():

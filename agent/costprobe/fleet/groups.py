@@ -198,12 +198,16 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     } - broken
     days = _DAY_H if asked_h > _DAY_H and not asked_h % _DAY_H else 1
     _divide(compared, [(each, changed, ()) for each, *_ in spans], partly & {*books}, hours=days)
-    newest, outside = _newest(answers), _outside(answers, books)
+    newest, outside, assumed = _newest(answers), _outside(answers, books), _assumed(answers)
     found = []
     for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
         book.expect(newest.get(name, {}))
         left_out = outside.get(name, {})
-        gaps = (*left_out.values(), *book.gaps(asked.period, newest.get(name, {})))
+        gaps = (
+            *left_out.values(),
+            *book.gaps(asked.period, newest.get(name, {})),
+            *book.assumptions(assumed),
+        )
         book.expect(left_out)
         for currency in book.currencies:
             changes = _changes_pct([each.get(name) for each in compared], currency)
@@ -350,6 +354,21 @@ class _Book:
         for text, members in lacking.items():
             yield f"{', '.join(members)}: {text}"
 
+    def assumptions(self, devices: Collection[tuple[str, str]]) -> Iterator[str]:
+        """Yield which members are paid at an assumed price.
+
+        Args:
+            devices: Those with one, by host and name.
+        """
+        found = [
+            str(member)
+            for member in sorted(self.devices, key=lambda one: natural(*one))
+            if any((member.host, device) in devices for device in self.devices[member])
+        ]
+        if found:
+            who = "all members" if len(found) == len(self.devices) else ", ".join(found)
+            yield f"{who}: at an assumed price; write a [[price]] on these hosts"
+
 
 def _books(
     answers: FleetAnswers,
@@ -429,6 +448,12 @@ def _outside(answers: FleetAnswers, books: Mapping[str, _Book]) -> dict[str, dic
     return found
 
 
+def _assumed(answers: FleetAnswers) -> set[tuple[str, str]]:
+    """Return the devices whose price is assumed, by host and name."""
+    question = Question("device", "price_assumed", "share", "max", by=("host", "device"))
+    return {(host, device) for host, device in answers.over(answers.period, {}).groups(question)}
+
+
 def _newest(answers: FleetAnswers) -> dict[str, dict[Member, int]]:
     """Return the time of the newest row of each member by group, UTC in ns.
 
@@ -491,14 +516,19 @@ class _Sums:
 
     def uncounted(self, name: str, roles: Collection[str]) -> list[Member]:
         """Return the members that served something, but do not count this as others do."""
-        those = [one for one in sorted(self.members) if one.role in roles]
-        if self.of(name, those) is None:
+        if not self.has(name, roles):
             return []
         return [
             one
-            for one in those
-            if self.of(name, [one]) is None and any(self.of(other, [one]) for other in _COUNTS)
+            for one in sorted(self.members)
+            if one.role in roles
+            and self.of(name, [one]) is None
+            and any(self.of(other, [one]) for other in _COUNTS)
         ]
+
+    def has(self, name: str, roles: Collection[str]) -> bool:
+        """Whether a member of some roles has a field."""
+        return self.of(name, [one for one in self.members if one.role in roles]) is not None
 
     def divided(self, whole: str, part_in: str, part_out: str) -> tuple[Decimal, Decimal] | None:
         """Divide an amount between input and output; the parts add up to it exactly.
@@ -718,7 +748,7 @@ def _problems(
             f'no member with role = "{sums.lacks}": the group has no cost of a request, and none of'
             f" {'input' if sums.lacks == 'prefill' else 'output'} tokens"
         )
-    elif hours and not any(sums.of(name, sums.members) for name in ("requests", "tokens_out")):
+    elif hours and not (sums.has("requests", _WRITES) or sums.has("tokens_out", _WRITES)):
         yield "no requests and no output tokens: set url on one host of each engine"
     for name, roles in (("requests", _WRITES), ("tokens_in", _READS), ("tokens_out", _WRITES)):
         if lacking := sums.uncounted(name, roles):
