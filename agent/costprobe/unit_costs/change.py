@@ -739,13 +739,16 @@ def ratio_of_columns(parts: Iterable[RowColumns], field: str) -> float | None:
     ratio = SERVING_RATIOS[field]
     sums: dict[str, list[float]] = {}
     for part in parts:
-        # An idle window has a cost, counts or not; older rows have energy without its counts.
-        needed = [ratio.over] if ratio.over == "cost_total" else [ratio.over, ratio.per]
-        if not (part.columns.keys() >= set(needed) and _has_ratio(part.tags, ratio)):
+        if ratio.over not in part.columns or not _has_ratio(part.tags, ratio):
             continue
-        counted = part.where(
-            [None not in own for own in zip(*map(part.column, needed), strict=True)]
-        )
+        over, per = part.column(ratio.over), part.column(ratio.per)
+        if ratio.older:
+            pairs = zip(per, part.column(ratio.older), strict=True)
+            per = [older if own is None else own for own, older in pairs]
+        # An idle window has a cost, counts or not.
+        needed = [over] if ratio.over == "cost_total" else [over, per]
+        found = replace(part, columns={**part.columns, ratio.per: list(per)})
+        counted = found.where([None not in own for own in zip(*needed, strict=True)])
         for name in ratio.fields:
             if values := counted.numbers(name):
                 sums.setdefault(name, []).extend(values)
