@@ -137,9 +137,11 @@ class Config(RootSection):
         yield from _budget_problems(self.budget, self.rule, self.price, self.service)
         yield from _workload_problems(self.workload, self.probe, self.service)
         if self.api:
-            names = [service.name for service in self.service]
+            names = [service.name for service in self.service if service.role in (None, "all")]
             yield from api_problems(self.api, names, hosted_models())
-        yield from price_file_problems(self.price_file, len(self.service))
+        yield from price_file_problems(
+            self.price_file, sum(not one.is_part for one in self.service)
+        )
         yield from service_problems(self.service)
         yield from _notifier_problems(self.rule, self.notifier)
         yield from _maintenance_problems(self.maintenance)

@@ -276,6 +276,14 @@ OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.v
 OWN_NAMES = OWN_TAGS.union(*(measurement.fields for measurement in SCHEMA.values()))
 
 
+def part_words(tags: Mapping[str, str]) -> str:
+    """Return what the rows of a part of a group lack, and where that is; empty for other rows."""
+    group, role = (tags.get(tag, "") for tag in GROUP_TAGS)
+    if role in ("", "all"):
+        return ""
+    return f"a part ({role}) of the group {group}: costprobe compare --fleet --by group has its unit costs"
+
+
 def make_point(
     measurement: str,
     tags: Mapping[str, str],
@@ -497,6 +505,11 @@ class Ratio:
     scale: int = 1
     part: str = ""
     whole_fields: tuple[str, ...] = ()
+
+    @property
+    def is_of_counts(self) -> bool:
+        """Whether it is an amount for so many requests or tokens, not a share of a cost."""
+        return not self.per.startswith("cost_")
 
     @property
     def fields(self) -> tuple[str, ...]:

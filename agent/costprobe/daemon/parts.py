@@ -150,7 +150,7 @@ class Runtime:
         self._budgets = self._budget_tracker(config)
         runs = ProbeRuns()
         history = StoredHistory(self.store_path, clock)
-        self._probes = HostProbes(
+        self.probes = HostProbes(
             config.probing,
             config.probe,
             devices,
@@ -176,7 +176,7 @@ class Runtime:
             on_containers=self._take_containers,
         )
         # A service's scrape and the end of its window may be due together.
-        workers = len(self._probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
+        workers = len(self.probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
         workers += POD_WORKERS if config.kubernetes is not None else 0
         self.schedule = Schedule(workers, clock, host.steps.is_stepped)
         self.delivery = SinkDelivery(config.sink, host.store, clock, self._stop, self.tags["host"])
@@ -243,7 +243,7 @@ class Runtime:
     def _add_jobs(self, config: Config, history: StoredHistory) -> None:
         """Schedule the configuration's probes, budgets, services and feeds, and the daemon's own jobs."""
         schedule, host = self.schedule, self._host
-        self._probes.schedule_on(schedule, history)
+        self.probes.schedule_on(schedule, history)
         if self._budgets is not None:
             schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
         files = price_file_jobs(config, self.store_path, host.clock)
@@ -300,7 +300,7 @@ class Runtime:
         self._stop.set()
         self._host.steps.unsubscribe(self._clock_was_stepped)
         self.schedule.stop()
-        self._probes.close()
+        self.probes.close()
         self.watching.close()
         self.ledger.observe(None)
         self.notifying.stop()
@@ -337,7 +337,7 @@ class Runtime:
             "prices": [
                 {"device": name, **terms_document(known)} for name, known in terms.items() if known
             ],
-            "probes": self._probes.status(self.schedule),
+            "probes": self.probes.status(self.schedule),
             "services": self._serving.status() if self._serving else [],
             "kubernetes": self._serving.pods_status() if self._serving else {},
             "jobs": {name: record.document() for name, record in self.schedule.records.items()},
@@ -353,7 +353,8 @@ class Runtime:
     def _take_containers(self, containers: Sequence[Claimant]) -> None:
         """Label the rows of the containers of this node, and let alerts concern them."""
         for container in containers:
-            self._labels.add_service(container.name, container.labels)
+            service_tags = container.service.row_tags if container.service else {}
+            self._labels.add_service(container.name, {**container.labels, **service_tags})
         self.watching.set_containers([container.name for container in containers])
 
 
@@ -506,6 +507,7 @@ class HostParts:
         moves = self.boards.would_move(watch.found)
         if before is not None:
             before.stop()
+            before.probes.wait_for_records()
             if moves:  # what these parts hold has the names until now
                 before.close()
                 self.runtime = None
