@@ -284,16 +284,13 @@ def _measured(
         # Slices come and go; their board is there all the time.
         of_board = covered_s[device.partition(".")[0]]
         of_board.update({hour: max(s, of_board.get(hour, 0.0)) for hour, s in seconds_of.items()})
-    return {
-        hour: MeasuredHour(cost, _covered_s(hour, covered_s.values()))
-        for hour, cost in costs.items()
-    }
-
-
-def _covered_s(hour: int, boards: Iterable[Mapping[int, float]]) -> float:
-    """Return the seconds that rows cover, as a mean over the boards from their first hour to their last."""
-    seconds = [one.get(hour, 0.0) for one in boards if one and min(one) <= hour <= max(one)]
-    return min(HOUR_S, sum(seconds) / len(seconds))
+    # A board counts from its first hour to its last.
+    boards = [(min(found), max(found), found) for found in covered_s.values() if found]
+    hours = {}
+    for hour, cost in costs.items():
+        parts_s = [found.get(hour, 0.0) for first, last, found in boards if first <= hour <= last]
+        hours[hour] = MeasuredHour(cost, min(HOUR_S, sum(parts_s) / len(parts_s)))
+    return hours
 
 
 def _document(found: Reconciliation) -> dict[str, Any]:
