@@ -9,7 +9,6 @@ Usage: python bench/footprint.py [--seconds 600] [--json FILE] [--without-peers]
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ sys.path.append(str(ROOT / "tests"))
 
 import footprint_peers as peers
 from fakes.nvml import FakeNvml
+from fakes.servers import free_port
 from proc_usage import ProcUsage, Usage, children_of, memory_mb
 from table import Table, add_json, finish
 
@@ -52,13 +52,6 @@ def script_power(fake: FakeNvml, seconds: float) -> None:
             gpu.set_power(power_w, at_ns=now_ns + step * 10**9)
     for gpu in fake.gpus:
         gpu.set(util_pct=60)
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def start(command: list[str], env: dict[str, str], log: Path) -> Process:

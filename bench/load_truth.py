@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,15 @@ def measured(url: str, step: LoadStep, scale: float) -> tuple[dict[str, Any], di
     return reports.result, run.members
 
 
+def named(*values: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures of times to first token, times per token and inter-token latencies by name."""
+    return {
+        f"{name} {figure}": found.get(figure, 0.0)
+        for name, found in zip(("TTFT", "TPOT", "ITL"), values, strict=True)
+        for figure in FIGURES
+    }
+
+
 def truth(
     records: dict[str, dict[str, Any]], members_of: Iterable[str], start_ns: int, end_ns: int
 ) -> dict[str, float]:
@@ -149,15 +158,7 @@ def truth(
         (sent[-1][0] - sent[0][0]) / 1e6 / (sum(tokens for _, tokens in sent) - 1)
         for sent in members
     ]
-    found = {
-        f"{name} {figure}": values.get(figure, 0.0)
-        for name, values in (
-            ("TTFT", summary(first_ms)),
-            ("TPOT", summary(per_token)),
-            ("ITL", summary(gaps)),
-        )
-        for figure in FIGURES
-    }
+    found = named(summary(first_ms), summary(per_token), summary(gaps))
     sent_all = (each for record in records.values() for each in record["sent"])
     tokens = sum(count for sent_ns, count in sent_all if start_ns <= sent_ns < end_ns)
     return {**found, "tokens/s": tokens / (end_ns - start_ns) * 1e9}
@@ -166,15 +167,7 @@ def truth(
 def ours(result: dict[str, Any]) -> dict[str, float]:
     """Return the same figures of a point."""
     window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
-    found = {
-        f"{name} {figure}": values.get(figure, 0.0)
-        for name, values in (
-            ("TTFT", result["ttft_ms"]),
-            ("TPOT", result["tpot_ms"]),
-            ("ITL", result["itl_ms"]),
-        )
-        for figure in FIGURES
-    }
+    found = named(result["ttft_ms"], result["tpot_ms"], result["itl_ms"])
     return {**found, "tokens/s": result["window_tokens_out"] / window_s}
 
 

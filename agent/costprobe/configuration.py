@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from costprobe.adapters.http.settings import HttpConfig
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
+from costprobe.adapters.redfish.power import ServerPowerConfig
 from costprobe.adapters.sensors.messages import SensorSettings
 from costprobe.adapters.store.settings import StoreConfig
 from costprobe.alerts.rules.budgets import BudgetRuleConfig
@@ -70,6 +71,7 @@ class Config(RootSection):
     kubernetes: KubernetesConfig | None = None
     price: tuple[AnyPlan, ...] = ()
     electricity: ElectricityConfig | None = None
+    server_power: ServerPowerConfig | None = None
     carbon: CarbonConfig | None = None
     workload: tuple[WorkloadConfig, ...] = Field((), max_length=64)
     api: tuple[ApiConfig, ...] = Field((), max_length=32)
@@ -135,9 +137,11 @@ class Config(RootSection):
         yield from _budget_problems(self.budget, self.rule, self.price, self.service)
         yield from _workload_problems(self.workload, self.probe, self.service)
         if self.api:
-            names = [service.name for service in self.service]
+            names = [service.name for service in self.service if service.role in (None, "all")]
             yield from api_problems(self.api, names, hosted_models())
-        yield from price_file_problems(self.price_file, len(self.service))
+        yield from price_file_problems(
+            self.price_file, sum(not one.is_part for one in self.service)
+        )
         yield from service_problems(self.service)
         yield from _notifier_problems(self.rule, self.notifier)
         yield from _maintenance_problems(self.maintenance)

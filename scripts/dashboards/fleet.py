@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
+from scripts.dashboards import groups
 from scripts.dashboards.parts import assumed, bounds, choice, figure, graph, page
 from scripts.dashboards.queries import BOARDS, PER_PANEL, Query, Tag, newest
 from scripts.dashboards.tables import listing, sorted_by
@@ -91,6 +92,8 @@ def _graphs(board: dashboard.Dashboard) -> None:
         )
     )
     board.with_panel(graph("Utilization by host", "percent", used))
+    for panel in (groups.prices, groups.roles, groups.hosts):
+        board.with_panel(panel(span=8))
 
 
 def _lists(board: dashboard.Dashboard) -> None:

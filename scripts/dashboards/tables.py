@@ -89,24 +89,36 @@ def _mapped(texts: Words) -> model.ValueMap:
     )
 
 
-def joined(panel: table.Panel, by: str, columns: Sequence[str]) -> table.Panel:
+def joined(
+    panel: table.Panel,
+    by: str,
+    columns: Sequence[str],
+    quotients: Mapping[str, tuple[str, str]] | None = None,
+) -> table.Panel:
     """Return a table of several queries with one row for each value of a column, without times.
 
     Args:
         panel: The table.
         by: Column that all results have.
         columns: All columns, in their order.
+        quotients: Further columns by name, each one divided by another: InfluxQL cannot divide fields of two
+            measurements. Only rows that all results have then: Grafana divides nothing as 0.
     """
     # Grafana names the times of joined results after their measurements: without them no name is ambiguous.
     times: dict[str, Any] = {"exclude": {"names": ["Time"]}}
-    join = {"byField": by, "mode": "outer"}
+    join = {"byField": by, "mode": "inner" if quotients else "outer"}
     order = {
         "excludeByName": {},
         "renameByName": {},
         "indexByName": {name: place for place, name in enumerate(columns)},
     }
-    steps = {"filterFieldsByName": times, "joinByField": join, "organize": order}
-    for name, options in steps.items():
+    divided = [
+        {"mode": "binary", "alias": name, "binary": {"left": left, "operator": "/", "right": right}}
+        for name, (left, right) in (quotients or {}).items()
+    ]
+    steps = [("filterFieldsByName", times), ("joinByField", join)]
+    steps += [*(("calculateField", one) for one in divided), ("organize", order)]
+    for name, options in steps:
         panel.with_transformation(model.DataTransformerConfig(name, options=options))
     return panel
 

@@ -111,8 +111,11 @@ def test_each_host_has_its_cost_and_each_page_its_counts(scene):
             paid = per_hour * gpus * row.fields["window_s"] / HOUR_S
             # A device is charged from its first to its last sample, which may be in a window.
             assert 0 < row.fields["cost_total"] <= paid * (1 + 1e-9)
-            assert row.fields["idle_share"] == pytest.approx(1 - util_pct / 100)
             assert not {"requests", "tokens_in", "tokens_out"} & row.fields.keys()
+        # In the first moments of a daemon the utilization may be unknown.
+        idle = {row.fields["idle_share"] for row in costs if "idle_share" in row.fields}
+        assert sorted(idle) == pytest.approx([1 - util_pct / 100] * len(idle))
+        assert idle
     requests, tokens_in, tokens_out = LLAMA
     prefill, decode = (rows(scene, "serving", name, hour=0) for name in ("p0", "d0"))
     for found, generated in ((prefill, requests), (decode, requests * tokens_out)):

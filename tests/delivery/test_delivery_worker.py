@@ -167,21 +167,6 @@ def test_rate_limit_is_kept(clock, monkeypatch):
     assert len(sender.sent) == 5
 
 
-def test_firing_alerts_are_resent(clock):
-    sender = Scripted()
-    worker = worker_of(
-        Queue(clock),
-        sender,
-        clock,
-        resend_every_s=60.0,
-        batch=10,
-        firing=lambda: (incident(id="a"), incident(id="b")),
-    )
-    for _ in range(30):
-        clock.move(worker.step())
-    assert sender.sent == [["a", "b"]] * 2
-
-
 class FullDisk(Queue):
     """A queue that is readable but not writable until the disk has space."""
 
@@ -218,23 +203,13 @@ def test_unreadable_notice_is_discarded_and_blocks_nothing(clock):
         assert [number for number, _ in queue.lost] == [1]
 
 
-def still_firing(clock, sender):
-    return worker_of(
-        Queue(clock),
-        sender,
-        clock,
-        resend_every_s=600.0,
-        batch=2,
-        firing=lambda: [incident(id=str(n)) for n in range(5)],
-    )
-
-
-def test_one_rejected_message_does_not_stop_the_resending_of_others(clock, caplog):
+def test_firing_alerts_are_resent_and_a_rejected_message_does_not_stop_others(clock, caplog):
+    firing = [incident(id=str(n)) for n in range(5)]
+    resent = {"resend_every_s": 60.0, "batch": 2, "firing": lambda: firing}
     sender = Scripted(poison={"0"})
-    worker = still_firing(clock, sender)
-    for _ in range(2):
-        clock.move(601)
-        worker.step()
+    worker = worker_of(Queue(clock), sender, clock, **resent)
+    for _ in range(30):
+        clock.move(worker.step())
     assert sender.sent == [["2", "3"], ["4"]] * 2
     (record,) = caplog.records
     assert "no such channel" in record.getMessage()
@@ -331,13 +306,7 @@ def test_kill_9_loses_and_reorders_nothing(tmp_path, wait_until):
 
 
 def test_unstored_alerts_are_delivered_first_and_once_with_retries(clock):
-    class Broken(Queue):
-        """A store that is readable but not writable."""
-
-        def notices_sent(self, _):
-            raise OSError("no space left")
-
-    queue, sender = Broken(clock, 1), Scripted(RetryLater("busy", 5.0), None, Rejected("no"))
+    queue, sender = FullDisk(clock, 1), Scripted(RetryLater("busy", 5.0), None, Rejected("no"))
     worker = worker_of(queue, sender, clock)
     worker.send_unstored([incident(id="a"), incident(id="b"), incident(id="c")])
     assert worker.step() >= 5.0

@@ -30,6 +30,7 @@ class Partition(ctypes.Structure):
         ("mem_used_bytes", ctypes.c_uint64),
         ("pid_count", ctypes.c_int64),
         ("pids", ctypes.c_uint64 * layout.MAX_PIDS),
+        ("user_count", ctypes.c_int64),
     )
 
 
@@ -60,6 +61,7 @@ class Board(ctypes.Structure):
         ("throttle_since_ns", ctypes.c_int64),
         ("throttle_base_ns", ctypes.c_uint64 * 2),
         ("throttle_share", ctypes.c_double * 2),
+        ("throttlers", ctypes.c_uint64),
         ("ecc_uncorrected", ctypes.c_uint64),
         ("compute_mode", ctypes.c_char * layout.NAME_LENGTH),
         ("memory_mode", ctypes.c_char * layout.NAME_LENGTH),
@@ -92,13 +94,18 @@ class FakeBoard(FakeGpu):
         self._gpu.counter_base += round(energy_j * 1e6 / self._gpu.counter_step_uj)
 
     def set_partition(
-        self, number: int = 0, pids: Sequence[int] | None = None, **values: int
+        self,
+        number: int = 0,
+        pids: Sequence[int] | None = None,
+        using: int | None = None,
+        **values: int,
     ) -> None:
-        """Set what a partition has, or an undivided board: its processes and memory."""
+        """Set what a partition has, or an undivided board: its memory and processes, of which so many use it."""
         part = self._gpu.partitions[number]
         if pids is not None:
             part.pids[: len(pids)] = list(pids)
             part.pid_count = len(pids)
+            part.user_count = len(pids) if using is None else using
         for name, value in values.items():
             setattr(part, name, value)
 

@@ -61,6 +61,7 @@ def member(
             fields = {
                 "cost_total": cost / windows,
                 "cost_idle": cost * idle / windows,
+                "cost_idle_known": cost / windows,
                 "window_s": float(WINDOW_S),
                 "energy_j": energy_j and energy_j / windows,
             }

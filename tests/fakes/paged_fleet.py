@@ -22,6 +22,7 @@ SICK = {("h03", "gpu1"): 0.08}
 POWER_W, RATE_PER_H = 520.0, 3.2
 # Cost of a host in five minutes, and that of a token against before.
 MODELS = {"llama-3.1-8b": (0.57, 1.031), "mixtral-8x7b": (1.35, 0.985)}
+GROUP = "llama-3.3-70b"
 GPU_MODELS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB")
 
 
@@ -39,6 +40,7 @@ class Recipe:
         width: Digits of the names of hosts.
         every_s: Distance of rows.
         days: Days before with the same hour.
+        pools: Hosts with a part of the group `llama-3.3-70b`: name, role and hours with its rows, back from now.
     """
 
     hosts: int = 8
@@ -50,6 +52,7 @@ class Recipe:
     width: int = 2
     every_s: int = EVERY_S
     days: tuple = (1, 7)
+    pools: tuple = ()
 
 
 def rows(recipe, now_s=NOW_S):
@@ -69,6 +72,26 @@ def rows(recipe, now_s=NOW_S):
                 yield from served_rows(tags, time_s, is_now=False)
                 yield from probe_costs(recipe, tags, level, own, time_s, shift=-0.004 * days)
         yield from history(recipe, rng, tags, number, now_s)
+        for name, role, hours in recipe.pools:
+            if name == host:
+                yield from pool_rows(tags, role, hours, now_s)
+
+
+def pool_rows(tags, role, hours, now_s):
+    """The rows of a pool by hour: two million input tokens and 400,000 output tokens, for 6.40 each."""
+    part = {"service": "llama", "service_group": GROUP, "service_role": role}
+    counts = {"requests": 2000.0, "tokens_in": 2e6, "tokens_out": 4e5}
+    for hour in hours:
+        time_s = now_s - hour * HOUR_S
+        # The decode pool is cheaper than a day ago.
+        cost = 2 * RATE_PER_H * (1.04 if role == "decode" and hour >= 24 else 1.0)
+        idle = cost * {"prefill": 0.55, "decode": 0.2}[role]
+        fields = {"cost_total": cost, "cost_idle": idle, "cost_idle_known": cost}
+        fields |= {"window_s": float(HOUR_S), "energy_j": 2 * POWER_W * HOUR_S}
+        paid = {"device": "gpu0+gpu1", "basis": "serving", "plan": "owned", "currency": "EUR"}
+        yield point("cost", tags, {**part, **paid}, fields, time_s)
+        served = {**counts, "window_s": float(HOUR_S), "complete": True}
+        yield point("serving", tags, {**part, "engine": "vllm"}, served, time_s)
 
 
 def earlier_runs(recipe, rng, tags, level, own, now_s):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 
 from costprobe.adapters.store.write import Store
-from costprobe.core.records import Event
+from costprobe.core.records import TOGETHER, Event
 from costprobe.core.schema import event_point, make_point
 from fakes import rows
 from fakes.clock import FakeClock
@@ -265,7 +265,7 @@ def _service(rng, service):
                 "token_split": "measured",
             }
             yield rows.window_cost(
-                {**tags, "device": devices[0], "served_model": model},
+                {**tags, "device": TOGETHER.join(devices), "served_model": model},
                 time_ns,
                 length_s,
                 total,

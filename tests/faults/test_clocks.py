@@ -14,7 +14,6 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
-from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import NS_PER_S
 from fakes.nvml import FakeNvml
@@ -22,7 +21,7 @@ from fakes.processes import children_of
 from fakes.scenes import QUICK_STATUS
 from fakes.servers import free_port
 from fakes.shifted_clock import ShiftedClock
-from fakes.worker import WorkerBench, context_of
+from fakes.worker import worker_of
 
 FAST = QUICK_STATUS.replace('"500ms"', '"200ms"')
 HOUR_S = 3600
@@ -153,21 +152,30 @@ def test_suspended_daemon_and_suspended_host_resume(daemon_in, gpus_of, calendar
     assert "Traceback" not in daemon.output.read_text()
 
 
-def test_energy_of_a_suspension_is_in_no_row_and_no_window(tmp_path):
-    """CLOCK_MONOTONIC stands still while a host is suspended; the GPU's counter may not."""
+@pytest.fixture
+def bench(tmp_path):
+    """A GPU's worker after a minute in simulated time."""
     fake = FakeNvml(tmp_path, simulated_utc_ns=1_780_000_000 * NS_PER_S)
-    gpu = fake.gpus[0]
-    gpu.set_power(POWER_W)
+    fake.gpus[0].set_power(POWER_W)
     with fake.in_this_process():
-        (sensor,) = nvidia_sensors(context_of(fake))
-        bench = WorkerBench(fake, sensor)
+        bench = worker_of(fake)
+        bench.fake = fake
         bench.run(60)
-        start_ns = fake.clock.monotonic_ns()
-        bench.mark_edge()
-        bench.run(30)
-        fake.clock.suspend(HOUR_S)
-        gpu.set(counter_base_mj=1_000_000_000 + int(POWER_W * HOUR_S * 1000))
-        energy = bench.energy_of_a_window(30, start_ns)
+        yield bench
+
+
+def suspend(fake):
+    """CLOCK_MONOTONIC stands still while a host is suspended; the GPU's counter may not."""
+    fake.clock.suspend(HOUR_S)
+    fake.gpus[0].set(counter_base_mj=1_000_000_000 + int(POWER_W * HOUR_S * 1000))
+
+
+def test_energy_of_a_suspension_is_in_no_row_and_no_window(bench):
+    start_ns = bench.fake.clock.monotonic_ns()
+    bench.mark_edge()
+    bench.run(30)
+    suspend(bench.fake)
+    energy = bench.energy_of_a_window(30, start_ns)
     readings = bench.of("reading")
     assert len(readings) > 8
     # It is no impossible reading either.
@@ -178,19 +186,12 @@ def test_energy_of_a_suspension_is_in_no_row_and_no_window(tmp_path):
     assert energy.get("energy_j", 0.0) <= POWER_W * 60 * 1.05
 
 
-def test_energy_of_a_suspension_while_a_device_is_lost_is_no_impossible_reading(tmp_path):
-    fake = FakeNvml(tmp_path, simulated_utc_ns=1_780_000_000 * NS_PER_S)
-    gpu = fake.gpus[0]
-    gpu.set_power(POWER_W)
-    with fake.in_this_process():
-        (sensor,) = nvidia_sensors(context_of(fake))
-        bench = WorkerBench(fake, sensor)
-        bench.run(60)
-        gpu.vanish()
-        bench.run(15)
-        fake.clock.suspend(HOUR_S)
-        gpu.set(counter_base_mj=1_000_000_000 + int(POWER_W * HOUR_S * 1000))
-        gpu.come_back()
-        bench.run(30)
+def test_energy_of_a_suspension_while_a_device_is_lost_is_no_impossible_reading(bench):
+    gpu = bench.fake.gpus[0]
+    gpu.vanish()
+    bench.run(15)
+    suspend(bench.fake)
+    gpu.come_back()
+    bench.run(30)
     assert [fault["code"] for fault in bench.of("fault")] == ["GPU_IS_LOST"]
     assert bench.of("reading")[-1]["fields"]["energy_j"] == pytest.approx(POWER_W * 10, rel=0.01)

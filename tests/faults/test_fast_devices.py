@@ -26,7 +26,7 @@ url = "http://127.0.0.1:9/metrics"
 devices = ["gpu1"]
 """
 LAYOUTS = ((3, 4), (), (7,), (1, 1, 2), (), (2, 5))
-CHANGES = 25
+CHANGES = 12
 # Rows follow each other; a machine under load may delay one.
 LONGEST_GAP_NS = 30 * NS_PER_S
 

@@ -170,8 +170,8 @@ def test_hours_in_which_a_part_is_silent_or_not_there_yet_have_no_price(groups):
     """Else the tokens of `e0` would cost less than half, and those of `p0` would be all."""
     found, whole = groups(0, 3), groups(0, 2)
     llama, mixtral = found["llama"], found["mixtral"]
-    assert (llama.priced_h, llama.cost) == (2, whole["llama"].cost)
-    assert llama.cost_per_million_tokens_out == whole["llama"].cost_per_million_tokens_out
+    assert (llama.priced_h, llama.cost) == (2, exact(whole["llama"].cost))
+    assert llama.cost_per_million_tokens_out == exact(whole["llama"].cost_per_million_tokens_out)
     assert [one for one in llama.problems if one.startswith("d0 (decode): a cost in 2 of 3 hours")]
     # Ten requests in each of twelve windows an hour, on GPUs at 1.10 and 1.30.
     assert (mixtral.priced_h, mixtral.cost) == (2, exact(Decimal("4.8")))

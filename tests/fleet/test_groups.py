@@ -10,6 +10,7 @@ from costprobe.fleet.answers import FleetAnswers, fleet_period
 from costprobe.fleet.groups import fleet_groups
 from costprobe.fleet.spend import fleet_spend
 from costprobe.fleet.unit_costs import fleet_unit_costs
+from costprobe.ui.cli.fleet_questions import group_lines
 from fakes import fleet
 from fakes.command import called, of_fleet
 from fakes.documents import checked
@@ -54,6 +55,14 @@ def test_pools_of_a_disaggregated_server_are_counted_once():
     moved = (found.kv_transfer_bytes, found.kv_transfer_s, found.kv_transfer_failures)
     assert moved == pytest.approx((48e12, 2400, 48))
     assert (found.hosts, found.devices) == (4, 6)
+    lines = [line.split() for line in group_lines([found], answers_of([]).period)]
+    big = ["big", "$2", "$16", "$0.016", "1.8", "14.4", "25", "%", "24", "-", "-"]
+    assert lines[2] == big
+    assert ["big", "decode", "$192.00", "50.0", "%", "25", "%", "2", "2"] in lines
+    assert (
+        " ".join(lines[-1])
+        == "big: 48 TB of KV cache transferred in 2,400 s of transfers, 48 failed"
+    )
 
 
 def test_layouts_of_groups_by_hand():
@@ -163,7 +172,21 @@ def test_what_is_not_known_is_said_and_never_guessed():
     assert labelled.cost_per_million_tokens_in is None
     (dark,) = groups_of(pools, member("d2", "decode", ALL, energy_j=None))
     assert (dark.energy_j, dark.energy_per_million_tokens_in_j) == (None, None)
-    assert dark.problems == ("the energy of d2 (decode) is unknown",)
+    unknown = ("the energy of d2 (decode) is not known all the time",)
+    assert dark.problems == unknown
+    often = [*member("d2", "decode", range(23)), *member("d2", "decode", (23,), energy_j=None)]
+    (partly,) = groups_of(pools, often)
+    assert (partly.priced_h, partly.energy_j, partly.problems) == (24, None, unknown)
+    for role, other, prices in (
+        ("decode", "prefill", (None, 10.0)),
+        ("prefill", "decode", (1.0, None)),
+    ):
+        (alone,) = groups_of(member("a", role, ALL, counts=SERVED))
+        found = (alone.cost_per_million_tokens_in, alone.cost_per_million_tokens_out)
+        assert (found, alone.cost_per_request, len(alone.problems)) == (prices, None, 1)
+        joules = (alone.energy_per_million_tokens_in_j, alone.energy_per_million_tokens_out_j)
+        assert [one is None for one in joules] == [one is None for one in prices]
+        assert alone.problems[0].startswith(f'no member with role = "{other}"')
     # A replica that was started is priced from its first whole hour on; others need it not.
     late = member("b", "all", range(20, 24), counts=SERVED, split=0.5)
     (grown,) = groups_of(member("a", "all", ALL, counts=SERVED, split=0.5), late)

@@ -25,49 +25,19 @@ METRICS = (
 )
 EVENTS = b'data: {"choices": [{"delta": {"content": "x"}}]}\n\ndata: [DONE]\n\n'
 ODD = [
-    b"[" * 20_000,
-    b'{"a":' * 9_000,
-    b"1" * 6_000,
-    b"1e999999999",
-    b"NaN",
-    b"\x00",
-    b"\xff\xfe",
-    b"\r\n",
-    b"\x1b[2J",
-    b'"\\ud800"',
-    b"{}",
-    b"null",
-    b"-0",
-]
+    b"[" * 20_000, b'{"a":' * 9_000, b"1" * 6_000, b"1e999999999", b"NaN", b"\x00", b"\xff\xfe",
+    b"\r\n", b"\x1b[2J", b'"\\ud800"', b"{}", b"null", b"-0",
+]  # fmt: skip
 HEADERS = [
-    b"Content-Length: 5",
-    b"Content-Length: -1",
-    b"Content-Length: x",
-    b"Content-Length: 99999999999999999999",
-    b"Transfer-Encoding: chunked",
-    b"Transfer-Encoding: gzip, chunked",
-    b"Content-Encoding: gzip",
-    b"Content-Type: \xff",
-    b"Retry-After: 1e400",
-    b"Retry-After: Thu, 99 Foo 99999 99:99:99 GMT",
-    b"Location: http://[::",
-    b"Server: \x1b]0;x\x07",
-    b"X" * 300,
-    b": empty",
-    b" folded",
-]
+    b"Content-Length: 5", b"Content-Length: -1", b"Content-Length: x",
+    b"Content-Length: 99999999999999999999", b"Transfer-Encoding: chunked",
+    b"Transfer-Encoding: gzip, chunked", b"Content-Encoding: gzip", b"Content-Type: \xff",
+    b"Retry-After: 1e400", b"Retry-After: Thu, 99 Foo 99999 99:99:99 GMT",
+    b"Location: http://[::", b"Server: \x1b]0;x\x07", b"X" * 300, b": empty", b" folded",
+]  # fmt: skip
 STATUS = [
-    b"200 OK",
-    b"204 No",
-    b"302 x",
-    b"400 x",
-    b"401",
-    b"429 x",
-    b"500 x",
-    b"999 x",
-    b"-1",
-    b"x",
-]
+    b"200 OK", b"204 No", b"302 x", b"400 x", b"401", b"429 x", b"500 x", b"999 x", b"-1", b"x",
+]  # fmt: skip
 
 
 def damaged(rng, content):

@@ -51,7 +51,7 @@ BOUNDED_BY = {
     "loop": "a literal",
     "step": "64 points of a load curve",
     "service": "the configuration's services",
-    "service_group": "the configuration's services",
+    "service_group": "the configuration's services, and the workloads of the node",
     "service_role": "a literal",
     "served_model": f"{MAX_NAMES} of a service at a time, the rest as one",
     "tenant": "`names` of a service's tenants at a time, the rest as one, and the unattributed part",

@@ -150,7 +150,7 @@ def test_invalid_reports_of_mistakes_are_rejected():
 def test_command_shows_each_mistake_with_its_error(tmp_path):
     config = tmp_path / "costprobe.toml"
     config.write_text(
-        f'[store]\npath = "{tmp_path}/costprobe.db"\n'
+        f'[store]\npath = "{tmp_path}/costprobe.db"\n[telemetry]\nevery = "50ms"\n'
         f'[[probe]]\nname = "ranker"\nkind = "cnn"\npython = "{WORKER}"\nkeep_alive = true\n'
         '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
     )

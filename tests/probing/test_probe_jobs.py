@@ -3,6 +3,7 @@
 import logging
 import math
 import random
+import threading
 from itertools import pairwise
 
 import pytest
@@ -220,6 +221,25 @@ def test_stored_duty_of_a_clock_that_was_ahead_counts_as_of_now():
     assert queue.used_share() == 0
     ledger.put_state("duty gpu0", [["e", "never", 1.0, True]])
     assert DeviceQueue("gpu0", 0.01, ledger, clock).used_share() == 0
+
+
+def test_cancelled_run_counts_in_the_budget_of_the_next_configuration():
+    """Closing the probes waits until the job that runs has recorded its time."""
+    ledger, clock, held = MemoryLedger(), FakeClock(), threading.Event()
+    queue = DeviceQueue("gpu0", 0.01, ledger, clock)
+
+    def job():
+        with queue.lock:
+            held.set()
+            assert not queue.is_ended_within(0.0)
+            queue.record("e", 10.0, energy=True)
+
+    thread = threading.Thread(target=job)
+    thread.start()
+    assert held.wait(60)
+    assert queue.is_ended_within(60)
+    assert DeviceQueue("gpu0", 0.01, ledger, clock).used_share() == pytest.approx(10 / HOUR_S)
+    thread.join()
 
 
 def test_frequent_runs_take_bounded_memory():

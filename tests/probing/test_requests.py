@@ -43,10 +43,16 @@ def test_gpu_is_named_as_cuda_reads_it():
 
 
 def test_gpu_with_a_selector_is_selected_by_it_alone():
-    device = Device("amd0", "gpu", "GPU-49c8", "AMD", selector="ROCR_VISIBLE_DEVICES=GPU-49c8")
+    device = Device(
+        "amd0",
+        "gpu",
+        "GPU-49c8",
+        "AMD",
+        selector="ROCR_VISIBLE_DEVICES=GPU-49c8 HIP_VISIBLE_DEVICES=0",
+    )
     request = model_request(ProbeConfig(name="p"), device, {}, energy=True)
     found = environment_of(request)
-    assert found["ROCR_VISIBLE_DEVICES"] == "GPU-49c8"
+    assert (found["ROCR_VISIBLE_DEVICES"], found["HIP_VISIBLE_DEVICES"]) == ("GPU-49c8", "0")
     assert "CUDA_VISIBLE_DEVICES" not in found
 
 

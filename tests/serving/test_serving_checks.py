@@ -9,10 +9,10 @@ from fakes.inference_server import InferenceServer
 from fakes.serving_engine import ServingEngine
 
 
-def checked(answer, engine, query=""):
+def checked(answer, engine, query="", **more):
     with InferenceServer(answer) as running:
         keys = {"name": "s", "url": running.url + query, "engine": engine, "devices": ["gpu0"]}
-        (check,) = service_checks([ServiceConfig.model_validate(keys)])
+        (check,) = service_checks([ServiceConfig.model_validate({**keys, **more})])
     return check
 
 
@@ -97,3 +97,19 @@ def test_load_balancer_before_two_replicas_is_named(exposes_start):
     check = checked(lambda call: next(turns).answer(call), "vllm")
     assert check.state == "bad"
     assert "several processes share this address" in check.detail
+
+
+def test_models_whose_size_is_assumed_are_named():
+    served = ServingEngine()
+    for model in ("llama-70B", "sql", "chat"):
+        served.serve(model)
+    check = checked(served.answer, "vllm")
+    assert check.state == "note"
+    assert check.detail.endswith(
+        "of 3 models chat and 1 more share the cost as if of 8B parameters"
+    )
+    assert "set parameters to the size of their base model" in check.fix
+    assert checked(served.answer, "vllm", parameters="70B").state == "good"
+    assert checked(served.answer, "vllm", models=["llama-70B"]).state == "good"
+    # The same size is assumed for all.
+    assert checked(served.answer, "vllm", models=["sql", "chat"]).state == "good"

@@ -165,8 +165,9 @@ class Device:
             where unknown. A setting that may change: it does not distinguish devices.
         is_exclusive: Whether the driver admits one process at a time (compute mode exclusive process);
             such a setting, too.
-        selector: The variable by which a probe's process has this device alone, as "NAME=VALUE"; empty where
-            CUDA_VISIBLE_DEVICES and the UUID select it. A number in it may change.
+        selector: The variables by which a probe's process has this device alone, each as "NAME=VALUE" with a
+            space between them; empty where CUDA_VISIBLE_DEVICES and the UUID select it. A number in it
+            may change.
     """
 
     name: str

@@ -183,6 +183,14 @@ SCHEMA: dict[str, Measurement] = {
             floats="cost cost_cache_saved tokens_in cached_tokens tokens_out requests energy_j"
         ),
     ),
+    "server": Measurement(
+        tags=("currency",),
+        fields=_typed(
+            floats="power_w energy_j window_s cost devices_energy_j others_energy_j"
+            " others_window_s cost_others",
+            strings="energy_method",
+        ),
+    ),
     "budget": Measurement(
         tags=("budget", "period", "currency", "device", "service"),
         fields=_typed(
@@ -266,6 +274,14 @@ SCHEMA: dict[str, Measurement] = {
 OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
 # InfluxDB 3 refuses a row with a tag and a field of the same name, and a column is either.
 OWN_NAMES = OWN_TAGS.union(*(measurement.fields for measurement in SCHEMA.values()))
+
+
+def part_words(tags: Mapping[str, str]) -> str:
+    """Return what the rows of a part of a group lack, and where that is; empty for other rows."""
+    group, role = (tags.get(tag, "") for tag in GROUP_TAGS)
+    if role in ("", "all"):
+        return ""
+    return f"a part ({role}) of the group {group}: costprobe compare --fleet --by group has its unit costs"
 
 
 def make_point(
@@ -352,6 +368,10 @@ _COUNTERS: Final = {
         ("tenant_cache_saved_cost", "cost_cache_saved", "What the cache saved"),
         ("tenant_requests", "requests", "Requests of the tenant"),
         ("tenant_energy_joules", "energy_j", "Energy of the tenant"),
+    ),
+    "server": (
+        ("server_energy_joules", "energy_j", "Energy of the whole server"),
+        ("server_electricity_cost", "cost", "Cost of its electricity"),
     ),
     "serving": (
         ("service_requests", "requests", "Answered requests"),
@@ -478,6 +498,7 @@ class Ratio:
         part: Field whose share of `whole` is taken of `over`; empty for all of it. Windows without
             tokens have a cost but no part for tokens: it is divided like that of the others.
         whole_fields: Fields that add up to the whole.
+        older: Field that has the same in a row without `per`, which older versions wrote; empty for none.
     """
 
     over: str
@@ -485,19 +506,26 @@ class Ratio:
     scale: int = 1
     part: str = ""
     whole_fields: tuple[str, ...] = ()
+    older: str = ""
+
+    @property
+    def is_of_counts(self) -> bool:
+        """Whether it is an amount for so many requests or tokens, not a share of a cost."""
+        return not self.per.startswith("cost_")
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields whose sums are needed."""
-        parts = (self.part,) if self.part else ()
-        return tuple(dict.fromkeys((self.over, self.per, *self.whole_fields, *parts)))
+        others = [name for name in (self.part, self.older) if name]
+        return tuple(dict.fromkeys((self.over, self.per, *self.whole_fields, *others)))
 
     def of(self, sums: Mapping[str, float]) -> float | None:
         """Return the ratio; None where a sum is missing, or nothing was counted."""
-        needed = (self.over, self.per, *([self.part] if self.part else []))
-        if any(name not in sums for name in needed) or not sums[self.per]:
+        per = self.per if self.per in sums or not self.older else self.older
+        needed = (self.over, per, *([self.part] if self.part else []))
+        if any(name not in sums for name in needed) or not sums[per]:
             return None
-        value = sums[self.over] / sums[self.per] * self.scale
+        value = sums[self.over] / sums[per] * self.scale
         if not self.part:
             return value
         total = sum(sums.get(name, 0.0) for name in self.whole_fields)
@@ -538,14 +566,15 @@ SERVING_RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
         ),
         "cached_share": Ratio("cached_tokens", "tokens_in"),
         # Not each window's idle part, energy and emissions are known: divided by what is of windows in which they are.
-        "idle_share": Ratio("cost_idle", "cost_idle_known"),
-        "energy_per_inference_j": Ratio("energy_j", "metered_inferences"),
-        "energy_per_request_j": Ratio("energy_j", "metered_requests"),
+        "idle_share": Ratio("cost_idle", "cost_idle_known", older="cost_total"),
+        "energy_per_inference_j": Ratio("energy_j", "metered_inferences", older="inferences"),
+        "energy_per_request_j": Ratio("energy_j", "metered_requests", older="requests"),
         "energy_per_million_tokens_in_j": Ratio(
-            "energy_j", "metered_tokens_in", _MILLION, "energy_tokens_in_j", _TOKENS_J
+            "energy_j", "metered_tokens_in", _MILLION, "energy_tokens_in_j", _TOKENS_J, "tokens_in"
         ),
         "energy_per_million_tokens_out_j": Ratio(
-            "energy_j", "metered_tokens_out", _MILLION, "energy_tokens_out_j", _TOKENS_J
+            "energy_j",
+            *("metered_tokens_out", _MILLION, "energy_tokens_out_j", _TOKENS_J, "tokens_out"),
         ),
         "carbon_per_inference_g": Ratio("carbon_g", "carbon_inferences"),
     }

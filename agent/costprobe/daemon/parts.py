@@ -57,6 +57,7 @@ from costprobe.serving.device_costs import (
 )
 
 if TYPE_CHECKING:
+    from costprobe.devices.server import ServerPower
     from costprobe.serving.service import Serving
     from costprobe.spend.evaluate import BudgetTracker
 
@@ -149,7 +150,7 @@ class Runtime:
         self._budgets = self._budget_tracker(config)
         runs = ProbeRuns()
         history = StoredHistory(self.store_path, clock)
-        self._probes = HostProbes(
+        self.probes = HostProbes(
             config.probing,
             config.probe,
             devices,
@@ -175,7 +176,7 @@ class Runtime:
             on_containers=self._take_containers,
         )
         # A service's scrape and the end of its window may be due together.
-        workers = len(self._probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
+        workers = len(self.probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
         workers += POD_WORKERS if config.kubernetes is not None else 0
         self.schedule = Schedule(workers, clock, host.steps.is_stepped)
         self.delivery = SinkDelivery(config.sink, host.store, clock, self._stop, self.tags["host"])
@@ -183,6 +184,7 @@ class Runtime:
             config.notifier, host.store, clock, self._stop, self.watching.firing_for, self.tags
         )
         self._serving = self._services(config, devices, around)
+        self._server = self._server_power(config, devices, book)
         self._add_jobs(config, history)
 
     def _budget_tracker(self, config: Config) -> BudgetTracker | None:
@@ -199,6 +201,25 @@ class Runtime:
             self._host.clock,
             self.tags,
             on_event=self.take_event,
+        )
+
+    def _server_power(
+        self, config: Config, devices: Sequence[Device], book: PriceBook
+    ) -> ServerPower | None:
+        """Return the reading of the server's power; None without it."""
+        if config.server_power is None:
+            return None
+        from costprobe.devices.server import ServerPower  # noqa: PLC0415 - only a daemon that reads it
+
+        return ServerPower(
+            config.server_power,
+            config.telemetry,
+            devices,
+            book,
+            self.ledger,
+            self._host.clock,
+            tags=self.tags,
+            missing=self._host.missing,
         )
 
     def _services(
@@ -222,7 +243,7 @@ class Runtime:
     def _add_jobs(self, config: Config, history: StoredHistory) -> None:
         """Schedule the configuration's probes, budgets, services and feeds, and the daemon's own jobs."""
         schedule, host = self.schedule, self._host
-        self._probes.schedule_on(schedule, history)
+        self.probes.schedule_on(schedule, history)
         if self._budgets is not None:
             schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
         files = price_file_jobs(config, self.store_path, host.clock)
@@ -235,6 +256,8 @@ class Runtime:
             schedule.add(name, every_s, feed.refresh, at_once=True)
             if every_s > RETRY_S:
                 schedule.add(f"{name}, after a failure", RETRY_S / 2, feed.retry)
+        if self._server is not None:
+            schedule.add("server power", self._server.every_s, self._server.poll, at_once=True)
         schedule.add("self-observation", AGENT_EVERY_S, host.write_agent_point, at_once=True)
         kept_s = config.store.outbox_retention_s
         schedule.add("retention", RETENTION_EVERY_S, partial(host.retention.apply, kept_s))
@@ -259,6 +282,8 @@ class Runtime:
         consumers = [self.accounts.record_readings]
         if self._serving is not None:
             consumers.append(self._serving.record_readings)
+        if self._server is not None:
+            consumers.append(self._server.record_readings)
         self._sensor.deliver_to(*consumers)
         self._host.steps.subscribe(self._clock_was_stepped)
         self.delivery.start()
@@ -275,7 +300,7 @@ class Runtime:
         self._stop.set()
         self._host.steps.unsubscribe(self._clock_was_stepped)
         self.schedule.stop()
-        self._probes.close()
+        self.probes.close()
         self.watching.close()
         self.ledger.observe(None)
         self.notifying.stop()
@@ -306,13 +331,13 @@ class Runtime:
         self.notifying.send_unstored(self.watching.unstored())
 
     def status(self) -> dict[str, Any]:
-        """Return the status of each part; the same keys as EMPTY_STATUS."""
+        """Return the status of each part; the same keys as EMPTY_STATUS, and of what is configured."""
         terms = {name: self.prices.terms_now(name) for name in self._devices}
         return {
             "prices": [
                 {"device": name, **terms_document(known)} for name, known in terms.items() if known
             ],
-            "probes": self._probes.status(self.schedule),
+            "probes": self.probes.status(self.schedule),
             "services": self._serving.status() if self._serving else [],
             "kubernetes": self._serving.pods_status() if self._serving else {},
             "jobs": {name: record.document() for name, record in self.schedule.records.items()},
@@ -321,13 +346,15 @@ class Runtime:
             "alerting": self.watching.status(),
             "spot_prices": {name: feed.status() for name, feed in self.feeds.prices.items()},
             "carbon": self.feeds.carbon.status() if self.feeds.carbon else {},
+            **({"server_power": self._server.status()} if self._server is not None else {}),
             "budgets": self._budgets.status() if self._budgets is not None else [],
         }
 
     def _take_containers(self, containers: Sequence[Claimant]) -> None:
         """Label the rows of the containers of this node, and let alerts concern them."""
         for container in containers:
-            self._labels.add_service(container.name, container.labels)
+            service_tags = container.service.row_tags if container.service else {}
+            self._labels.add_service(container.name, {**container.labels, **service_tags})
         self.watching.set_containers([container.name for container in containers])
 
 
@@ -480,6 +507,7 @@ class HostParts:
         moves = self.boards.would_move(watch.found)
         if before is not None:
             before.stop()
+            before.probes.wait_for_records()
             if moves:  # what these parts hold has the names until now
                 before.close()
                 self.runtime = None

@@ -11,6 +11,7 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import number
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.core.schema import part_words
 from costprobe.core.units import counted
 from costprobe.drift.before_after import LEAST_NOISE, Levels, change_point, clipped
 from costprobe.drift.causes import Events, events_among
@@ -105,8 +106,12 @@ class Explaining:
                 yield self._explained({"device": device, "probe": probe})
         if "probe" not in selected and "device" not in selected:
             served = {**selected, "basis": "serving"}
-            for service in sorted({s.tags["service"] for s in self._of("cost", served)}):
-                yield self._explained({"service": service})
+            parts: dict[str, str] = {}
+            for series in self._of("cost", served):
+                name = series.tags["service"]
+                parts[name] = parts.get(name) or part_words(series.tags)
+            for service, part_of in sorted(parts.items()):
+                yield self._explained({"service": service}, part_of)
 
     def events(self, selected: Mapping[str, str]) -> list[Point]:
         """Return the events of both periods and between that concern a selection, oldest first."""
@@ -120,8 +125,10 @@ class Explaining:
         for series in self._reader.series(measurement, selected):
             yield Point(measurement, series.tags, {}, 0)
 
-    def _explained(self, tags: Mapping[str, str]) -> ExplainedSeries:
+    def _explained(self, tags: Mapping[str, str], problem: str = "") -> ExplainedSeries:
         periods, basis = self._periods_of(tags)
+        if problem:
+            return ExplainedSeries(tags, periods, basis, None, problem)
         try:
             change = (
                 self._service(tags["service"], periods)

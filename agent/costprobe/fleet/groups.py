@@ -23,7 +23,7 @@ windows with a cost all the time. Nothing is extrapolated.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -45,15 +45,21 @@ _READS: Final = ("prefill", "all", "worker")
 _WRITES: Final = ("decode", "all", "worker")
 # Shares of input and output in the cost of the roles that have one kind of tokens.
 _ONE_KIND: Final = {"prefill": (1.0, 0.0), "decode": (0.0, 1.0)}
-# An hour counts if windows with a cost cover this share of it: all, but for the rounding of edges.
-_COVERED_SHARE: Final = 0.99
+# An hour, or a period, counts if windows with a cost cover all of it, but for so much: the rounding of edges.
+_EDGES_S: Final = 36.0
 _MEMBER: Final = (*GROUP_TAGS, "host", "service")
 _OF_COST: Final = {"basis": "serving", "served_model": ""}
 _MONEY: Final = ("cost_total", "cost_tokens_in", "cost_tokens_out")
+_IDLE: Final = ("cost_idle", "cost_idle_known")
 _COUNTS: Final = ("requests", "tokens_in", "tokens_out")
 _COUNTED: Final = (*_COUNTS, "errors", "cached_tokens")
 _ENERGY: Final = ("energy_j", "energy_tokens_in_j", "energy_tokens_out_j")
 _TRANSFER: Final = ("kv_transfer_bytes", "kv_transfer_s", "kv_transfer_failures")
+# Fields that some rows may lack; `cost_total` is in all.
+_KNOWN_OF: Final = ("cost_total", "energy_j")
+_ROWS_OF: Final = "rows of "
+# Of the comparisons.
+_SHIFTS_NS: Final = (DAY_NS, WEEK_NS)
 _MILLION: Final = 1_000_000
 
 
@@ -167,16 +173,31 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
         DeliveryError: The database did not answer.
     """
     asked = answers.over(_hours_of(answers.period))
-    if not asked.period.buckets:
+    if not (asked_h := _length_h(asked)):
         return []
-    fields = (*_MONEY, "cost_idle", *_ENERGY, *_COUNTED, *_TRANSFER)
-    books = _books(asked, fields)
+    fields = (*_MONEY, *_IDLE, *_ENERGY, *_COUNTED, *_TRANSFER)
+    changed = (*_MONEY, *_COUNTS)
+    spans: list[tuple[FleetAnswers, Sequence[str], Sequence[str]]] = [(asked, fields, _KNOWN_OF)]
+    spans += [
+        (answers.over(_shifted(asked.period, -shift_ns)), changed, ()) for shift_ns in _SHIFTS_NS
+    ]
+    # Of a group that was whole all the time the sums of the period are enough: one row a member, not one an hour.
+    periods = [_books(*span, hours=asked_h) for span in spans]
+    books = periods[0]
     if not books:
         return []
-    shifted = {
-        shift_ns: _books(answers.over(_shifted(asked.period, -shift_ns)), (*_MONEY, *_COUNTS))
-        for shift_ns in (DAY_NS, WEEK_NS)
+    broken = {
+        name
+        for each in periods
+        for name, book in each.items()
+        if name in books and not book.is_whole
     }
+    if broken:
+        members = [m for each in periods for name in broken & {*each} for m in each[name].devices]
+        hosts = tuple(sorted({member.host for member in members}))
+        for each, span in zip(periods, spans, strict=True):
+            hourly = _books(*span, hours=1, hosts=hosts)
+            each.update({name: hourly[name] for name in broken & {*hourly}})
     newest, outside = _newest(answers), _outside(answers, books)
     found = []
     for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
@@ -185,9 +206,16 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
         gaps = (*left_out.values(), *book.gaps(asked.period, newest.get(name, {})))
         book.expect(left_out)
         for currency in book.currencies:
-            earlier = {shift_ns: then.get(name) for shift_ns, then in shifted.items()}
+            earlier = {
+                shift_ns: then.get(name)
+                for shift_ns, then in zip(_SHIFTS_NS, periods[1:], strict=True)
+            }
             found.append(_group(name, currency, book, earlier, asked.period, gaps))
     return found
+
+
+def _length_h(answers: FleetAnswers) -> int:
+    return (answers.period.end_ns - answers.period.start_ns) // HOUR_NS
 
 
 def _hours_of(period: FleetPeriod) -> FleetPeriod:
@@ -202,25 +230,39 @@ def _shifted(period: FleetPeriod, by_ns: int) -> FleetPeriod:
 
 @dataclass(slots=True)
 class _Cell:
-    """The rows of a member in an hour: sums by field; those of money by currency."""
+    """The rows of a member in some hours: sums by field; those of money by currency."""
 
+    hours: int
     sums: dict[str, float] = field(default_factory=dict)
     money: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def is_covered(self) -> bool:
-        return self.sums.get("window_s", 0.0) >= _COVERED_SHARE * HOUR_S
+        return self.sums.get("window_s", 0.0) >= self.hours * HOUR_S - _EDGES_S
 
 
 @dataclass(slots=True)
 class _Book:
-    """The rows of a group by the end of an hour, UTC in ns, and member; and the devices of each."""
+    """The rows of a group by the end of an hour, UTC in ns, and member; and the devices of each.
 
+    Attributes:
+        length_h: Hours of a cell: 1, or those of the period.
+        hours: The cells.
+        devices: Devices by member.
+    """
+
+    length_h: int
     hours: dict[int, dict[Member, _Cell]] = field(default_factory=dict)
     devices: dict[Member, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def cell(self, end_ns: int, member: Member) -> _Cell:
-        return self.hours.setdefault(end_ns, {}).setdefault(member, _Cell())
+        return self.hours.setdefault(end_ns, {}).setdefault(member, _Cell(self.length_h))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each member has a cost all the time, in one currency."""
+        cells = [cell for cells in self.hours.values() for cell in cells.values()]
+        return all(cell.is_covered and len(cell.money) == 1 for cell in cells)
 
     def expect(self, members: Iterable[Member]) -> None:
         """Need the parts among these, also those without a row in the period."""
@@ -257,12 +299,13 @@ class _Book:
         """Yield which members lack hours, and whose clock is ahead."""
         asked = (period.end_ns - period.start_ns) // HOUR_NS
         lacking: dict[str, list[str]] = defaultdict(list)
+        covering: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for end_ns, cells in self.hours.items():
+            for other, cell in cells.items():
+                if cell.is_covered:
+                    covering[other.host, other.service].add(end_ns)
         for member in sorted(self.devices, key=lambda one: natural(*one)):
-            covered = [
-                end_ns
-                for end_ns, cells in self.hours.items()
-                if any(other[1:] == member[1:] and cell.is_covered for other, cell in cells.items())
-            ]
+            covered = covering[member.host, member.service]
             last_ns = newest_ns.get(member, 0)
             is_silent = member not in self.hours.get(period.end_ns, {})
             if last_ns > period.now_ns + ARRIVED_NS:
@@ -270,8 +313,8 @@ class _Book:
                     f"{member}: its newest row is of {iso(last_ns)}, which is to come: correct the"
                     " clock of the host; its rows count in other hours than they should"
                 )
-            if len(covered) < asked:
-                text = f"a cost in {len(covered):,} of {counted(asked, 'hour')}"
+            if (covered_h := len(covered) * self.length_h) < asked:
+                text = f"a cost in {covered_h:,} of {counted(asked, 'hour')}"
                 if period.end_ns not in covered and 0 < last_ns <= period.end_ns:
                     text += f"; {'silent since' if is_silent else 'newest row'} {iso(last_ns)}"
                 lacking[text].append(str(member))
@@ -279,8 +322,23 @@ class _Book:
             yield f"{', '.join(members)}: {text}"
 
 
-def _books(answers: FleetAnswers, fields: Sequence[str]) -> dict[str, _Book]:
-    """Return the rows of all groups by name; of `fields` those of `cost` and of `serving`."""
+def _books(
+    answers: FleetAnswers,
+    fields: Sequence[str],
+    known_of: Sequence[str],
+    *,
+    hours: int,
+    hosts: tuple[str, ...] = (),
+) -> dict[str, _Book]:
+    """Return the rows of all groups by name.
+
+    Args:
+        answers: The database, and the period.
+        fields: Of `cost` and of `serving`.
+        known_of: Those of which the number of rows is counted, under `ROWS_OF`.
+        hours: Length of a cell: 1, or that of the period.
+        hosts: Only members on these; empty for all.
+    """
     paid = Question(
         "cost",
         "cost_total",
@@ -288,19 +346,27 @@ def _books(answers: FleetAnswers, fields: Sequence[str]) -> dict[str, _Book]:
         by=(*_MEMBER, "currency", "device"),
         where=_OF_COST,
         present=(GROUP,),
-        every_s=int(HOUR_S),
+        hosts=hosts,
+        every_s=int(hours * HOUR_S),
     )
-    books: dict[str, _Book] = defaultdict(_Book)
+    books: dict[str, _Book] = {}
     for (group, role, host, service, currency, devices), value, end_ns in answers.rows(paid):
         member = Member(role, host, service)
-        money = books[group].cell(end_ns, member).money.setdefault(currency, {})
+        book = books.setdefault(group, _Book(hours))
+        money = book.cell(end_ns, member).money.setdefault(currency, {})
         money["cost_total"] = money.get("cost_total", 0.0) + value
-        books[group].devices[member].update(devices.split(TOGETHER))
+        book.devices[member].update(devices.split(TOGETHER))
     if not books:
         return {}
-    further = ["window_s", *(name for name in fields if name != "cost_total")]
-    questions = [_question(paid, name) for name in further]
-    for name, rows in zip(further, answers.rows_of_each(*questions), strict=True):
+    questions = {
+        name: _question(paid, name) for name in ("window_s", *fields) if name != "cost_total"
+    }
+    questions |= {
+        _ROWS_OF + name: replace(_question(paid, name), over_time="count", by=_MEMBER)
+        for name in known_of
+    }
+    found = answers.rows_of_each(*questions.values())
+    for name, rows in zip(questions, found, strict=True):
         for (group, role, host, service, *paid_in), value, end_ns in rows:
             if group in books and (member := Member(role, host, service)) in books[group].devices:
                 cell = books[group].cell(end_ns, member)
@@ -357,14 +423,13 @@ class _Sums:
     """Sums over the members of a group in some hours, in one currency."""
 
     def __init__(self, hours: Iterable[Mapping[Member, _Cell]], currency: str) -> None:
-        self._hours: Counter[Member] = Counter()
-        self._values: dict[Member, dict[str, list[Decimal]]] = {}
+        self._values: dict[Member, dict[str, list[float]]] = {}
+        self._sums: dict[tuple[str, Member], Decimal] = {}
         for cells in hours:
-            self._hours.update(cells.keys())
             for member, cell in cells.items():
                 values = self._values.setdefault(member, defaultdict(list))
                 for name, value in {**cell.sums, **cell.money.get(currency, {})}.items():
-                    values[name].append(exact(value))
+                    values[name].append(value)
 
     @property
     def members(self) -> Collection[Member]:
@@ -372,15 +437,22 @@ class _Sums:
 
     def of(self, name: str, members: Iterable[Member]) -> Decimal | None:
         """Return the exact sum of a field over members; None where no row has it."""
-        values = [value for member in members for value in self._values[member].get(name, ())]
-        return total_of(values) if values else None
+        sums = []
+        for member in members:
+            if values := self._values[member].get(name):
+                key = name, member
+                if key not in self._sums:
+                    self._sums[key] = total_of([exact(value) for value in values])
+                sums.append(self._sums[key])
+        return total_of(sums) if sums else None
 
     def is_complete(self, name: str) -> bool:
-        """Whether each member has a field in each of its hours."""
-        return all(
-            len(values.get(name, ())) == self._hours[member]
-            for member, values in self._values.items()
-        )
+        """Whether each row of each member has a field."""
+        return all(self.is_known(name, member) for member in self.members)
+
+    def is_known(self, name: str, member: Member) -> bool:
+        """Whether each row of a member has a field."""
+        return self.of(_ROWS_OF + name, [member]) == self.of(f"{_ROWS_OF}cost_total", [member])
 
     def counted(self, name: str, roles: Collection[str]) -> float | None:
         """Return a count of the members of some roles; None if none of them counts it."""
@@ -416,13 +488,31 @@ class _Sums:
 
     def prices(self) -> tuple[float | None, float | None, float | None]:
         """Return the cost of a million input tokens, of a million output tokens, and of a request."""
-        parts = self.divided(*_MONEY)
-        of_input, of_output = parts or (None, None)
-        cost = self.of("cost_total", self.members)
+        cost = None if self.lacks else self.of("cost_total", self.members)
+        return (
+            *self.per_million(*_MONEY),
+            _per(cost, self.counted("requests", _WRITES)),
+        )
+
+    def per_million(
+        self, whole: str, part_in: str, part_out: str
+    ) -> tuple[float | None, float | None]:
+        """Return an amount for a million input tokens, and for a million output tokens."""
+        parts = self.divided(whole, part_in, part_out)
+        if parts is None:
+            return None, None
+        of_input = None if self.lacks == "prefill" else parts[0]
         return (
             _per(of_input, self.tokens("tokens_in"), _MILLION),
-            _per(of_output, self.tokens("tokens_out"), _MILLION),
-            _per(cost, self.counted("requests", _WRITES)),
+            _per(parts[1], self.tokens("tokens_out"), _MILLION),
+        )
+
+    @property
+    def lacks(self) -> str:
+        """The pool of a disaggregated server whose cost nobody reports; empty for none."""
+        roles = {member.role for member in self.members}
+        return {frozenset({"prefill"}): "decode", frozenset({"decode"}): "prefill"}.get(
+            frozenset(roles), ""
         )
 
     def tokens(self, name: str) -> float | None:
@@ -456,7 +546,7 @@ def _group(
     parts = sums.divided(*_MONEY) if hours else None
     price_in, price_out, price = sums.prices() if is_alone else (None, None, None)
     energy = sums.of("energy_j", sums.members) if sums.is_complete("energy_j") else None
-    joules = sums.divided(*_ENERGY) if energy is not None else None
+    joules = (None, None) if energy is None else sums.per_million(*_ENERGY)
     tokens_in, tokens_out = sums.tokens("tokens_in"), sums.tokens("tokens_out")
     requests, errors = (sums.counted(field, _WRITES) for field in ("requests", "errors"))
     changes = {
@@ -468,7 +558,7 @@ def _group(
         group=name,
         has_parts=bool(book.parts),
         currency=currency,
-        priced_h=len(hours),
+        priced_h=len(hours) * book.length_h,
         period_h=asked,
         cost=cost,
         cost_tokens_in=parts and parts[0],
@@ -485,8 +575,8 @@ def _group(
         cost_per_million_tokens_in=price_in,
         cost_per_million_tokens_out=price_out,
         energy_j=_number(energy),
-        energy_per_million_tokens_in_j=_per(joules and joules[0], tokens_in, _MILLION),
-        energy_per_million_tokens_out_j=_per(joules and joules[1], tokens_out, _MILLION),
+        energy_per_million_tokens_in_j=joules[0],
+        energy_per_million_tokens_out_j=joules[1],
         idle_share=_idle_share(sums, sums.members),
         kv_transfer_bytes=sums.counted("kv_transfer_bytes", ROLES),
         kv_transfer_s=sums.counted("kv_transfer_s", ROLES),
@@ -553,10 +643,8 @@ def _devices(book: _Book, members: Iterable[Member]) -> int:
 
 
 def _idle_share(sums: _Sums, members: Collection[Member]) -> float | None:
-    cost, idle = sums.of("cost_total", members), sums.of("cost_idle", members)
-    if not cost or idle is None or not sums.is_complete("cost_idle"):
-        return None
-    return min(1.0, max(0.0, float(idle / cost)))
+    idle, known = (sums.of(name, members) for name in _IDLE)
+    return min(1.0, max(0.0, float(idle / known))) if known and idle is not None else None
 
 
 def _problems(
@@ -574,16 +662,21 @@ def _problems(
     elif not is_alone:
         paid = " and ".join(currency or "no currency" for currency in book.currencies)
         yield f"no unit cost: members are paid in {paid}, which are never added"
-    elif len(hours) < asked:
-        of_asked = f"{len(hours):,} of {counted(asked, 'hour')}"
+    elif (priced_h := len(hours) * book.length_h) < asked:
+        of_asked = f"{priced_h:,} of {counted(asked, 'hour')}"
         who = "all parts have" if book.parts else "a replica has"
         yield f"priced over {of_asked}: those in which {who} a cost all the time"
     yield from gaps
-    if hours and sums.counted("requests", _WRITES) is None and sums.tokens("tokens_out") is None:
+    if hours and sums.lacks:
+        yield (
+            f'no member with role = "{sums.lacks}": the group has no cost of a request, and none of'
+            f" {'input' if sums.lacks == 'prefill' else 'output'} tokens"
+        )
+    elif hours and sums.counted("requests", _WRITES) is None and sums.tokens("tokens_out") is None:
         yield "no requests and no output tokens: set url on one host of each engine"
     if hours and not sums.is_complete("energy_j"):
-        lacks = [str(one) for one in sorted(sums.members) if sums.of("energy_j", [one]) is None]
-        yield f"the energy of {', '.join(lacks) or 'some hours'} is unknown"
+        lacks = [str(one) for one in sorted(sums.members) if not sums.is_known("energy_j", one)]
+        yield f"the energy of {', '.join(lacks)} is not known all the time"
 
 
 def _number(amount: Decimal | None) -> float | None:

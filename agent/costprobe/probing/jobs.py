@@ -52,6 +52,8 @@ PART_S = 30.0
 CostHistory = Callable[[str, str, str, int], Iterable[RollingSample]]
 
 FULL_DUTY = 1.0
+# Longest wait for a run that was cancelled to end, in s.
+CANCELLED_S = 2.0
 # Interval at which a deferred run checks whether the device is still busy, in s.
 BUSY_CHECK_S = 2.0
 
@@ -131,7 +133,7 @@ class HostProbes:
         self._missing = missing
         self._built_ns = clock.time_ns()
         self._measurer = Measurer(sensor, ledger, lock_folder, stop, clock.monotonic_ns, runs)
-        queues = {
+        queues = self._queues = {
             device.name: DeviceQueue(device.name, probing.duty, ledger, clock) for device in devices
         }
         parts = JobParts(self._measurer, accounts, ledger, clock, listeners)
@@ -192,6 +194,10 @@ class HostProbes:
     def close(self) -> None:
         """End the running probes."""
         self._measurer.close()
+
+    def wait_for_records(self) -> None:
+        """Wait until ended runs are recorded, so that the queues of the next configuration count their time."""
+        all(queue.is_ended_within(CANCELLED_S) for queue in self._queues.values())
 
 
 def _status(probe: AnyProbe, device: str, share: float) -> dict[str, Any]:
@@ -521,6 +527,13 @@ class DeviceQueue:
         # Runs of the last hour, and the last ones of each probe; oldest first.
         self._runs = self._stored()
         self._needed: dict[str, Needed] = {}
+
+    def is_ended_within(self, wait_s: float) -> bool:
+        """Wait until a cancelled run has ended, and is recorded; return whether it has."""
+        is_ended = self.lock.acquire(timeout=wait_s)
+        if is_ended:
+            self.lock.release()
+        return is_ended
 
     def expect(self, probe: str, needed: Needed) -> None:
         """Expect runs of a probe."""

@@ -105,7 +105,7 @@ def api_problems(
             )
         for service in api.services:
             if service not in services:
-                yield f'api[{index}].services: no [[service]] is named "{service}"'
+                yield f'api[{index}].services: no [[service]] with a cost per token is named "{service}"'
 
 
 class WorkloadHoursConfig(WeeklyHoursConfig):

@@ -50,10 +50,10 @@ _ROUNDING: Final = 1e-9
 LEAST_COUNT: Final = 1e-9
 # What a part of a group has none of: it is divided by counts, which another part may have.
 _OF_WHOLE: Final = frozenset(
-    [
-        *(name for name, ratio in SERVING_RATIOS.items() if ratio.per != "cost_total"),
-        *(*UNITS, "inferences", "carbon_inferences"),
-    ]
+    field
+    for name, ratio in SERVING_RATIOS.items()
+    if ratio.is_of_counts
+    for field in (name, ratio.per)
 )
 
 
@@ -153,7 +153,7 @@ class ServedCost:
         }
         if self.role == "all":
             return figures
-        return {name: value for name, value in figures.items() if name not in _OF_WHOLE}
+        return {name: None if name in _OF_WHOLE else figures[name] for name in figures}
 
     def _token_figures(self) -> dict[str, FieldValue | None]:
         counts, costs = self.counts, self.token_costs

@@ -83,6 +83,7 @@ class _Workload:
         is_traced: Whether the ids of all its containers are known, or will be once they run.
         urls: Addresses of its metrics.
         engine: The engine of its annotations.
+        group: The keys `group` and `role` of its annotations.
     """
 
     labels: dict[str, str]
@@ -91,6 +92,7 @@ class _Workload:
     is_traced: bool = True
     urls: dict[str, None] = field(default_factory=dict)
     engine: str = ""
+    group: dict[str, str] = field(default_factory=dict)
 
 
 def pod_claims(
@@ -141,9 +143,14 @@ def pod_claims(
             claims.names[details.container_ids.get(container.name, "")] = service
             is_only = claims.names.setdefault(details.uid, service) == service
             claims.names[details.uid] = service if is_only else ""
-        if details is not None and _is_scraped(container, details, node.containers):
-            workload.urls[_url(details)] = None
-            workload.engine = details.annotations.get("engine", "")
+            annotations = details.annotations
+            is_scraped = _is_scraped(container, details, node.containers)
+            if is_scraped:
+                workload.urls[_url(details)] = None
+            if is_scraped or "group" in annotations:
+                workload.engine = annotations.get("engine", "") or workload.engine
+                keys = {"group", "role"} & annotations.keys()
+                workload.group |= {key: annotations[key] for key in keys}
     held = sum((workload.held for workload in workloads.values()), Counter[str]())
     for name, workload in sorted(workloads.items()):
         shares, bases = _shares(workload, total, held)
@@ -262,16 +269,20 @@ def _served(
     find_engine: FindEngine,
     problems: list[str],
 ) -> Claimant | None:
-    """Return a claimant whose pods are scraped; None if they are not, or cannot be yet."""
+    """Return a claimant whose pods are scraped, or belong to a group; None if they cannot be yet."""
     urls = list(workload.urls)[:MAX_REPLICAS]
-    if not urls:
+    if not (urls or workload.group):
         return None
     if "" in urls:
         problems.append(f"{claimant.name}: costprobe.io/port is not the number of a port")
         return None
+    if not (urls or workload.engine):
+        problems.append(f"{claimant.name}: costprobe.io/engine is needed, as it is not scraped")
+        return None
     keys = {
         "name": claimant.name,
-        "url": urls,
+        **({"url": urls} if urls else {}),
+        **workload.group,
         "engine": workload.engine or "vllm",
         "devices": claimant.devices,
         "every": format_duration(every_s),
@@ -279,7 +290,7 @@ def _served(
     }
     try:
         service = ServiceConfig.model_validate(keys)
-        if not workload.engine:
+        if urls and not workload.engine:
             engine = find_engine(service.url[0])
             if engine is None:
                 problems.append(f"{claimant.name}: no known engine's metrics at {service.url[0]}")

@@ -147,11 +147,10 @@ class TenantsConfig(WithHeaders, WithToken, _TenantCounters):
         return self
 
 
+# Keys that divide the cost between input and output.
+_OF_SPLIT: Final = {"token_split", "parameters", "weight_out", "weight_cached"}
 # Keys without effect where nothing is counted.
-_OF_COUNTS: Final = {
-    *REQUEST_KEYS,
-    *("models", "model", "quality", "tenants", "token_split", "parameters", "weight_out"),
-}
+_OF_COUNTS: Final = {*REQUEST_KEYS, *_OF_SPLIT, "models", "model", "quality", "tenants"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +325,11 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
         return self.role != "all"
 
     @property
+    def has_one_kind(self) -> bool:
+        """Whether it is a pool of prefill or of decode, whose cost is that of one kind of tokens."""
+        return self.role in ("prefill", "decode")
+
+    @property
     def row_tags(self) -> dict[str, str]:
         """Tags of all rows with its name: labels, group and role."""
         own = (self.group, self.role) if self.group else ()
@@ -379,6 +383,12 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
             raise ValueError(
                 "url is missing; add it, or, where another host has the url of the engine,"
                 ' role = "worker"'
+            )
+        of_split = sorted(self.model_fields_set & _OF_SPLIT)
+        if of_split and self.has_one_kind:
+            raise ValueError(
+                f'{of_split[0]} has no effect with role = "{self.role}", whose cost is that of one'
+                " kind of tokens; remove it"
             )
         of_url = sorted(self.model_fields_set & _OF_COUNTS)
         if of_url and not self.url:

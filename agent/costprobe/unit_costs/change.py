@@ -34,7 +34,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 from costprobe.core.columns import RowColumns, number, numbers
 from costprobe.core.periods import DAY_NS, WEEK_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, TOGETHER, Point
-from costprobe.core.schema import ASSUMED, SERVING_RATIOS
+from costprobe.core.schema import ASSUMED, SERVING_RATIOS, Ratio, part_words
 from costprobe.core.units import HOUR_S, MONTH_H
 
 Factor = Literal[
@@ -714,17 +714,23 @@ def compared_spans(since_ns: int, until_ns: int) -> tuple[TimeSpan, TimeSpan]:
 
 def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
     """Return a ratio of production over rows; see `ratio_of_columns`."""
-    rows = list(rows)
+    ratio = SERVING_RATIOS[field]
+    rows = [row for row in rows if _has_ratio(row.tags, ratio)]
     times_ns = [row.time_ns for row in rows]
-    names = {field, *SERVING_RATIOS[field].fields}
+    names = {field, *ratio.fields}
     columns = {name: [row.fields.get(name) for row in rows] for name in names}
     return ratio_of_columns([RowColumns({}, times_ns, times_ns, columns)], field)
+
+
+def _has_ratio(tags: Mapping[str, str], ratio: Ratio) -> bool:
+    return not (ratio.is_of_counts and part_words(tags))
 
 
 def ratio_of_columns(parts: Iterable[RowColumns], field: str) -> float | None:
     """Return a ratio of production over rows of `cost`; None where nothing was counted.
 
-    Rows without the numerator, such as windows of unknown energy, do not count; idle windows do.
+    Rows without the numerator, such as windows of unknown energy, do not count, nor do those of a
+    part of a group, whose counts another host may have; idle windows do.
 
     Args:
         parts: Rows on the serving basis, of one service or model, in one currency.
@@ -733,13 +739,16 @@ def ratio_of_columns(parts: Iterable[RowColumns], field: str) -> float | None:
     ratio = SERVING_RATIOS[field]
     sums: dict[str, list[float]] = {}
     for part in parts:
-        # An idle window has a cost, counts or not; older rows have energy without its counts.
-        needed = [ratio.over] if ratio.over == "cost_total" else [ratio.over, ratio.per]
-        if not part.columns.keys() >= set(needed):
+        if ratio.over not in part.columns or not _has_ratio(part.tags, ratio):
             continue
-        counted = part.where(
-            [None not in own for own in zip(*map(part.column, needed), strict=True)]
-        )
+        over, per = part.column(ratio.over), part.column(ratio.per)
+        if ratio.older:
+            pairs = zip(per, part.column(ratio.older), strict=True)
+            per = [older if own is None else own for own, older in pairs]
+        # An idle window has a cost, counts or not.
+        needed = [over] if ratio.over == "cost_total" else [over, per]
+        found = replace(part, columns={**part.columns, ratio.per: list(per)})
+        counted = found.where([None not in own for own in zip(*needed, strict=True)])
         for name in ratio.fields:
             if values := counted.numbers(name):
                 sums.setdefault(name, []).extend(values)

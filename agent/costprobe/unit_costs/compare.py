@@ -13,6 +13,7 @@ from typing import Literal
 
 from costprobe.core.columns import RowColumns, numbers_of
 from costprobe.core.records import FieldValue, natural
+from costprobe.core.schema import part_words
 from costprobe.core.statistics import (
     CONFIDENCE,
     ConfidenceInterval,
@@ -560,10 +561,12 @@ def service_candidates(
     """Return a candidate for each service, or for each of its models if it serves several.
 
     Args:
-        costs: Rows of `cost`; those of the probe basis are ignored.
+        costs: Rows of `cost`; those of the probe basis, and of parts of a group, are ignored.
         qualities: The configured quality of each service or model.
     """
-    served = [part for part in costs if part.tags.get("basis") == "serving"]
+    served = [
+        part for part in costs if part.tags.get("basis") == "serving" and not part_words(part.tags)
+    ]
     return [
         _service_candidate(parts, service, model, currency, qualities.get(service))
         for (service, model, currency), parts in service_groups(served).items()

@@ -22,7 +22,7 @@ from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import number
 from costprobe.core.money import price_scale
 from costprobe.core.periods import DAY_NS, HOUR_NS, WEEK_NS
-from costprobe.core.records import Point, natural
+from costprobe.core.records import TOGETHER, Point, natural
 from costprobe.core.schema import GROUP_TAGS, OWN_TAGS
 from costprobe.unit_costs.change import ratio_of_sums
 
@@ -312,20 +312,16 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
         _by_key(reader.points("cost", end_ns - HOUR_NS + 1, end_ns + 1, tags))
         for end_ns in (now_ns, now_ns - DAY_NS, now_ns - WEEK_NS)
     ]
-    devices: dict[str, set[str]] = defaultdict(set)
-    for series in reader.series("allocation"):
-        devices[series.tags.get("service", "")].add(series.tags.get("device", ""))
     with_models = {key[3] for key in rows if key[4]}
     found = []
     for key, row in rows.items():
         if not key[4] and key[3] in with_models:
             continue  # the row of several models together
-        of_service = devices.get(key[3]) or {row.tags.get("device", "")}
         unit = _served_cost(
             row,
             week.get(key, []),
             [hour.get(key, []) for hour in hours],
-            sorted(of_service, key=natural),
+            row.tags.get("device", "").split(TOGETHER),
         )
         if unit is not None:
             found.append(UnitGroup(unit, (unit,)))

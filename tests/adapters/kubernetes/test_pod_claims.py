@@ -155,12 +155,35 @@ def test_annotated_pods_are_scraped():
     assert not claims(*containers).claimants[0].service
 
 
+def test_annotated_pods_are_parts_of_a_group():
+    """Of an engine over two pods one is scraped; the other has a cost and no counts."""
+    group = {"group": "big", "role": "worker"}
+    pods = {
+        ("prod", "leader-0"): Pod("StatefulSet", "leader", "10.0.0.7", SCRAPED | group),
+        ("prod", "worker-0"): Pod("StatefulSet", "worker", "10.0.0.8", {**group, "engine": "vllm"}),
+        ("prod", "alone-0"): Pod("StatefulSet", "alone", "10.0.0.9", {"group": "big"}),
+    }
+    containers = [held(name, "vllm", f"GPU-{n}") for n, (_, name) in enumerate(pods)]
+    found = claims(*containers, pods=pods)
+    services = {c.name: c.service for c in found.claimants}
+    assert services["prod:leader:vllm"].url == ("http://10.0.0.7:8000/metrics",)
+    tags = {"service_group": "big", "service_role": "worker"}
+    for name in ("prod:leader:vllm", "prod:worker:vllm"):
+        assert services[name].row_tags == tags
+    assert services["prod:worker:vllm"].url == ()
+    assert services["prod:alone:vllm"] is None
+    (problem,) = found.problems
+    assert problem == "prod:alone:vllm: costprobe.io/engine is needed, as it is not scraped"
+
+
 def test_annotations_that_cannot_be_used_are_reported_and_the_cost_is_still_allocated():
     cases = {
         "no port": {"scrape": "true"},
         "another host": {**SCRAPED, "port": "80@evil.example/"},
         "a port out of range": {**SCRAPED, "port": "99999"},
         "an unknown engine": {**SCRAPED, "engine": "nope"},
+        "a replica without an address": {"group": "big", "engine": "vllm"},
+        "no name of a group": {**SCRAPED, "group": "big, big", "role": "decode"},
     }
     for case, annotations in cases.items():
         pods = {("prod", "chat-0"): Pod(ip="10.0.0.7", annotations=annotations)}

@@ -1,6 +1,7 @@
 """The sensors of AMD's boards, and the fake AMD SMI library in simulated time."""
 
 import ctypes
+import os
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from fakes.amdsmi import COUNTER_STEP_UJ, MI210, MI250X, RADEON, UNKNOWN, FakeAm
 from fakes.worker import WorkerBench, context_of
 
 NOON_NS = 1_780_000_000 * 10**9
-NOT_SUPPORTED, NOT_FOUND, NO_PERM, DRIVER_NOT_LOADED = 2, 31, 10, 34
+INIT_ERROR, DRIVER_NOT_LOADED = 18, 34
 NO_NUMBER = 0xFFFFFFFF
 GIB = 1 << 30
 SERIAL = "GPU-49c8d7c4a2d3b100"
@@ -55,7 +56,7 @@ def test_board_has_every_metric_and_loses_only_those_that_fail(host):
     sensor, device, faults = opened(fake)
     assert (device.name, device.kind, device.uuid) == ("amd0", "gpu", SERIAL)
     assert (device.model, device.memory_bytes) == ("AMD Instinct MI300X", 192 * GIB)
-    assert device.selector == f"ROCR_VISIBLE_DEVICES={SERIAL}"
+    assert device.selector == f"ROCR_VISIBLE_DEVICES={SERIAL} HIP_VISIBLE_DEVICES=0"
     sensor.sample()
     gpu.throttle(power_share=0.25, thermal_share=0.11)
     fake.clock.move(100)
@@ -108,13 +109,14 @@ def test_what_the_library_does_not_have_is_absent_and_never_a_figure(host):
             power_limit=303,  # in W
             power_limit_max=(1 << 64) - 1,
             counts_violations=0,
+            throttlers=(1 << 64) - 1,
             compute_mode="",
             memory_mode="",
         )
         gpu.set_partition(mem_total_bytes=24 * GIB)
     sensor, device, faults = opened(fake, 1)
     assert (device.uuid, device.model) == ("AMD-0000-0d-00-0", "AMD Radeon RX 7900 XTX")
-    assert device.selector == "ROCR_VISIBLE_DEVICES=1"
+    assert device.selector == "ROCR_VISIBLE_DEVICES=1 HIP_VISIBLE_DEVICES=0"
     sensor.sample()
     fake.clock.move(5)
     values = {name: v for name, v in sensor.sample()._asdict().items() if v is not None}
@@ -129,6 +131,23 @@ def test_what_the_library_does_not_have_is_absent_and_never_a_figure(host):
     bench.run(31)
     fields = bench.of("reading")[-1]["fields"]
     assert (fields["energy_method"], fields["energy_j"]) == ("poll", pytest.approx(1400, rel=0.01))
+
+
+def test_throttled_time_is_summed_from_the_state_where_the_firmware_does_not_count(host):
+    fake = host()
+    for numbers in ((25, 5, 1, 0), (26, 1, 0), (27, 0, 0)):
+        fake.set_version(*numbers)
+        # A power limit (PPT1) and the temperature of the memory; then an electric current.
+        fake.gpus[0].set(counts_violations=0, throttlers=1 << 1 | 1 << 34)
+        sensor, _, faults = opened(fake)
+        sensor.sample()
+        fake.clock.move(1.5)
+        found = sensor.sample(quick=True)
+        assert (found.throttle_power_s, found.throttle_thermal_s) == (1.5, 1.5)
+        fake.gpus[0].set(throttlers=1 << 16)
+        fake.clock.move(1)
+        assert sensor.sample(quick=True).throttle_power_s == 1.5
+        assert faults == []
 
 
 def test_energy_counts_by_the_told_step_and_starts_anew_after_a_reset(host):
@@ -182,15 +201,16 @@ def test_partitions_have_memory_and_processes_of_their_own_and_the_board_the_ene
         gpu.set_partition(number, pids=[100 + number], mem_used_bytes=number * GIB)
     board, device, _ = opened(fake)
     assert device.memory_bytes == 192 * GIB
-    used = board.sample().mem_used_bytes
-    assert used == (20 if first_gib == 192 else 20 + sum(range(8))) * GIB
+    whole = board.sample()
+    assert whole.pids == tuple(range(101, 108))
+    assert whole.mem_used_bytes == (20 if first_gib == 192 else 20 + sum(range(8))) * GIB
     slices = board.slices()
     devices = [each.discover() for each in slices]
     assert [each.name for each in devices] == [f"amd0.xcp{number}" for number in range(8)]
     assert {(each.slices, each.slices_of, each.parent) for each in devices} == {(1, 8, "amd0")}
     assert devices[3].uuid == f"{SERIAL}-xcp3"
     assert devices[3].model == "AMD Instinct MI300X XCP CPX/NPS4"
-    assert devices[3].selector == "ROCR_VISIBLE_DEVICES=3"
+    assert devices[3].selector == "ROCR_VISIBLE_DEVICES=3 HIP_VISIBLE_DEVICES=0"
     assert devices[0].memory_bytes == (24 * GIB if first_gib == 24 else None)
     sample = slices[3].sample()
     assert (sample.mem_used_bytes, sample.pids) == (3 * GIB, (103,))
@@ -202,7 +222,9 @@ def test_partitions_have_memory_and_processes_of_their_own_and_the_board_the_ene
     assert refused.value.reaction is Reaction.RESTART
 
 
-def test_the_drivers_file_decides_the_memory_of_a_divided_board(host, tmp_path):
+def test_the_drivers_files_decide_the_identity_of_a_board_and_its_memory_if_it_is_divided(
+    host, tmp_path
+):
     fake = host(gpus=2)
     fake.gpus[0].divide(2, "DPX", "NPS1")
     for number in range(2):
@@ -211,9 +233,11 @@ def test_the_drivers_file_decides_the_memory_of_a_divided_board(host, tmp_path):
     for address, size in (("0000:0c:00.0", 192 * GIB), ("0000:0d:00.0", GIB // 2)):
         (files / address).mkdir(parents=True)
         (files / address / "mem_info_vram_total").write_text(f"{size}\n")
+    (files / "0000:0c:00.0" / "unique_id").write_text("0123456789abcdef\n")
     # The second is a GPU of a processor, without memory of its own.
     (board,) = amd_sensors(context(fake, tmp_path))
-    assert board.discover().memory_bytes == 192 * GIB
+    device = board.discover()
+    assert (device.memory_bytes, device.uuid) == (192 * GIB, "GPU-0123456789abcdef")
     assert board.sample().mem_used_bytes == 7 * GIB
     assert [each.discover().memory_bytes for each in board.slices()] == [None, None]
 
@@ -245,6 +269,8 @@ def test_a_driver_that_cannot_be_used_is_a_fault_only_where_a_board_belongs(host
         ("0x038000", (), "DRIVER_NOT_LOADED", ("modprobe amdgpu",)),
         ("0x030000", (), "", ()),
         ("0x030000", ("NVIDIA L4",), "", ()),
+        ("0x030000", (), "INIT_ERROR", ("amdsmi_init",)),
+        ("0x020000", (), "", ()),
         (
             "0x030000",
             ("AMD Instinct MI210", "NVIDIA L4"),
@@ -253,8 +279,9 @@ def test_a_driver_that_cannot_be_used_is_a_fault_only_where_a_board_belongs(host
         ),
     ):
         (device / "class").write_text(f"{class_}\n")
-        is_loaded = code != "DRIVER_NOT_LOADED"
-        rule = None if is_loaded else fake.fail("amdsmi_init", DRIVER_NOT_LOADED)
+        codes = {"DRIVER_NOT_LOADED": DRIVER_NOT_LOADED, "INIT_ERROR": INIT_ERROR}
+        failing = codes.get(code, INIT_ERROR if class_ == "0x020000" else None)
+        rule = None if failing is None else fake.fail("amdsmi_init", failing)
         try:
             found = str(amd_sensors(context(fake, tmp_path, models)))
         except SensorFault as fault:
@@ -284,6 +311,18 @@ def test_more_processes_than_expected_are_all_listed(host, monkeypatch):
     sensor, _, _ = opened(fake)
     monkeypatch.setattr(amd, "PROCESSES_FIRST", 3)
     assert sensor.sample().pids == tuple(range(1, 33))
+
+
+def test_processes_that_use_other_boards_or_are_hidden_are_not_counted(host, monkeypatch):
+    fake = host()
+    fake.gpus[0].set_partition(pids=[7, 8, 9], using=2)
+    sensor, _, _ = opened(fake)
+    assert sensor.sample().pids == (7, 8)
+    fake.gpus[0].set_partition(pids=[os.getpid()], using=0)
+    assert sensor.sample().pids == ()
+    # Before ROCm 10 another user sees an empty list in place of processes that are not its own.
+    monkeypatch.setattr(amd.os, "geteuid", lambda: 1000)
+    assert sensor.sample().pids is None
 
 
 def test_structures_have_the_offsets_of_the_header():

@@ -130,6 +130,7 @@ struct partition {
     uint64_t mem_used_bytes;
     int64_t pid_count;
     uint64_t pids[MAX_PIDS];
+    int64_t user_count; /* of these the first have memory here */
 };
 
 struct gpu {
@@ -158,6 +159,7 @@ struct gpu {
     int64_t throttle_since_ns;
     uint64_t throttle_base_ns[2]; /* by power, and by the memory's temperature; a step of the firmware is 1 ms */
     double throttle_share[2];
+    uint64_t throttlers;         /* indep_throttle_status */
     uint64_t ecc_uncorrected;
     char compute_mode[NAME_LENGTH];
     char memory_mode[NAME_LENGTH];
@@ -403,6 +405,15 @@ amdsmi_status_t amdsmi_get_violation_status(amdsmi_processor_handle processor_ha
     return SUCCESS;
 }
 
+/* Of amdsmi_gpu_metrics_t the offset of one field, which differs between versions. */
+amdsmi_status_t amdsmi_get_gpu_metrics_info(amdsmi_processor_handle processor_handle, uint8_t *pgpu_metrics) {
+    ENTER_BOARD(processor_handle)
+    uint64_t throttlers = gpu->throttlers;
+    memset(pgpu_metrics, 0xff, 4544);
+    memcpy(pgpu_metrics + (control->version[0] < 27 ? 112 : 120), &throttlers, sizeof throttlers);
+    return SUCCESS;
+}
+
 amdsmi_status_t amdsmi_get_gpu_process_list(amdsmi_processor_handle processor_handle, uint32_t *max_processes,
                                             amdsmi_proc_info_t *list) {
     ENTER(processor_handle)
@@ -412,6 +423,7 @@ amdsmi_status_t amdsmi_get_gpu_process_list(amdsmi_processor_handle processor_ha
     for (uint32_t i = 0; i < room && i < own->pid_count; i++) {
         memset(&list[i], 0, sizeof list[i]);
         list[i].pid = (uint32_t)own->pids[i];
+        list[i].mem = i < own->user_count ? 1 << 30 : 0;
     }
     return room < own->pid_count ? OUT_OF_RESOURCES : SUCCESS;
 }

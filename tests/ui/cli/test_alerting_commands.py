@@ -5,7 +5,6 @@ import os
 import random
 import re
 import time
-from pathlib import Path
 from threading import Event as Flag
 
 import pytest
@@ -16,6 +15,7 @@ from costprobe.daemon.control import ControlServer, control_requests
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.control_client import user_name
 from costprobe.ui.incidents import hidden_changes
+from daemon.test_control import Parts
 from fakes import rows
 from fakes.cases import check_all
 from fakes.cli import Cli, same
@@ -116,18 +116,8 @@ def test_history_has_one_line_per_fired_incident(costprobe, store):
     assert costprobe("alerts", "history", "--since", "1m") == "no incident in that time\n"
 
 
-class Parts:
-    def __init__(self):
-        self.kept = {}
-        self.watching = self.notifying = self
-        self.listing = {"alerts": [], "silenced": [], "silences": []}
-        self.store_path = Path("/nowhere.db")
-
-    def add_silence(self, silence):
-        self.kept[silence.id] = silence
-
-    def end_silence(self, silence_id):
-        return self.kept.pop(silence_id)
+class Listing(Parts):
+    """The parts of a daemon with a list of alerts and a second notifier, which fails."""
 
     def alerts(self):
         return self.listing
@@ -138,7 +128,8 @@ class Parts:
 
 @pytest.fixture
 def daemon(tmp_path):
-    alerting = Parts()
+    alerting = Listing()
+    alerting.listing = {"alerts": [], "silenced": [], "silences": []}
     server = ControlServer(
         tmp_path / "control.sock", control_requests(lambda: alerting, dict), Flag()
     )

@@ -19,6 +19,7 @@ from costprobe.core.periods import iso
 from costprobe.ui.cli.main import COMMANDS
 from costprobe.ui.cli.support import checks
 from fakes import rows
+from fakes.amdsmi import FakeAmdsmi
 from fakes.documents import checked
 from fakes.nvml import FakeNvml
 
@@ -146,6 +147,17 @@ def test_doctor_fails_for_a_driver_that_finds_no_gpu(costprobe, tmp_path, monkey
     driver = next(check for check in checks if check["name"] == "NVIDIA driver")
     assert driver["state"] == "bad"
     assert "file too short" in driver["detail"]
+
+
+def test_doctor_names_the_versions_of_amd_smi_that_are_known(costprobe, tmp_path, monkeypatch):
+    fake = FakeAmdsmi(tmp_path)
+    fake.set_version(24, 7, 1, 0)
+    for name, value in fake.env().items():
+        monkeypatch.setenv(name, value)
+    checks = {c["name"]: c for c in json.loads(costprobe("doctor", "--json", code=1))}
+    assert checks["AMD driver"]["state"] == "bad"
+    assert "install version 25 to 27" in checks["AMD driver"]["detail"]
+    assert "NVIDIA driver" not in checks
 
 
 def test_doctor_explains_persistence_mode(costprobe, tmp_path, monkeypatch):

@@ -116,6 +116,8 @@ def test_charges_by_hand(exported):
         rows.append(make_point("serving", served, counts, at(minute)))
         # What a model served is part of it.
         rows.append(make_point("serving", {**served, "served_model": "m"}, counts, at(minute)))
+        tenant = {**host, "service": "embed", "tenant": "ads", "currency": "EUR"}
+        rows.append(make_point("tenant", tenant, {"cost": 0.03}, at(minute)))
     chat, embed = charges(exported(rows, "--period", "hour"))[:2]
     shown = ("ServiceName", "BilledCost", "x_IdleCost", "ConsumedQuantity", "ConsumedUnit")
     assert [chat[name] for name in shown] == ["chat", "0.84", "0.24", "1800", "Tokens"]
@@ -123,6 +125,7 @@ def test_charges_by_hand(exported):
     assert (chat["PricingQuantity"], chat["PricingUnit"]) == ("0.7", "GPU-Hours")
     assert chat["ChargeDescription"] == "chat on gpu0 of h (=H100)"
     assert json.loads(chat["Tags"]) == {"team": "search"}
+    assert json.loads(embed["Tags"])["tenant"] == "ads"
     assert (chat["ChargePeriodStart"], chat["ChargePeriodEnd"]) == (
         "2026-05-28T01:00:00Z",
         "2026-05-28T02:00:00Z",

@@ -12,15 +12,9 @@ V2 = ['api = "v2"', 'url = "http://influx:8086"', 'org = "ml"', 'bucket = "costp
 
 
 @pytest.fixture
-def costprobe(tmp_path):
-    """Run `costprobe grafana` with a sink; return its output."""
-
-    def run(sink, *arguments, code=0):
-        config = tmp_path / "costprobe.toml"
-        config.write_text("[[sink]]\n" + "".join(f"{line}\n" for line in sink))
-        return called(config, "grafana", *arguments, code=code).output
-
-    return run
+def costprobe(on_sink):
+    """Runs `costprobe grafana` with a sink; returns its output."""
+    return lambda sink, *words, code=0: on_sink(sink, "grafana", *words, code=code)
 
 
 AUTHORITY = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"

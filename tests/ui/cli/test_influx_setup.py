@@ -8,7 +8,6 @@ import pytest
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.kinds import check_sink
 from costprobe.ui.influx_setup.v2 import deadman_task, rollup_task
-from fakes.command import called
 from fakes.influx_v2 import ORG_ID, TOKEN, FakeInfluxV2
 from fakes.sending import config_of
 from fakes.servers import InfluxDB, get, running
@@ -17,15 +16,9 @@ ADMIN_PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives 
 
 
 @pytest.fixture
-def costprobe(tmp_path):
-    """Run `costprobe influx` with a sink; return its output."""
-
-    def run(sink, *arguments, code=0):
-        config = tmp_path / "costprobe.toml"
-        config.write_text("[[sink]]\n" + "".join(f"{line}\n" for line in sink))
-        return called(config, "influx", *arguments, code=code).output
-
-    return run
+def costprobe(on_sink):
+    """Runs `costprobe influx` with a sink; returns its output."""
+    return lambda sink, *words, code=0: on_sink(sink, "influx", *words, code=code)
 
 
 def v1(server, database, *more):

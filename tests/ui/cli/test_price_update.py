@@ -6,7 +6,6 @@ import stat
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 import pytest
 from costprobe.pricing.catalogue import OFFER_COLUMNS
@@ -15,7 +14,6 @@ from fakes.cli import Cli
 from fakes.documents import checked
 from fakes.inference_server import InferenceServer
 
-PACKAGED = Path(packaged.__wrapped__.__code__.co_filename).parent / "data/prices.csv"
 TODAY = datetime.now(tz=UTC).date()
 ROW = "aws,p5.48xlarge,us-east-1,NVIDIA H100 80GB HBM3,8,80,192,2048,USD,44.00,,,,2026-11,,a page\n"
 
@@ -106,8 +104,3 @@ def test_damaged_installed_table_is_skipped(tmp_path):
     (tmp_path / "prices-5.csv").write_text("damaged")
     (tmp_path / "prices-x.csv").write_text("not ours")
     assert CatalogueFolder(tmp_path).at(time.time_ns()) is packaged()
-
-
-def test_packaged_table_can_be_installed_on_an_older_costprobe():
-    # Its bytes are below the limit of `price update`.
-    assert PACKAGED.stat().st_size < 1 << 20

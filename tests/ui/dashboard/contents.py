@@ -18,6 +18,20 @@ def flat(part, path=""):
         yield from flat(value, f"{path}.{key}")
 
 
+class Recorded:
+    """Of documents, each with its path, the lines that none before it has."""
+
+    def __init__(self):
+        self.lines, self._seen = [], set()
+
+    def add(self, name, ask, paths):
+        self.lines.append(f"{name}:")
+        for path in paths:
+            new = [line for line in flat(ask(path)) if line not in self._seen]
+            self.lines.extend([f"  {path}", *(f"    {line}" for line in new)])
+            self._seen.update(new)
+
+
 def _rounded(part):
     """The last digits of a sum differ between versions of Python."""
     if isinstance(part, float):
@@ -43,6 +57,12 @@ def value(content):
     if isinstance(content, str):
         return None
     return next((found for one in content if (found := value(one)) is not None), None)
+
+
+def rows(table):
+    """The rows of a table by the words of their first cell, each as words by head."""
+    heads = [head.strip("#~") for head in table["heads"]]
+    return {words(row[0]): dict(zip(heads, map(words, row), strict=True)) for row in table["rows"]}
 
 
 def values(table, head):

@@ -4,7 +4,7 @@ import json
 from urllib.parse import urlencode
 
 import pytest
-from contents import flat, value, values, words
+from contents import Recorded, value, values, words
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
@@ -86,18 +86,14 @@ OLD = [f"{COST}&since=42d&until=35d&scale=change&device={device}" for device in 
 
 def test_documents_of_the_page_are_as_recorded(page, store, clock):
     """Of each document the lines that none before it has; see `record_files`."""
-    lines, seen = [], set()
+    recorded = Recorded()
 
     def record(name, paths, *rows, **states):
         store.append(list(rows))
         write_status(store, clock.time_ns())
         for state, document in states.items():
             store.put_state(state, document)
-        lines.append(f"{name}:")
-        for path in paths:
-            new = [line for line in flat(page.json(path)) if line not in seen]
-            lines.extend([f"  {path}", *(f"    {line}" for line in new)])
-            seen.update(new)
+        recorded.add(name, page.json, paths)
         clock.move(61)
 
     now_ns = clock.time_ns()
@@ -124,7 +120,7 @@ def test_documents_of_the_page_are_as_recorded(page, store, clock):
     record("sixteen devices", ["/api/now"], *states)
     idle = row("device", clock.time_ns(), {"util_pct": 0.0}, device="gpu0")
     record("a service that waits", ["/api/now"], idle, *served_rows(clock.time_ns()), alerts={})
-    check("page.txt", "\n".join([*lines, ""]))
+    check("page.txt", "\n".join([*recorded.lines, ""]))
 
 
 def test_trend_is_downsampled_with_its_minima_and_maxima(kept_page, kept_store):

@@ -3,15 +3,17 @@
 import json
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from contents import flat, value, values, words
+from contents import Recorded, rows, value, values, words
 from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.fleet.peers import FleetOutliers
+from costprobe.ui.amounts import UNKNOWN
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fleet_options
 from costprobe.ui.dashboard.fleet.documents import banner, tiles
@@ -136,6 +138,40 @@ OF_ASSUMED = ("/api/map", "/api/fleet", "/api/spend", "/api/gpu?host=h00&device=
 OF_NONE = ("/api/map", "/api/fleet", "/api/map?label=rack%3Dx", "/api/fleet?label=rack%3Dx")
 
 
+def test_services_of_several_hosts_stand_beside_models_with_their_roles(stopped, answered):
+    """Of a day: without the hours in which a part was silent, and without a price where there are none."""
+
+    def shown(decode_hours):
+        pools = (("h00", "prefill", range(200)), ("h01", "decode", decode_hours))
+        server = stopped(FleetServer(replace(RECIPE, pools=pools)))
+        return answered(server, "/api/fleet")["units"]
+
+    whole = shown(range(200))
+    names = [words(row[0]) for row in whole["rows"]]
+    at = names.index("llama-3.3-70b group")
+    assert names[at + 1 : at + 3] == ["prefill", "decode"]
+    assert whole["tree"][at : at + 3] == [
+        {"of": None, "key": str(at), "members": "roles"},
+        *[{"of": str(at), "key": None}] * 2,
+    ]
+    found = rows(whole)["llama-3.3-70b group"]
+    # 6.40 an hour for 2 million tokens in, and for 0.4 million out; a day ago 4 % more.
+    assert found["Cost now"] == "€16.0 / M tokens out, €3.20 in"
+    assert (found["An hour"], found["On"]) == ("€12.8", "2 hosts, 24 of 24 h")
+    assert values(whole, "24 h")["llama-3.3-70b group"] == pytest.approx(100 * (1 / 1.04 - 1))
+    assert rows(whole)["decode"]["On"] == "1 host, 2 devices, 20 % idle"
+    half = shown(range(9, 200))
+    (name,) = (name for name in rows(half) if name.startswith("llama-3.3-70b"))
+    assert "priced over 15 of 24 hours" in name
+    assert "h01 (decode): a cost in 15 of 24 hours; silent since 2026-05-28T15:00" in name
+    assert rows(half)[name]["On"] == "2 hosts, 15 of 24 h"
+    assert rows(half)[name]["Cost now"] == found["Cost now"]
+    silent = shown(range(25, 200))
+    first = words(silent["rows"][0][0])
+    assert first.startswith("llama-3.3-70b group no unit cost: in no hour did all parts")
+    assert rows(silent)[first]["Cost now"] == UNKNOWN
+
+
 def test_documents_of_the_page_are_as_recorded(stopped, answered):
     """Of each document the lines that none before it has; see `record_files`."""
     assumed, empty = stopped(FleetServer(RECIPE)), stopped(FleetServer(Recipe(hosts=0)))
@@ -147,18 +183,14 @@ def test_documents_of_the_page_are_as_recorded(stopped, answered):
         for one in kept["cost"]
     ]
     whole = stopped(FleetServer(RECIPE))
-    lines, seen = [], set()
+    recorded = Recorded()
     for name, server, paths in (
         ("a fleet", whole, PATHS),
         ("assumed prices", assumed, OF_ASSUMED),
         ("no host", empty, OF_NONE),
     ):
-        lines.append(f"{name}:")
-        for path in paths:
-            new = [line for line in flat(answered(server, path)) if line not in seen]
-            lines.extend([f"  {path}", *(f"    {line}" for line in new)])
-            seen.update(new)
-    check("fleet_page.txt", "\n".join([*lines, ""]))
+        recorded.add(name, partial(answered, server), paths)
+    check("fleet_page.txt", "\n".join([*recorded.lines, ""]))
 
 
 def test_tiles_and_the_change_do_not_move_while_they_are_asked_for(kept, answered):

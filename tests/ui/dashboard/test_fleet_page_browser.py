@@ -51,6 +51,11 @@ def test_heat_map_shows_each_gpu_and_leads_to_the_page_of_its_host(open_fleet):
     assert page.get_attribute(SICK, "class") == "cell s3 listed"
     assert "% against its peers, outlier" in page.get_attribute(SICK, "aria-label")
     assert tab.text("#change").startswith("h03 gpu1 needs ")
+    # Until the tiles of all currencies are there, nothing below them is shown, which would move down.
+    assert page.is_visible("#change")
+    page.evaluate("() => document.getElementById('main').className = 'asking'")
+    assert not page.is_visible("#change")
+    page.wait_for_selector("#change")
     assert "1 silent: h04 for 20 min" in tab.text("[data-tile=Hosts]")
     tiles = page.locator("#spend-now .tile").evaluate_all(
         "all => all.map(one => one.scrollWidth - one.clientWidth)"

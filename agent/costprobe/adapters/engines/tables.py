@@ -7,7 +7,8 @@ Requests and tokens of a LoRA adapter, by the servers' sources:
 - Dynamo registers an adapter as a model, which the label `model` of its frontend names
   (`lib/llm/src/discovery/model_manager.rs`, `metric_model_for`, 2026), and LiteLLM's proxy counts by
   `requested_model` (`litellm/types/integrations/prometheus.py`, 1.109.1). There an adapter is a served model.
-- vLLM, V0 and V1, up to 0.32.0 counts all under the first served name (`vllm/v1/metrics/loggers.py`).
+- vLLM, V0 and V1, up to 0.32.0 counts all under the first served name (`vllm/v1/metrics/loggers.py`;
+  a run of 0.32.0 with two adapters shows it).
   `vllm:lora_requests_info` is the time of the last step with each set of adapters: both of its labels
   list every adapter with a request, running or waiting, and neither how many nor those of the base
   model (`LoRARequestStates` in `stats.py`). No share of the work can be computed from it, and it is

@@ -295,7 +295,7 @@ class ProbeRequest:
             units, and the run's own keys, which replace those of the section.
         visible_gpu: The GPU as CUDA names it in CUDA_VISIBLE_DEVICES; None for a CPU, a server or a GPU
             with a selector.
-        selector: The variable by which the child has its GPU alone, as `Device.selector`.
+        selector: The variables by which the child has its GPU alone, as `Device.selector`.
     """
 
     probe: str
@@ -559,9 +559,7 @@ def environment_of(request: ProbeRequest) -> dict[str, str]:
         # NVML's order, for a GPU that is named by its number.
         extra["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         extra["CUDA_VISIBLE_DEVICES"] = request.visible_gpu
-    if request.selector:
-        name, _, value = request.selector.partition("=")
-        extra[name] = value
+    extra |= dict(pair.split("=", 1) for pair in request.selector.split())
     return extra
 
 

@@ -12,6 +12,7 @@ from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.configuration import Config
 from costprobe.core.money import money
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.schema import part_words
 from costprobe.core.units import counted
 from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_curve import (
@@ -341,6 +342,8 @@ def planned_load(
     if name not in services:
         raise unknown_name("service", name, services)
     service = services[name]
+    if not service.url or service.has_one_kind:
+        raise bad_input(f"{name} cannot be calibrated, as {part_words(service.row_tags)}")
     probe = _probe_of(settings.config, service, probe_name)
     in_flight, tokens_in, tokens_out = asked
     mix: LengthMix | None = None

@@ -10,6 +10,7 @@ from typing import Final
 from markupsafe import Markup
 
 from costprobe.core.money import PER_THOUSAND, SCALES, cents, cents_of_parts, money
+from costprobe.core.records import TOGETHER
 from costprobe.core.units import counted
 from costprobe.core.units import percent as share
 from costprobe.ui import hosted_apis, key_costs
@@ -225,7 +226,7 @@ def _marks(report: Report, group: TrendGroup, numbers: dict[int, int]) -> list[M
 
 def _concerns(change: ReportedChange, trend: Trend) -> bool:
     """Return whether an event concerns this model or its device."""
-    if change.devices and not set(change.devices) & set(trend.device.split("+")):
+    if change.devices and not set(change.devices) & set(trend.device.split(TOGETHER)):
         return False
     return change.named in ("", trend.subject)
 

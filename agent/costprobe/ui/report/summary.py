@@ -25,7 +25,7 @@ from costprobe.core.money import (
     total_of,
 )
 from costprobe.core.periods import DAY_NS
-from costprobe.core.records import natural
+from costprobe.core.records import TOGETHER, natural
 from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share
 from costprobe.savings.load import LoadCost, LoadPosition
@@ -251,7 +251,7 @@ def _model_figures(
     return [
         ModelFigures(
             name=name,
-            devices=tuple(part for one in members for part in one.device.split("+") if part),
+            devices=tuple(part for one in members for part in one.device.split(TOGETHER) if part),
             cost=_median(one.cost_per_inference for one in members),
             latency_p50_ms=_median(one.latency_p50_ms for one in members),
             latency_p99_ms=_median(one.latency_p99_ms for one in members),
@@ -359,7 +359,7 @@ def _price(change: ReportedChange, groups: Sequence[TrendGroup]) -> str:
     reached = [
         group
         for group in groups
-        if any(set(trend.device.split("+")) & set(change.devices) for trend in group.members)
+        if any(set(trend.device.split(TOGETHER)) & set(change.devices) for trend in group.members)
     ]
     moved = "" if change.change_pct is None else f" ({percent(change.change_pct)})"
     names = ", ".join(group.name for group in reached)
@@ -395,7 +395,7 @@ def unit_rows(group: UnitGroup, groups: Sequence[TrendGroup]) -> Iterator[tuple[
         changes = (moved_pct, shown.change_7d_pct, shown.change_24h_pct)
         return (name, place, cost, *map(_moved, changes))
 
-    place = devices_text(name for device in devices for name in device.split("+"))
+    place = devices_text(name for device in devices for name in device.split(TOGETHER))
     yield row(unit.name, place, unit, None if own is None else own.moved_pct)
     for member in group.members:
         device = member.tags.get("device", "")

@@ -1,1 +1,1 @@
-"""The sensor child: loads NVML and RAPL, samples devices, answers requests for energy."""
+"""The sensor child: loads NVML, AMD SMI and RAPL, samples devices, answers requests for energy."""

@@ -4,12 +4,14 @@ The library is called by ctypes. PyPI's `amdsmi` is a copy of AMD's wrapper by o
 one version of the library: its import resolves every function of that version, and fails with another.
 
 Structures are those of amdsmi.h (ROCm/rocm-systems, projects/amdsmi), as far as the libraries 25 to 27 have
-them in common: each was compared in the wrappers of ROCm 6.4.4 and 7.0.2, and in the headers of 26.1 and 27.
-They differ in 24 and before (power, name and process), so that such a library is refused, and a later one.
+them in common: each was compared in the wrappers of ROCm 6.4.4 and 7.0.2, and in the headers of 26.1 and of a
+later 26; the changes of 27 are those of its CHANGELOG.md, which is also the source of what is said of earlier
+versions. They differ in 24 and before (power, name and process): such a library is refused, and one after 27.
 
 The library has power, energy, clocks, temperature and throttling of a whole board only. On a board of two
-dies (MI250, MI250X) it has power and energy of both dies on one of them. A partition of a board is a device
-of the library in the same socket; the first one also stands for the board.
+dies (MI250, MI250X) it has power and energy of both dies on one of them, and 0 on the other (checkIfSecondaryDie
+in rocm_smi.py). A partition of a board is a device of the library in the same socket; the first one also stands
+for the board.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from costprobe.adapters.sensors.child.sensor import (
     MetricReader,
     Sensor,
     SensorContext,
+    ThrottleClock,
     Values,
     Way,
     pci_board,
@@ -46,6 +49,8 @@ DEFAULT_ROCM: Final = "/opt/rocm"
 # The first number of its version: the library's year before 26, from then on its ABI. ROCm 6.4 has 25, ROCm 7 has
 # 26, ROCm 10 has 27.
 SUPPORTED: Final = (25, 26, 27)
+ROCM_10: Final = 27
+VERSION: Final = "amdsmi_get_lib_version"
 # amdsmi.h: AMDSMI_INIT_AMD_GPUS.
 INIT_GPUS: Final = 2
 MEMORY_OF_GPU: Final = 0
@@ -59,27 +64,20 @@ TEMPERATURE_NOW: Final = 0
 ROOM_BYTES: Final = 1 << 14
 TEXT_BYTES: Final = 256
 UW_PER_W: Final = 1_000_000
+DEVICES_MAX: Final = 1024
 PROCESSES_FIRST: Final = 64
 PROCESSES_MAX: Final = 4096
 
 # amdsmi.h: amdsmi_status_t.
 NOT_SUPPORTED: Final = 2
 OUT_OF_RESOURCES: Final = 15
+_FIRST_NAMES = (
+    *("INVAL", "NOT_SUPPORTED", "NOT_YET_IMPLEMENTED", "FAIL_LOAD_MODULE", "FAIL_LOAD_SYMBOL"),
+    *("DRM_ERROR", "API_FAILED", "TIMEOUT", "RETRY", "NO_PERMISSION", "INTERRUPT", "IO"),
+    *("ADDRESS_FAULT", "FILE_ERROR", "OUT_OF_RESOURCES", "INTERNAL_EXCEPTION"),
+)
 NAMES: Final[Mapping[int, str]] = {
-    1: "INVAL",
-    NOT_SUPPORTED: "NOT_SUPPORTED",
-    3: "NOT_YET_IMPLEMENTED",
-    4: "FAIL_LOAD_MODULE",
-    5: "FAIL_LOAD_SYMBOL",
-    6: "DRM_ERROR",
-    7: "API_FAILED",
-    8: "TIMEOUT",
-    9: "RETRY",
-    10: "NO_PERM",
-    12: "IO",
-    14: "FILE_ERROR",
-    OUT_OF_RESOURCES: "OUT_OF_RESOURCES",
-    16: "INTERNAL_EXCEPTION",
+    **dict(enumerate(_FIRST_NAMES, 1)),
     18: "INIT_ERROR",
     30: "BUSY",
     31: "NOT_FOUND",
@@ -95,7 +93,7 @@ NAMES: Final[Mapping[int, str]] = {
 REACTIONS: Final[Mapping[str, Reaction]] = {
     **dict.fromkeys(
         (
-            *("INVAL", "NOT_SUPPORTED", "NOT_YET_IMPLEMENTED", "NO_PERM", "NO_DATA"),
+            *("INVAL", "NOT_SUPPORTED", "NOT_YET_IMPLEMENTED", "NO_DATA", "NO_PERMISSION"),
             *("FAIL_LOAD_SYMBOL", "UNEXPECTED_DATA", "FILE_NOT_FOUND"),
         ),
         Reaction.ABSENT,
@@ -107,7 +105,7 @@ HINTS: Final[Mapping[str, str]] = {
     "LIBRARY_NOT_FOUND": f"install AMD SMI (package amd-smi-lib of ROCm 6.4 or later), or set ROCM_PATH to the"
     f" folder that has lib/{LIBRARY}",
     "DRIVER_NOT_LOADED": "load it with `modprobe amdgpu`",
-    "NO_PERM": "let the user of this process open /dev/kfd and the devices in /dev/dri: add it to the group"
+    "NO_PERMISSION": "let the user of this process open /dev/kfd and the devices in /dev/dri: add it to the group"
     " render, and to video where that owns them",
     "AMDGPU_RESTART_ERR": "the driver resets the board: look for amdgpu's messages in `dmesg`",
 }
@@ -115,11 +113,17 @@ NO_DRIVER: Final = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
 # PCI: AMD, and the classes of Instinct boards. Those of displays are of integrated GPUs, too.
 PCI_VENDOR: Final = "0x1002"
 PCI_CLASSES: Final = ("0x0380", "0x1200")
+PCI_DISPLAYS: Final = "0x03"
 # An integrated GPU, which shares the host's memory and serves no model, has less memory of its own.
 LEAST_BYTES: Final = 4 << 30
 
-# Which devices a process of ROCm has: UUIDs of whole boards, or numbers from 0.
-VISIBLE_DEVICES: Final = "ROCR_VISIBLE_DEVICES"
+# Linux, drivers/gpu/drm/amd/pm/swsmu/inc/amdgpu_smu.h: SMU_THROTTLER_*, the power limits (PPT, SPL, FPPT, SPPT)
+# and the temperatures, up to PROCHOT.
+POWER_THROTTLERS: Final = 0xFF
+THERMAL_THROTTLERS: Final = 0xFFFF << 32
+# The device that a process of ROCm has: the UUID of a whole board, or a number from 0. It is then HIP's first,
+# whatever this process has in HIP_VISIBLE_DEVICES.
+SELECTOR: Final = "ROCR_VISIBLE_DEVICES={} HIP_VISIBLE_DEVICES=0"
 # PCI devices of which power and energy cover more: a module of two dies (MI250X, MI250), and one with a CPU
 # (MI300A). Source: libdrm, data/amdgpu.ids.
 OF_A_MODULE: Final = frozenset({0x7408, 0x740C, 0x74A0})
@@ -202,13 +206,34 @@ class _Violations(ctypes.Structure):
     )
 
 
+class _Metrics(ctypes.Structure):
+    """amdsmi_gpu_metrics_t as far as indep_throttle_status, of 25 and 26."""
+
+    _fields_ = (("rest", ctypes.c_ubyte * 112), ("throttlers", ctypes.c_uint64))
+
+
+class _Metrics27(ctypes.Structure):
+    """The same of 27, where two counters before it have 64 bits in place of 32."""
+
+    _fields_ = (("rest", ctypes.c_ubyte * 120), ("throttlers", ctypes.c_uint64))
+
+
 class _Process(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char * TEXT_BYTES),
         ("pid", ctypes.c_uint32),
         ("mem", ctypes.c_uint64),
-        ("rest", ctypes.c_ubyte * 432),
+        ("engine_usage", ctypes.c_ubyte * 64),
+        ("gtt_mem", ctypes.c_uint64),
+        ("cpu_mem", ctypes.c_uint64),
+        ("vram_mem", ctypes.c_uint64),
+        ("rest", ctypes.c_ubyte * 344),
     )
+
+
+# The counts of _Violations: all steps, those limited by power, and those by each thermal cause.
+COUNTS: Final = ("steps", "ppt", "prochot", "socket", "vr", "hbm")
+NO_COUNT: Final = (1 << 64) - 1
 
 
 def fault_of(function: str, status: int, words: str = "") -> SensorFault:
@@ -218,17 +243,12 @@ def fault_of(function: str, status: int, words: str = "") -> SensorFault:
     return SensorFault(function, code, REACTIONS.get(code, Reaction.TRANSIENT), detail)
 
 
-def known(value: int, bits: int = 32) -> int | None:
+def known(value: int) -> int | None:
     """An unsigned value; None where the library has none.
 
-    It fills in the largest number of the field, or of the 16 bits that the firmware reports.
-
-    Args:
-        value: What the library returned.
-        bits: Size of the field.
+    It fills in the largest number of the field, or of the 16 or 32 bits that the firmware reports.
     """
-    is_unknown = value in {0xFFFF, (1 << bits) - 1}
-    return None if is_unknown else int(value)
+    return None if value in {0xFFFF, 0xFFFFFFFF, NO_COUNT} else int(value)
 
 
 def _watts(microwatts: int) -> float | None:
@@ -236,7 +256,7 @@ def _watts(microwatts: int) -> float | None:
 
     No board's limit is a million W, or one millionth of one.
     """
-    value = known(microwatts, bits=64)
+    value = known(microwatts)
     if not value:
         return None
     return value / UW_PER_W if value >= UW_PER_W else float(value)
@@ -248,14 +268,13 @@ def text_of(raw: bytes) -> str:
     return "" if text.upper() in {"N/A", "UNKNOWN", "NONE"} else text
 
 
-def serial_of(raw: bytes) -> str:
+def serial_of(text: str) -> str:
     """The serial number of a chip as 16 hexadecimal digits; empty where it has none."""
-    text = text_of(raw).lower().removeprefix("0x")
     try:
         value = int(text, 16)
     except ValueError:
         return ""
-    return "" if value in {0, 0xFFFF, 0xFFFFFFFF, (1 << 64) - 1} else f"{value:016x}"
+    return f"{value:016x}" if 0 < value < NO_COUNT and known(value) else ""
 
 
 # Several threads may read devices at once, but the library keeps processes in one map without a lock
@@ -270,11 +289,13 @@ class AmdLibrary:
         library: As ctypes loads it.
 
     Attributes:
+        major: First number of its version.
         addresses: PCI address of the board that has a serial number.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        self.major = 0
         self.addresses: dict[str, str] = {}
 
     def call(self, function: str, *args: Any) -> None:  # noqa: ANN401 - as ctypes
@@ -308,6 +329,7 @@ class AmdLibrary:
         """
         count = ctypes.c_uint32(0)
         self.call(function, *args, ctypes.byref(count), None)
+        count.value = min(count.value, DEVICES_MAX)
         found = (ctypes.c_void_p * count.value)()
         self.call(function, *args, ctypes.byref(count), found)
         return [ctypes.c_void_p(handle) for handle in found[: count.value]]
@@ -325,14 +347,22 @@ class AmdLibrary:
                 with _PROCESSES_LOCK:
                     self.call("amdsmi_get_gpu_process_list", handle, ctypes.byref(count), found)
             except SensorFault as fault:
-                is_full = fault.code == NAMES[OUT_OF_RESOURCES]
-                if not is_full or room >= PROCESSES_MAX:
+                if fault.code != NAMES[OUT_OF_RESOURCES] or room >= PROCESSES_MAX:
                     raise
-                room = min(max(2 * room, 2 * count.value), PROCESSES_MAX)
-            else:
-                # Its count is that of all processes, whichever fit.
-                listed = found[: min(count.value, room)]
-                return frozenset(process.pid for process in listed if process.pid)
+            # The count is that of all processes, whichever fit.
+            if count.value <= room:
+                return _users(found[: count.value])
+            room = min(max(2 * room, count.value), PROCESSES_MAX)
+
+
+def _users(processes: Sequence[Any]) -> frozenset[int]:
+    """The processes that use the device, by its memory.
+
+    Before ROCm 10 the library lists a process for every board that it has opened, used or not.
+    """
+    users = [process.pid for process in processes if process.mem or process.vram_mem]
+    # This process is on it where the library reads memory by the driver of ROCm.
+    return frozenset(users or [process.pid for process in processes]) - {0, os.getpid()}
 
 
 def open_library(environ: Mapping[str, str]) -> AmdLibrary:
@@ -371,15 +401,15 @@ def version_of(library: AmdLibrary) -> str:
     Raises:
         SensorFault: The structures of this version are not known.
     """
-    function = "amdsmi_get_lib_version"
-    version = library.read(_Version, function)
+    version = library.read(_Version, VERSION)
     name = text_of(version.build or b"") or ".".join(map(str, version.numbers[:3]))
-    if version.numbers[0] not in SUPPORTED:
+    library.major = int(version.numbers[0])
+    if library.major not in SUPPORTED:
         detail = (
-            f"{LIBRARY} {name} has structures that this version of costprobe does not know; use the AMD SMI"
-            f" {SUPPORTED[0]} to {SUPPORTED[-1]} of ROCm 6.4, 7 or 10, by ROCM_PATH where several are installed"
+            f"{LIBRARY} {name} has structures that this version of costprobe does not know; install version"
+            f" {SUPPORTED[0]} to {SUPPORTED[-1]} of AMD SMI (ROCm 6.4, 7 or 10), or set ROCM_PATH to a ROCm that has it"
         )
-        raise SensorFault(function, "VERSION_MISMATCH", Reaction.TRANSIENT, detail)
+        raise SensorFault(VERSION, "VERSION_MISMATCH", Reaction.TRANSIENT, detail)
     return name
 
 
@@ -387,7 +417,7 @@ def _power(call: Call, handle: object) -> Values:
     power = call(_Power, "amdsmi_get_power_info", handle)
     average_w, now_w = known(power.average_socket_power), known(power.current_socket_power)
     # The power of a working board is never 0 W: the second die of a module has none.
-    watts = average_w or now_w or known(power.socket_power, bits=64) or None
+    watts = average_w or now_w or known(power.socket_power) or None
     return {
         "power_w": None if watts is None else float(watts),
         "power_instant_w": None if watts is None else float(now_w or watts),
@@ -407,19 +437,25 @@ def memory_of(call: Call, handle: object) -> dict[str, int | None]:
     """The memory that the library has for one of its devices."""
     number = ctypes.c_uint64
     used, total = (
-        known(call(number, f"amdsmi_get_gpu_memory_{what}", handle, MEMORY_OF_GPU).value, bits=64)
+        known(call(number, f"amdsmi_get_gpu_memory_{what}", handle, MEMORY_OF_GPU).value)
         for what in ("usage", "total")
     )
     return {"mem_used_bytes": used, "mem_total_bytes": total or None}
 
 
-def _temperature(place: int, call: Call, handle: object) -> Values:
-    function = "amdsmi_get_temp_metric"
-    celsius = call(ctypes.c_int64, function, handle, place, TEMPERATURE_NOW).value
-    # The firmware's 16 bits; 0 is what a place without a sensor has.
-    if celsius in {0, 0xFFFF}:
-        raise fault_of(function, NOT_SUPPORTED)
-    return {"temp_c": float(celsius)}
+def _temperature(call: Call, handle: object) -> Values:
+    """The hottest place of the chip, by which it is throttled; its edge where that has no sensor."""
+    for place in (TEMPERATURE_HOTSPOT, TEMPERATURE_EDGE):
+        try:
+            celsius = call(ctypes.c_int64, "amdsmi_get_temp_metric", handle, place, TEMPERATURE_NOW)
+        except SensorFault as fault:
+            if fault.reaction is not Reaction.ABSENT:
+                raise
+            continue
+        # A place without a sensor may have 0.
+        if celsius.value and known(celsius.value):
+            return {"temp_c": float(celsius.value)}
+    return {"temp_c": None}
 
 
 def _clock(field: str, domain: int, call: Call, handle: object) -> Values:
@@ -434,31 +470,40 @@ def _power_limit(call: Call, handle: object) -> Values:
 
 def _errors(call: Call, handle: object) -> Values:
     errors = call(_Errors, "amdsmi_get_gpu_total_ecc_count", handle)
-    return {"ecc_uncorrected": known(errors.uncorrectable, bits=64)}
+    return {"ecc_uncorrected": known(errors.uncorrectable)}
 
 
 def _violations(call: Call, handle: object) -> Values:
-    """The counts since the driver was loaded; the library waits for 0.1 s in this call."""
-    counts = call(_Violations, "amdsmi_get_violation_status", handle)
-    names = ("steps", "ppt", "prochot", "socket", "vr", "hbm")
-    steps, power, *thermal = (known(getattr(counts, name), bits=64) for name in names)
-    if steps is None or power is None or set(thermal) == {None}:
-        raise fault_of("amdsmi_get_violation_status", NOT_SUPPORTED)
-    return {"violations": (steps, power, *(count or 0 for count in thermal))}
+    """The counts since the driver was loaded (MI300 and later); the library waits for 0.1 s in this call."""
+    function = "amdsmi_get_violation_status"
+    counts = call(_Violations, function, handle)
+    steps, power, *thermal = (getattr(counts, name) for name in COUNTS)
+    causes = [count for count in thermal if count != NO_COUNT]
+    if NO_COUNT in (steps, power) or not causes:
+        raise fault_of(function, NOT_SUPPORTED)
+    return {"violations": (steps, power, *causes)}
+
+
+def _throttlers(kind: type[ctypes.Structure], call: Call, handle: object) -> Values:
+    """What limits the clock now, on boards that do not count it."""
+    function = "amdsmi_get_gpu_metrics_info"
+    throttlers = int(call(kind, function, handle).throttlers)
+    if throttlers == NO_COUNT:
+        raise fault_of(function, NOT_SUPPORTED)
+    return {"throttlers": (throttlers & POWER_THROTTLERS > 0, throttlers & THERMAL_THROTTLERS > 0)}
 
 
 # The ways to read each metric, best first; the sensor adds those of memory and processes.
 WAYS: Final[Mapping[str, tuple[Way, ...]]] = {
+    # First, because the library waits in it: the others are of the sample's instant.
+    "throttle": (),
     "power": (_power,),
     "utilization": (_utilization,),
     "memory": (),
-    "temperature": tuple(
-        partial(_temperature, place) for place in (TEMPERATURE_HOTSPOT, TEMPERATURE_EDGE)
-    ),
+    "temperature": (_temperature,),
     "sm_clock": (partial(_clock, "sm_clock_mhz", CLOCK_GFX),),
     "mem_clock": (partial(_clock, "mem_clock_mhz", CLOCK_MEMORY),),
     "power_limit": (_power_limit,),
-    "throttle": (_violations,),
     "ecc": (_errors,),
     "processes": (),
 }
@@ -486,6 +531,8 @@ class ThrottledTime:
         """Add the counts (all steps, those limited by power, and by each thermal cause) at CLOCK_MONOTONIC t_ns."""
         before_ns, before = self._last or (t_ns, counts)
         self._last = (t_ns, counts)
+        if len(before) != len(counts):
+            before_ns, before = t_ns, counts
         steps, power, *thermal = (now - then for now, then in zip(counts, before, strict=True))
         # Counts fall when the driver is loaded again.
         if steps > 0 and min(power, *thermal) >= 0:
@@ -526,9 +573,16 @@ class AmdSensor(Sensor):
         self._reset()
 
     def _reset(self) -> None:
-        ways = {**WAYS, "memory": (self._memory,), "processes": (self._pids,)}
+        metrics = _Metrics27 if self._library.major >= ROCM_10 else _Metrics
+        ways = {
+            **WAYS,
+            "throttle": (_violations, partial(_throttlers, metrics)),
+            "memory": (self._memory,),
+            "processes": (self._pids,),
+        }
         self._metrics = MetricReader(self.name, self._context.report, ways)
-        self._throttled = ThrottledTime()
+        self._counted = ThrottledTime()
+        self._seen = ThrottleClock()
         self._lacks_energy = False
         self._mode = ""
         # Memory of the whole board, if it is divided.
@@ -576,7 +630,8 @@ class AmdSensor(Sensor):
             if not name and (found := self._optional(_Board, "amdsmi_get_gpu_board_info", board)):
                 name = text_of(found.product_name)
             model = name if name.upper().startswith(AMD) else f"{AMD}{name or 'GPU'}"
-            serial = serial_of(asic.asic_serial)
+            # Without access to /dev/dri some libraries have it in decimal.
+            serial = serial_of(self._file("unique_id") or text_of(asic.asic_serial))
             if self._library.addresses.setdefault(serial, self._address) != self._address:
                 serial = ""
             return self._describe(model, serial)
@@ -589,8 +644,11 @@ class AmdSensor(Sensor):
         uuid = self._board_uuid(serial)
         visible = uuid if serial else self._hip_id()
         return Device(
-            self.name, "gpu", uuid, model, memory_bytes, selector=f"{VISIBLE_DEVICES}={visible}"
+            self.name, "gpu", uuid, model, memory_bytes, selector=SELECTOR.format(visible)
         )
+
+    def _file(self, name: str) -> str:
+        return board_file(Path(self._context.settings.sysfs_root), self._address, name)
 
     def _board_uuid(self, serial: str) -> str:
         return f"GPU-{serial}" if serial else "AMD-" + re.sub(r"[:.]", "-", self._address)
@@ -620,7 +678,10 @@ class AmdSensor(Sensor):
             SensorFault: The library or the whole board is concerned, or nothing at all is supported.
         """
         values: Values = {}
-        for metric in QUICK if quick else WAYS:
+        # What is not counted needs every sample.
+        is_counted = self._metrics.best("throttle") in (None, _violations)
+        quick_metrics = QUICK if is_counted else ("throttle", *QUICK)
+        for metric in quick_metrics if quick else WAYS:
             if metric not in self._lacking:
                 values |= self._read(metric)
         if not values and not self._metrics.has_any():
@@ -628,7 +689,9 @@ class AmdSensor(Sensor):
             raise SensorFault(self.call, "NOT_SUPPORTED", Reaction.QUARANTINE, detail)
         t_ns = self._clock.monotonic_ns()
         if "violations" in values:
-            values |= self._throttled.add(t_ns, values.pop("violations"))
+            values |= self._counted.add(t_ns, values.pop("violations"))
+        if "throttlers" in values:
+            values |= self._seen.add(t_ns, *values.pop("throttlers"))
         return Sample(t_ns=t_ns, is_quick=quick, **values)
 
     def read_energy(self) -> EnergyReading | None:
@@ -651,7 +714,7 @@ class AmdSensor(Sensor):
         self._metrics.works("energy")
         after_ns = self._clock.monotonic_ns()
         # A board without a counter, and the second die of a module, have 0.
-        steps = known(count.value, bits=64) or 0
+        steps = known(count.value) or 0
         energy_j = steps * step_uj.value / 1e6
         is_late = after_ns - before_ns > COUNTER_READ_MAX_NS
         if is_late or not (math.isfinite(energy_j) and energy_j > 0):
@@ -673,8 +736,13 @@ class AmdSensor(Sensor):
         return self._metrics.read(metric, self._read_call, handle)
 
     def _pids(self, _: Call, handle: object) -> Values:
+        """The processes of the device; of a divided board those of all its partitions."""
         self.call = "amdsmi_get_gpu_process_list"
-        return {"pids": tuple(sorted(self._library.pids(handle)))}
+        lists = map(self._library.pids, [handle] if self.parent else self._handles)
+        pids = tuple(sorted(frozenset().union(*lists)))
+        # Before ROCm 10 the list is empty where a process of another user is on it.
+        is_known = pids or self._library.major >= ROCM_10 or os.geteuid() == 0
+        return {"pids": pids if is_known else None}
 
     def _memory(self, call: Call, handle: object) -> Values:
         """The memory of the board: of a divided one its own, or the sum over its partitions."""
@@ -690,8 +758,9 @@ class AmdSensor(Sensor):
         The library has the board's memory for the first of its partitions, or for each
         (rsmi_dev_memory_total_get), or the partition's: the driver's own file decides.
         """
-        if found := vram_bytes(Path(self._context.settings.sysfs_root), self._address):
-            return found
+        found = self._file("mem_info_vram_total")
+        if found.isdecimal() and int(found):
+            return int(found)
         totals = [memory_of(self._read_call, part)["mem_total_bytes"] for part in self._handles]
         return _sum(totals) if totals[0] == totals[-1] else totals[0]
 
@@ -757,7 +826,7 @@ class AmdPartition(AmdSensor):
             slices=1,
             slices_of=len(self._handles),
             # Partitions share the serial number.
-            selector=f"{VISIBLE_DEVICES}={self._hip_id()}",
+            selector=SELECTOR.format(self._hip_id()),
         )
 
     def _memory(self, call: Call, handle: object) -> Values:
@@ -778,26 +847,27 @@ def _sum(parts: Sequence[int | None]) -> int | None:
     return sum(known_parts) if len(known_parts) == len(parts) else None
 
 
-def vram_bytes(root: Path, address: str) -> int | None:
-    """Memory of a board by the driver's file; None without one.
+def board_file(root: Path, address: str, name: str) -> str:
+    """What the driver has in a file of a board; empty without one.
 
     Args:
         root: Root of the file system that holds /sys.
         address: PCI address of the board.
+        name: Name of the file.
     """
     try:
-        return int((root / "sys/bus/pci/devices" / address / "mem_info_vram_total").read_text())
-    except (OSError, ValueError):
-        return None
+        return text_of((root / "sys/bus/pci/devices" / address / name).read_bytes()[:TEXT_BYTES])
+    except OSError:
+        return ""
 
 
 def _driver_version(root: Path) -> str:
     """The version of amdgpu; that of Linux, where it is Linux's own."""
     try:
-        found = (root / "sys/module/amdgpu/version").read_text()
-    except (OSError, ValueError):
+        found = text_of((root / "sys/module/amdgpu/version").read_bytes()[:TEXT_BYTES])
+    except OSError:
         found = ""
-    return text_of(found.encode()) or f"of Linux {os.uname().release}"
+    return found or f"of Linux {os.uname().release}"
 
 
 Boards = list[tuple[str, list[ctypes.c_void_p]]]
@@ -811,7 +881,9 @@ def _boards(library: AmdLibrary, root: Path) -> Boards:
         if not handles:
             continue
         address = library.read(_Bdf, "amdsmi_get_gpu_device_bdf", handles[0]).address
-        if (vram_bytes(root, address) or LEAST_BYTES) >= LEAST_BYTES:
+        memory = board_file(root, address, "mem_info_vram_total")
+        # A processor with the memory on its package, as MI300A, has 0.
+        if not (memory.isdecimal() and 0 < int(memory) < LEAST_BYTES):
             boards.append((address, handles))
     return boards
 
@@ -837,16 +909,16 @@ def amd_sensors(context: SensorContext) -> list[Sensor]:
         version = version_of(library)
         boards = _boards(library, root)
     except SensorFault as fault:
-        if fault.code not in NO_DRIVER:
-            raise _start_fault(fault, evidence) from fault
-        if not evidence:
+        # A host without any AMD GPU may have the library.
+        is_strange = fault.code in NO_DRIVER or not pci_board(root, PCI_VENDOR, (PCI_DISPLAYS,))
+        if fault.call != VERSION and is_strange and not evidence:
             return []
         raise _start_fault(fault.with_reaction(Reaction.TRANSIENT), evidence) from fault
     if not boards:
         # Initialized again, it lists the devices again.
         library.call("amdsmi_shut_down")
         if evidence:
-            call, words = "amdsmi_get_socket_handles", HINTS["NO_PERM"]
+            call, words = "amdsmi_get_socket_handles", HINTS["NO_PERMISSION"]
             none = SensorFault(call, "NO_DEVICE", Reaction.TRANSIENT, words)
             raise _start_fault(none, evidence)
         return []

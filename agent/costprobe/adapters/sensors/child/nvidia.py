@@ -49,6 +49,7 @@ from costprobe.adapters.sensors.child.sensor import (
     Report,
     Sensor,
     SensorContext,
+    ThrottleClock,
     Values,
     Way,
     quarantining,
@@ -184,30 +185,11 @@ BOARD_ONLY: Final = frozenset({"power", "utilization", "mps_processes", "graphic
 THROTTLED: Final = frozenset({"throttle_power_s", "throttle_thermal_s"})
 
 
-class ThrottleClock:
-    """Throttled seconds, summed from the current reasons where the driver does not count them.
-
-    A reason that is set at a sample counts from the sample before, for at most two seconds, so
-    that a pause in sampling is not counted as throttling.
-    """
-
-    _MAX_STEP_S = 2.0
-
-    def __init__(self) -> None:
-        self._last_ns: int | None = None
-        self._power_s = 0.0
-        self._thermal_s = 0.0
-
-    def add(self, t_ns: int, reasons: int) -> Values:
-        """Add the reasons that are set at an instant; return the fields of seconds so far."""
-        since_ns = t_ns if self._last_ns is None else self._last_ns
-        step_s = min(self._MAX_STEP_S, (t_ns - since_ns) / NS_PER_S)
-        self._last_ns = t_ns
-        by_power = bool(reasons & POWER_REASONS)
-        unnamed = bool(reasons & REASON_HW_SLOWDOWN) and not by_power
-        self._power_s += step_s * by_power
-        self._thermal_s += step_s * (bool(reasons & THERMAL_REASONS) or unnamed)
-        return {"throttle_power_s": self._power_s, "throttle_thermal_s": self._thermal_s}
+def throttled_by(reasons: int) -> tuple[bool, bool]:
+    """Whether the reasons that are set are of a power limit, and of temperature."""
+    by_power = bool(reasons & POWER_REASONS)
+    unnamed = bool(reasons & REASON_HW_SLOWDOWN) and not by_power
+    return by_power, bool(reasons & THERMAL_REASONS) or unnamed
 
 
 # nvml.h: NVML_POWER_SCOPE_GPU and NVML_POWER_SCOPE_MODULE.
@@ -529,7 +511,7 @@ class NvidiaSensor(Sensor):
             raise SensorFault(self.call, "NOT_SUPPORTED", Reaction.QUARANTINE, detail)
         t_ns = self._clock.monotonic_ns()
         if "reasons" in values:
-            values.update(self._throttle.add(t_ns, values.pop("reasons")))
+            values.update(self._throttle.add(t_ns, *throttled_by(values.pop("reasons"))))
         pids = [values.pop(key) for key in PIDS if key in values]
         if pids:
             values["pids"] = tuple(sorted(set().union(*pids)))

@@ -21,7 +21,7 @@ from costprobe.adapters.sensors.messages import (
     SensorSettings,
 )
 from costprobe.core.clock import Clock
-from costprobe.core.records import Device, EnergyScope
+from costprobe.core.records import NS_PER_S, Device, EnergyScope
 
 # Fields of a sample; a call of a driver's library; and a way to read a metric, by a call and a handle.
 Values = dict[str, Any]
@@ -166,6 +166,30 @@ def pci_board(root: Path, vendor: str, classes: tuple[str, ...]) -> str:
         if maker == vendor and class_.startswith(classes) and driver not in OTHER_DRIVERS:
             return device.name
     return ""
+
+
+class ThrottleClock:
+    """Throttled seconds, summed from the present state where the driver does not count them.
+
+    A state that is seen at a sample counts from the sample before, for at most two seconds, so
+    that a pause in sampling is not counted as throttling.
+    """
+
+    _MAX_STEP_S = 2.0
+
+    def __init__(self) -> None:
+        self._last_ns: int | None = None
+        self._power_s = 0.0
+        self._thermal_s = 0.0
+
+    def add(self, t_ns: int, by_power: bool, by_temperature: bool) -> Values:  # noqa: FBT001 - a state
+        """Add the state at an instant; return the fields of seconds so far."""
+        since_ns = t_ns if self._last_ns is None else self._last_ns
+        step_s = min(self._MAX_STEP_S, (t_ns - since_ns) / NS_PER_S)
+        self._last_ns = t_ns
+        self._power_s += step_s * by_power
+        self._thermal_s += step_s * by_temperature
+        return {"throttle_power_s": self._power_s, "throttle_thermal_s": self._thermal_s}
 
 
 # The reactions to a fault of one call, not of the whole device.

@@ -24,6 +24,7 @@ from costprobe.adapters.host.processes import child_environment
 from costprobe.adapters.http.access import Secret, secret_places
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.probe_child.runner import PROBES_FOLDER
+from costprobe.adapters.redfish.power import PowerError, ServerPowerConfig, read_power
 from costprobe.adapters.store.database import StoreError, decoding
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.settings import StoreConfig
@@ -34,6 +35,7 @@ from costprobe.core.config.location import default_store
 from costprobe.core.outside import SHAPE_ERRORS, bounded_json, bounded_object
 from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import Device, Event, natural
+from costprobe.core.schema import part_words
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
@@ -44,13 +46,13 @@ from costprobe.pricing.plans import FeedPlan, parse_spot
 from costprobe.pricing.prices import read_output
 from costprobe.probing.run import AnyProbe
 from costprobe.probing.settings import ProbeConfig
-from costprobe.serving.settings import ServiceConfig
+from costprobe.serving.settings import ServiceConfig, size_of
 from costprobe.ui.cli.support.discovery import discovered_devices, short_lived_sensor
 from costprobe.ui.cli.support.place import may_write
 from costprobe.ui.cli.support.service_venv import torch_arguments
 
 if TYPE_CHECKING:  # its HTTP client is only needed if a service is configured
-    from costprobe.adapters.engines.scrape import MetricsFetcher
+    from costprobe.adapters.engines.scrape import CounterReading, MetricsFetcher
 
 
 MIN_FREE_BYTES = 1 << 30
@@ -112,8 +114,8 @@ def _driver_checks(devices: Sequence[Device], status: Mapping[str, Any]) -> Iter
             detail = f"{versions.get(name)}, {counted(len(gpus), 'device')}"
             yield Check(name, "good", detail, "")
         elif (fault := status["driver_faults"].get(vendor)) is not None:
-            fix = f"see its reason; {vendor}-smi shows the same error"
-            yield Check(name, "bad", fault, fix)
+            same = "; nvidia-smi shows the same error" if name == NVIDIA else ""
+            yield Check(name, "bad", fault, f"see its reason{same}")
         elif name == NVIDIA and (
             Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
         ):
@@ -125,7 +127,7 @@ def _driver_checks(devices: Sequence[Device], status: Mapping[str, Any]) -> Iter
             yield Check(
                 name, "note", detail, "install AMD SMI of ROCm 6.4 or later, or set ROCM_PATH"
             )
-        elif name == NVIDIA and not any(of_vendor.values()):
+        elif name == NVIDIA and not any(of_vendor.values()) and not status["driver_faults"]:
             yield Check(name, "note", "not found: the CPU is measured instead", "")
 
 
@@ -243,6 +245,19 @@ def module_checks(store: Path) -> Iterator[Check]:
         yield Check(f"devices {first} and {other}", "note", detail, fix)
 
 
+def server_power_checks(config: ServerPowerConfig | None) -> Iterator[Check]:
+    """Check that the power of the server can be read."""
+    if config is None:
+        return
+    try:
+        reading = read_power(config)
+    except PowerError as error:
+        yield Check("server power", "bad", str(error), "see docs/cost.md, The rest of the server")
+        return
+    counter = "no energy counter" if reading.energy_kwh is None else f"{reading.energy_kwh:g} kWh"
+    yield Check("server power", "good", f"{reading.power_w:,.0f} W, {counter}", "")
+
+
 def sink_checks(sinks: Sequence[SinkConfig]) -> Iterator[Check]:
     """Check that each database is reachable and accepts the credentials."""
     for sink in sinks:
@@ -287,6 +302,9 @@ def service_checks(services: Sequence[ServiceConfig]) -> Iterator[Check]:
     from costprobe.serving.meter import tenants_endpoint, tenants_engine  # noqa: PLC0415
 
     for service in services:
+        if not service.url:
+            words = f"no url, as {part_words(service.row_tags)}"
+            yield Check(f"service {service.name}", "good", words, "")
         for url in service.url:
             yield _endpoint_check(service, url, engine_of(service))
         if service.tenants is not None:
@@ -374,7 +392,29 @@ def _endpoint_check(service: ServiceConfig, url: str, engine: Engine, tenant: st
     if tenant and labels and tenant not in labels:
         fix = f"set label to one of: {', '.join(sorted(labels))}"
         return Check(name, "bad", f"{url}: no counter has the label {tenant}", fix)
-    return _repeated_check(name, service, engine, fetch, url, f"{url}: counts {measures}")
+    check = _repeated_check(name, service, engine, fetch, url, f"{url}: counts {measures}")
+    assumed = "" if tenant else _assumed_sizes(service, reading)
+    if assumed and check.state == "good":
+        fix = (
+            "of LoRA adapters set parameters to the size of their base model; of other models state"
+            " it in the served name"
+        )
+        check = check._replace(state="note", detail=f"{check.detail}; {assumed}", fix=fix)
+    return check
+
+
+def _assumed_sizes(service: ServiceConfig, reading: CounterReading) -> str:
+    """Return which models share the cost by an assumed size, and others by theirs; empty for none."""
+    measures = reading.measures
+    counted_of = [value for found in measures.values() for value in found.series.values()]
+    models = sorted({value.model for value in counted_of if value.model})
+    assumed = [model for model in models if size_of(model) is None]
+    by_tokens = "tokens_in" in measures and not measures.keys() & {"prefill_s", "compute_s"}
+    is_set = service.parameters is not None or service.weight_out is not None
+    if is_set or not by_tokens or len(assumed) in (0, len(models)):
+        return ""
+    others = f" and {len(assumed) - 1} more" * (len(assumed) > 1)
+    return f"of {len(models)} models {assumed[0]}{others} share the cost as if of 8B parameters"
 
 
 def _repeated_check(

@@ -20,7 +20,7 @@ from costprobe.core.money import (
     scale_words,
     unit_price,
 )
-from costprobe.core.schema import ASSUMED, UNATTRIBUTED
+from costprobe.core.schema import ASSUMED, UNATTRIBUTED, part_words
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
 from costprobe.ui.amounts import si
@@ -227,6 +227,28 @@ def _sources(status: dict[str, Any]) -> Iterator[Part]:
     if carbon := status.get("carbon"):
         yield "carbon", f"{carbon['g_per_kwh'] or 'unknown'} g/kWh"
         yield from _source_fault(carbon)
+    if server := status.get("server_power"):
+        yield from _server(
+            server["last"], are_gpus=all(d["kind"] != "cpu" for d in status["devices"])
+        )
+
+
+def _server(last: dict[str, Any] | None, *, are_gpus: bool) -> Iterator[Part]:
+    """Yield the power of the whole server, that of its devices, and that of the rest."""
+    if last is None:
+        yield "server", "power unknown yet"
+        return
+    devices = "GPUs" if are_gpus else "devices"
+    powers = {
+        f"{devices} ": last["devices_power_w"],
+        f"besides {devices} ": last["others_power_w"],
+    }
+    known = [f"{name}{si(watts, 'W')}" for name, watts in powers.items() if watts is not None]
+    if last["cost_others_per_h"] is not None:
+        known[-1] += f" ({cents(last['cost_others_per_h'], last['currency'])}/h of electricity)"
+    yield "server", ", ".join((si(last["power_w"], "W"), *known))
+    if last["problem"]:
+        yield "", last["problem"]
 
 
 def _source_fault(source: dict[str, Any]) -> Iterator[Part]:
@@ -293,6 +315,7 @@ _SPLITS = {
     "measured": "device time",
     "calibrated": "calibration",
     "weights": "token weights",
+    "role": "its role in the group",
 }
 
 
@@ -317,7 +340,7 @@ def _service(service: dict[str, Any], scale: int) -> Iterator[Part]:
     else:
         yield (
             "service",
-            f"{head}: {local(last['time_ns'])}, {ago(last['window_s'])}: {_served(last)}",
+            f"{head}: {local(last['time_ns'])}, {ago(last['window_s'])}: {_served(last, service)}",
         )
         if last["cost"]:
             yield "", _cost(last, scale)
@@ -327,6 +350,10 @@ def _service(service: dict[str, Any], scale: int) -> Iterator[Part]:
             yield from _tenants(last)
         yield from _rolling_of_service(last, scale)
         yield from (("", f"no cost: {text}") for text in last["problems"])
+    if words := part_words(
+        {"service_group": service.get("group") or "", "service_role": service.get("role", "")}
+    ):
+        yield "", words
     found = service.get("calibration") or {"problem": None, "time_ns": None}
     if found["problem"]:
         yield "", f"not calibrated: {found['problem']}"
@@ -337,13 +364,16 @@ def _service(service: dict[str, Any], scale: int) -> Iterator[Part]:
     yield from (("", f"missing counter: {text}") for text in missing)
 
 
-def _served(last: dict[str, Any]) -> str:
+def _served(last: dict[str, Any], service: dict[str, Any]) -> str:
     parts = [] if last["requests"] is None else [counted(round(last["requests"]), "request")]
     others = (("errors", "failed"), ("tokens_in", "tokens in"), ("tokens_out", "tokens out"))
     parts += [f"{last[key]:,.0f} {word}" for key, word in others if last[key] is not None]
     if last["restarts"]:
         parts.append(f"counters reset {counted(last['restarts'], 'time')}")
-    return ", ".join(parts) or "no counter was read"
+    is_elsewhere = service.get("role", "all") != "all" and not last["problems"]
+    return ", ".join(parts) or (
+        "counted on another host" if is_elsewhere else "no counter was read"
+    )
 
 
 def _cost(last: dict[str, Any], scale: int) -> str:

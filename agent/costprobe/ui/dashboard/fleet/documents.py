@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -15,6 +16,7 @@ from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.units import HOUR_S, counted, percent
 from costprobe.drift.actions import action_of
+from costprobe.fleet.groups import FleetGroup
 from costprobe.fleet.hosts import HostState
 from costprobe.fleet.outliers import GpuMap, MappedGpu
 from costprobe.fleet.peers import FALSE_SHARE, LEAST_EFFECT, Excess, FleetOutliers, Outlier
@@ -32,6 +34,8 @@ NAMED_MAX: Final = 3
 # With less of the last hour a figure may be too small.
 WELL_COVERED: Final = 0.9
 CARBON_KNOWN: Final = 0.995
+# Of a group so many reasons are shown why it has no price, or one of fewer hours.
+PROBLEMS_MAX: Final = 2
 
 
 class NowSpend(NamedTuple):
@@ -248,7 +252,7 @@ def _worst(found: FleetOutliers, assumed: Collection[str]) -> dict[str, Any]:
     text = [
         _gpu_link(first.host, first.device),
         f" needs {size} more {metric} per inference than {counted(first.peer_count, 'peer')}: {cause}.",
-        f" {todo_sentence(first.explanation.name)}",
+        f" {todo_sentence(first.explanation.name, first.device)}",
     ]
     if (cost := first.cost) is not None:
         word = " assumed" if cost.currency in assumed else ""
@@ -276,32 +280,106 @@ def _gpu_link(host: str, device: str) -> Content:
 # ---- models, spend, outliers
 
 
-def units_table(found: Sequence[UnitChange], none: str) -> dict[str, Any]:
-    """Return a row for each model."""
+def units_table(
+    found: Sequence[UnitChange],
+    groups: Sequence[FleetGroup],
+    assumed: Collection[str],
+    none: str,
+) -> dict[str, Any]:
+    """Return a row for each model, and for each service of several hosts, with its roles as members.
 
-    def row(one: UnitChange) -> list[Content]:
-        now, is_probe = one.now, one.now.basis == "probe"
-        mark = " assumed" if one.is_assumed else ""
-        spread = (
-            f", spread {percent(one.spread)}" if one.spread and one.spread > LEAST_SPREAD else ""
-        )
-        return [
-            [part(now.model, "name"), " ", part("probe" if is_probe else "service", "basis")],
-            [
-                part(money(one.cost * one.scale, now.currency), "price", value=one.cost),
-                part(f" / {scale_words(one.scale, one.unit)}{mark}", "small"),
-            ],
-            moved(one.change_24h_pct),
-            moved(one.change_7d_pct),
-            price(one.cost_per_h, now.currency),
-            counted(now.series, "device" if is_probe else "host") + spread,
+    Args:
+        found: The unit costs of models, those that cost most first.
+        groups: The groups; of complete replicas only the models are listed.
+        assumed: Currencies in which a price is assumed.
+        none: What is said if there is none of either.
+    """
+    lines = [(one.cost_per_h or 0.0, [_unit_row(one)]) for one in found]
+    parted = [one for one in groups if one.has_parts]
+    lines += [
+        # One without a price is first: it is what somebody has to do something about.
+        (_per_h(one.cost, one) or math.inf, [_group_row(one, assumed), *_role_rows(one)])
+        for one in parted
+    ]
+    lines.sort(key=lambda line: -line[0])
+    of_day = "; services of several hosts: the last 24 hours" if parted else ""
+    caption = f"The last hour, against the same hour a day and a week before{of_day}; those that cost most first"
+    heads = ("Model", "#Cost now", "#24 h", "#7 d", "#An hour~", "On~")
+    document = table(caption, heads, (row for _, rows in lines for row in rows), none=none)
+    if not parted:
+        return document
+    tree: list[dict[str, Any]] = []
+    for number, (_, rows) in enumerate(lines):
+        key = str(number) if len(rows) > 1 else None
+        tree.append({"of": None, "key": key, "members": "roles"})
+        tree += [{"of": key, "key": None} for _ in rows[1:]]
+    return document | {"tree": tree}
+
+
+def _unit_row(one: UnitChange) -> list[Content]:
+    now, is_probe = one.now, one.now.basis == "probe"
+    mark = " assumed" if one.is_assumed else ""
+    spread = f", spread {percent(one.spread)}" if one.spread and one.spread > LEAST_SPREAD else ""
+    return [
+        [part(now.model, "name"), " ", part("probe" if is_probe else "service", "basis")],
+        [
+            part(money(one.cost * one.scale, now.currency), "price", value=one.cost),
+            part(f" / {scale_words(one.scale, one.unit)}{mark}", "small"),
+        ],
+        moved(one.change_24h_pct),
+        moved(one.change_7d_pct),
+        price(one.cost_per_h, now.currency),
+        counted(now.series, "device" if is_probe else "host") + spread,
+    ]
+
+
+def _group_row(one: FleetGroup, assumed: Collection[str]) -> list[Content]:
+    """Return the row of a group: the cost of its output tokens, else of a request, and that of its input."""
+    mark = " assumed" if one.currency in assumed else ""
+    unit, cost = "M tokens out", one.cost_per_million_tokens_out
+    if cost is None:
+        unit, cost = "request", one.cost_per_request
+    of_input = one.cost_per_million_tokens_in
+    more = len(one.problems) - PROBLEMS_MAX
+    problems = [
+        *one.problems[:PROBLEMS_MAX],
+        *([f"{more:,} more: `costprobe compare --fleet --by group`"] if more > 0 else []),
+    ]
+    return [
+        [
+            *(part(one.group, "name"), " ", part("group", "basis")),
+            *(part(f" {problem}.", "warn") for problem in problems),
+        ],
+        UNKNOWN
+        if cost is None
+        else [
+            part(money(cost, one.currency), "price", value=cost),
+            part(f" / {unit}{mark}", "small"),
+            part("" if of_input is None else f", {money(of_input, one.currency)} in", "small"),
+        ],
+        moved(one.change_24h_pct),
+        moved(one.change_7d_pct),
+        price(_per_h(one.cost, one), one.currency),
+        f"{counted(one.hosts, 'host')}, {one.priced_h:,} of {one.period_h:,} h",
+    ]
+
+
+def _role_rows(one: FleetGroup) -> Iterator[list[Content]]:
+    for role in one.roles:
+        idle = "" if role.idle_share is None else f", {percent(role.idle_share)} idle"
+        yield [
+            part(role.role, "basis"),
+            part(f"{percent(role.cost / one.cost)} of the cost", "small")
+            if one.cost > 0
+            else UNKNOWN,
+            *("", ""),
+            price(_per_h(role.cost, one), one.currency),
+            f"{counted(role.hosts, 'host')}, {counted(role.devices, 'device')}{idle}",
         ]
 
-    caption = (
-        "The last hour, against the same hour a day and a week before; those that cost most first"
-    )
-    heads = ("Model", "#Cost now", "#24 h", "#7 d", "#An hour~", "On~")
-    return table(caption, heads, map(row, found), none=none)
+
+def _per_h(cost: Decimal, group: FleetGroup) -> float | None:
+    return float(cost / group.priced_h) if group.priced_h else None
 
 
 def spend_table(spend: SpendByKey, shown: int, assumed: Collection[str]) -> dict[str, Any]:
@@ -412,7 +490,7 @@ def _excess(excess: Excess | None) -> Content:
 def _why(one: Outlier) -> Content:
     causes = "; ".join(each.text for each in one.explanation.causes) or "no signal differs"
     name = part(one.explanation.name, "strong")
-    return [name, f". {causes}: {action_of(one.explanation.name)}"]
+    return [name, f". {causes}: {action_of(one.explanation.name, one.device)}"]
 
 
 # ---- the map

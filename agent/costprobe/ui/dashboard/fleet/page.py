@@ -34,6 +34,7 @@ from costprobe.core.periods import HOUR_NS, TimeSpan, period_at
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S
 from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period, hours_of
+from costprobe.fleet.groups import fleet_groups
 from costprobe.fleet.hosts import fleet_status
 from costprobe.fleet.outliers import fleet_gpu_map
 from costprobe.fleet.spend import assumed_currencies, fleet_forecast, fleet_spend
@@ -281,6 +282,7 @@ def sections(
             lambda answers, _: tuple(fleet_status(answers, silent_after_s)),
         ),
         "units": PageSection(120.0, over(HOUR_S), lambda answers, _: tuple(unit_changes(answers))),
+        "groups": PageSection(300.0, over(DAY_S), lambda answers, _: tuple(fleet_groups(answers))),
         "spend": PageSection(
             300.0, over(DAY_S), lambda answers, asked: fleet_spend(answers, asked.key)
         ),
@@ -438,11 +440,12 @@ class _Documents:
         planned = [one for one in self._setup.planned if one.labels == dict(labels)]
         timezone = planned[0].timezone if planned else "UTC"
         parts = {
-            name: self._figures.get(Asked(name, labels)) for name in ("now", "status", "units")
+            name: self._figures.get(Asked(name, labels))
+            for name in ("now", "status", "units", "groups")
         }
         parts["month"] = self._figures.get(Asked("month", labels, timezone))
         gpus = self._figures.get(_asked_map(parameters, labels))
-        now, states, units, month = (one.value for one in parts.values())
+        now, states, units, groups, month = (one.value for one in parts.values())
         if month is not None:
             amounts = {one.currency: one.amount for one in reversed(planned)}
             month = month._replace(planned=amounts)
@@ -460,7 +463,12 @@ class _Documents:
             "change": banner(found, units, self._assumed(labels), is_failing=bool(errors)),
             "units": None
             if units is None
-            else units_table(units, _next_step(labels) if is_empty else nothing),
+            else units_table(
+                units,
+                groups or (),
+                self._assumed(labels),
+                _next_step(labels) if is_empty else nothing,
+            ),
         }
 
     def of_spend(self, pairs: Pairs) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import { boxed, content, tableOf } from "./place.js";
 // By the place of a table: what of it is open.
 const states = new Map();
 
-/** Show a table of the server; `tree` has for each row the group that it is of, or the key of its own members. */
+/** Show a table of the server; `tree` has for each row the group that it is of, or the key and the name of its own members. */
 export function showRows(id, given, { most, kind = null, isBoxed = false }) {
   const state = states.get(id) ?? { open: new Set(), isWhole: false };
   states.set(id, state);
@@ -16,7 +16,7 @@ export function showRows(id, given, { most, kind = null, isBoxed = false }) {
   const tops = tree.filter(({ of }) => of === null).length;
   let seen = 0;
   const row = (index) => {
-    const { of, key, is_outlier: isOutlier } = tree[index];
+    const { of, key, is_outlier: isOutlier, members = "devices" } = tree[index];
     if (of === null) seen += 1;
     if (!state.isWhole && seen > most) return null;
     if (of !== null) return state.open.has(of) || isOutlier ? { class: "member" } : null;
@@ -25,7 +25,7 @@ export function showRows(id, given, { most, kind = null, isBoxed = false }) {
     const isOpen = state.open.has(key);
     return { head: (cell) => el("th", { scope: "row" }, content(cell), " ",
       el("button", { type: "button", class: "expand", "aria-expanded": String(isOpen), onclick: () => flip(key) },
-        `${count} devices`, el("span", { "aria-hidden": "true" }, isOpen ? " ▾" : " ▸"))) };
+        `${count} ${members}`, el("span", { "aria-hidden": "true" }, isOpen ? " ▾" : " ▸"))) };
   };
   const options = { kind, row };
   show(byId(id), rows.length === 0 ? el("p", { class: "muted" }, content(none)) : [isBoxed ? boxed(given, options) : tableOf(given, options),

@@ -8,7 +8,7 @@ const STALE_INTERVALS = 3;
 const TICK_MS = 1000;
 // Where the figures of each part are shown; the first place gets a line on what is wrong.
 const PLACES = {
-  now: ["spend-now"], status: ["spend-now"], month: ["spend-now"], units: ["units-section"], spend: ["spend-section"],
+  now: ["spend-now"], status: ["spend-now"], month: ["spend-now"], units: ["units-section"], groups: ["units-section"], spend: ["spend-section"],
   map: ["map-section", "change", "outliers-section"], gpu: ["gpu"],
 };
 

@@ -44,6 +44,7 @@ function drawFleet({ parts, timezone, tiles, change: banner, units, is_empty: is
   byId("month-zone").textContent = timezone;
   document.body.classList.toggle("empty", isEmpty);
   showTiles(byId("spend-now"), tiles);
+  byId("main").classList.toggle("asking", parts.now.age_s === null && !parts.now.error);
   byId("change").className = `change ${banner.kind}`;
   byId("change").hidden = isEmpty;
   show(byId("change"), el("p", {}, content([banner.text, ...banner.notes.flatMap((text) => [" ", text])])));

@@ -1,0 +1,87 @@
+"""Panels of services over several hosts, with prices by hand, on a real InfluxDB and a real Prometheus."""
+
+import math
+from functools import partial
+
+import pytest
+from costprobe.core.line_protocol import render
+from costprobe.core.records import NS_PER_S
+from costprobe.ui.grafana.provisioning import INFLUXDB
+from fakes import fleet
+from fakes.fleet_groups import START_S, disaggregated, member
+from fakes.known import END_NS
+from fakes.servers import Prometheus, running
+from fakes.shown import panels_of, shown_from_influxdb, shown_from_prometheus
+
+NAME = "fleet: Services of several hosts: "
+PRICE, ROLES, HOSTS = (
+    f"{NAME}{rest}"
+    for rest in (
+        "cost per million tokens ($currency)",
+        "cost per hour by role ($currency)",
+        "hosts that report",
+    )
+)
+SERVED = {"requests": 100.0, "tokens_in": 1e6, "tokens_out": 1e5}
+# Of 8 an hour each 4 M tokens in and 0.5 M out; of 5 an hour two fifths for 1 M in, the rest for 0.1 M out.
+COLUMNS = ("per M in", "cost in", "M tokens in", "per M out", "cost out", "M tokens out")
+WANTED = {
+    PRICE: {"big": (2, 8, 4, 16, 8, 0.5), "tp": (2, 2, 1, 30, 3, 0.1)},
+    ROLES: {"big prefill": 8.0, "big decode": 8.0, "tp worker": 5.0},
+    HOSTS: {"big prefill": 2, "big decode": 2, "tp worker": 2},
+}
+
+
+def rows(hours):
+    """Two pools, an engine over two hosts, and one that serves nothing; each row a minute before a full window."""
+    assert START_S * NS_PER_S == END_NS
+    at = {"ahead_s": -60}
+    engine = {"group": "tp", **at}
+    yield from disaggregated(hours, **at)
+    yield from member("w1", "worker", hours, cost=3.0, counts=SERVED, split=0.4, **engine)
+    yield from member("w2", "worker", hours, cost=2.0, **engine)
+
+
+def idle():
+    """An hour of an engine that serves nothing, and one paid in another currency."""
+    counts = dict.fromkeys(SERVED, 0.0)
+    yield from member("i1", "worker", (-1,), counts=counts, split=0.0, group="idle", ahead_s=-60)
+    yield from member("e1", "decode", (-1,), counts=SERVED, currency="EUR", group="euro")
+
+
+def shown(edition, shown_from, query):
+    panels = panels_of(edition)
+    found = {title: shown_from(panels[title], title, query) for title in (PRICE, ROLES, HOSTS)}
+    rows = {row.pop("service_group"): row for row in found[PRICE]}
+    return found | {PRICE: {name: tuple(map(row.get, COLUMNS)) for name, row in rows.items()}}
+
+
+def wanted(title):
+    found = WANTED[title].items()
+    return {name: pytest.approx(value) for name, value in found}
+
+
+def test_panels_of_groups_in_influxql(influxdb):
+    influxdb.query('CREATE DATABASE "grouped"')
+    fleet.write(influxdb, [render(row).encode() for row in (*rows((-1,)), *idle())], db="grouped")
+    found = shown(INFLUXDB, shown_from_influxdb, partial(influxdb.query, db="grouped"))
+    # A group without tokens has a cost, and no price.
+    assert found[PRICE] == wanted(PRICE)
+    assert found[ROLES] == wanted(ROLES) | {"idle worker": pytest.approx(1)}
+    assert found[HOSTS] == wanted(HOSTS) | {"idle worker": 1}
+
+
+def test_panels_of_groups_in_promql(tmp_path):
+    class Scraped(Prometheus):
+        def __init__(self, folder):
+            super().__init__(folder)
+            self.backfill("\n".join([*fleet.scraped_of(rows((-2, -1))), ""]))
+
+    with running(Scraped, tmp_path / "prometheus", "prometheus") as server:
+        found, later = (
+            shown("prometheus", shown_from_prometheus, partial(server.query, time_s=time_s))
+            for time_s in (END_NS // NS_PER_S - 60, END_NS // NS_PER_S + 3500)
+        )
+    assert found == {title: wanted(title) for title in WANTED}
+    # Since then no counter has grown: nothing is divided by 0.
+    assert not [value for row in later[PRICE].values() for value in row if value in (0, math.inf)]
