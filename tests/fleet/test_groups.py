@@ -10,6 +10,7 @@ from costprobe.fleet.answers import FleetAnswers, fleet_period
 from costprobe.fleet.groups import fleet_groups
 from costprobe.fleet.spend import fleet_spend
 from costprobe.fleet.unit_costs import fleet_unit_costs
+from costprobe.ui.cli.fleet_questions import group_lines
 from fakes import fleet
 from fakes.command import called, of_fleet
 from fakes.documents import checked
@@ -54,6 +55,14 @@ def test_pools_of_a_disaggregated_server_are_counted_once():
     moved = (found.kv_transfer_bytes, found.kv_transfer_s, found.kv_transfer_failures)
     assert moved == pytest.approx((48e12, 2400, 48))
     assert (found.hosts, found.devices) == (4, 6)
+    lines = [line.split() for line in group_lines([found], answers_of([]).period)]
+    big = ["big", "$2", "$16", "$0.016", "1.8", "14.4", "25", "%", "24", "-", "-"]
+    assert lines[2] == big
+    assert ["big", "decode", "$192.00", "50.0", "%", "25", "%", "2", "2"] in lines
+    assert (
+        " ".join(lines[-1])
+        == "big: 48 TB of KV cache transferred in 2,400 s of transfers, 48 failed"
+    )
 
 
 def test_layouts_of_groups_by_hand():

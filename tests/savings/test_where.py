@@ -29,6 +29,7 @@ from costprobe.savings.where import (
     cheapest_first,
     elsewhere,
     fixed_share,
+    precision_of,
     time_ratio,
 )
 from costprobe.serving.settings import ModelSize
@@ -46,7 +47,7 @@ UNKNOWN = GpuModel("Unknown", Decimal(80), None, {}, None)
 
 def measured(batch, latency_ms, memory_gb=None):
     figures = BatchFigures(batch, "runs", 9, latency_ms, batch / latency_ms * 1000, 2.0)
-    return MeasuredBatch(figures, memory_gb and memory_gb * GB)
+    return MeasuredBatch(figures, *[memory_gb and memory_gb * GB] * 2)
 
 
 def offer(model, per_hour):
@@ -117,6 +118,58 @@ def test_cheapest_batch_that_fits_and_keeps_the_bound_is_chosen():
     ran = fast.measured(4, 2.0, 1.5)
     assert ran.is_measured
     assert ran.cost_per_inference.low == ran.cost_per_inference.high == 4 / 3600 * 0.002 / 4
+
+
+def test_memory_of_other_processes_is_not_the_models():
+    shared = MeasuredBatch(measured(1, 4.0).figures, 2 * GB, 70 * GB)
+    assert shared.fits(FASTER) is True
+    assert shared.fits(SMALL) is None
+    assert replace(shared, least_bytes=4 * GB).fits(SMALL) is False
+    assert replace(shared, most_bytes=None).fits(FASTER) is None
+
+
+def test_precision_is_that_of_the_utilization():
+    board = replace(HERE, flop_per_s={**HERE.flop_per_s, "tf32": 60 * TERA})
+    assert [precision_of(board, peak, "bf16") for peak in (25.1 * TERA, 60 * TERA, None)] == [
+        "fp32",
+        "tf32",
+        "bf16",
+    ]
+    # A board without TF32 multiplies as fp32.
+    assert time_ratio(board, FASTER, "tf32", 0.0).value == pytest.approx(
+        (60 / 50) ** RATE * 0.25**POWER
+    )
+
+
+def test_runs_beside_a_server_and_of_one(tmp_path):
+    host = Cli(
+        tmp_path,
+        '[host]\nname = "h"\n[[probe]]\nname = "ranker"\nkind = "transformer"\n'
+        '[[probe]]\nname = "server"\nkind = "openai"\nurl = "http://127.0.0.1:9"\n'
+        'devices = ["gpu0"]\nmodel = "llama"\n',
+    )
+    time_ns, board = time.time_ns() - GB, {"host": "h", "device": "gpu0"}
+    # 1 % of 30.3 TFLOP/s: fp32. The server holds 90 % of the memory.
+    work = {"flop_per_pass": 30.3e12 * 0.0052 * 0.01, "mfu_pct": 1.0, "bytes_per_pass": 5e8}
+    host.append(
+        [
+            rows.device(
+                board, time_ns, 60, 0.71, 60.0, model="NVIDIA L4", mem_total_bytes=24 << 30
+            ),
+            rows.run({**board, "probe": "ranker"}, time_ns, 5.2, mem_used_pct=90.0, **work),
+            rows.run({**board, "probe": "server"}, time_ns, 900.0, batch=1),
+        ]
+    )
+    (document,) = checked("where", host("where", "--json"))
+    boards = {one["gpu_model"]: one for one in document["boards"]}
+    assert boards["Tesla T4"]["fits"] is None
+    assert boards["NVIDIA H200"]["fits"] is True
+    a100, l4 = boards["NVIDIA A100-SXM4-80GB"], document["latency_p50_ms"]
+    # Of fp32 it has less than an L4.
+    ends = [(30.3 / 19.5) ** RATE * (72 / 400) ** POWER, (30.3 / 19.5) ** FIXED]
+    assert a100["latency_p50_ms"]["value"] == pytest.approx(
+        l4 * (ends[0] * ends[1]) ** 0.5, rel=1e-3
+    )
 
 
 def test_decoder_follows_the_roofline_of_its_two_phases():

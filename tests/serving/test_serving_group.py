@@ -144,7 +144,8 @@ def test_part_of_a_group_has_its_cost_and_no_unit_costs(bench, engine, server):
         assert found == pytest.approx({**of_tokens, **fresh})
         known = {"cost_total": each, "cost_idle": 0.6 * each, "energy_j": 90_000, "window_s": 300}
         assert {name: row.fields[name] for name in known} == pytest.approx(known, rel=0.02)
-        divided = {"requests", "tokens_in", "tokens_out", "inferences", *SERVING_RATIOS}
+        counts = {ratio.per for ratio in SERVING_RATIOS.values()} - {"cost_idle_known"}
+        divided = {"requests", "tokens_in", "tokens_out", "inferences", *SERVING_RATIOS, *counts}
         assert divided & {*row.fields} == {"idle_share"}
         assert row.fields["rolling_1h_coverage"] > 0
         assert "rolling_1h" not in row.fields

@@ -183,6 +183,14 @@ SCHEMA: dict[str, Measurement] = {
             floats="cost cost_cache_saved tokens_in cached_tokens tokens_out requests energy_j"
         ),
     ),
+    "server": Measurement(
+        tags=("currency",),
+        fields=_typed(
+            floats="power_w energy_j window_s cost devices_energy_j others_energy_j"
+            " others_window_s cost_others",
+            strings="energy_method",
+        ),
+    ),
     "budget": Measurement(
         tags=("budget", "period", "currency", "device", "service"),
         fields=_typed(
@@ -360,6 +368,10 @@ _COUNTERS: Final = {
         ("tenant_cache_saved_cost", "cost_cache_saved", "What the cache saved"),
         ("tenant_requests", "requests", "Requests of the tenant"),
         ("tenant_energy_joules", "energy_j", "Energy of the tenant"),
+    ),
+    "server": (
+        ("server_energy_joules", "energy_j", "Energy of the whole server"),
+        ("server_electricity_cost", "cost", "Cost of its electricity"),
     ),
     "serving": (
         ("service_requests", "requests", "Answered requests"),

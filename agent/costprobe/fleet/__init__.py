@@ -1,7 +1,8 @@
 """The same questions over all hosts.
 
 Answers: hosts and which are silent; spend, unit costs and their change across hosts; GPUs that
-deviate from their peers; what an update did; what to release; the checks of `fleet watch`.
+deviate from their peers; what an update did; what to release; services of several hosts; the checks
+of `fleet watch`.
 Reads: the database to which the hosts push, or that scrapes them (through `adapters/databases`),
 `[fleet.watch]`.
 Writes: heartbeats as rows of `watcher` in that database, through a sink (`watch`).

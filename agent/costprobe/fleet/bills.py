@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from costprobe.adapters.databases.question import Question
 from costprobe.core.periods import HOUR_NS
@@ -17,7 +17,7 @@ HostMoney = tuple[str, str]
 def measured_hours(answers: FleetAnswers) -> dict[HostMoney, dict[int, MeasuredHour]]:
     """Return the hours of each host, by their number since 1970.
 
-    An hour is covered as far as it has rows: the hour of a host with most rows has all.
+    An hour is covered as far as it has rows: one with the host's usual number of rows has all.
 
     Args:
         answers: The database, and the period.
@@ -31,12 +31,14 @@ def measured_hours(answers: FleetAnswers) -> dict[HostMoney, dict[int, MeasuredH
         Question("device", "cost", "count", by=by, every_s=int(HOUR_S)),
     )
     rows = {(row.tags, row.time_ns): row.value for row in counted}
-    most: dict[tuple[str, ...], float] = defaultdict(float)
+    seen: dict[tuple[str, ...], Counter[float]] = defaultdict(Counter)
     for (tags, _), count in rows.items():
-        most[tags] = max(most[tags], count)
+        seen[tags][count] += 1
+    # A start or a stop within an hour divides a row; the usual number is the most frequent one.
+    usual = {tags: max(counts, key=lambda n: (counts[n], n)) for tags, counts in seen.items()}
     found: dict[HostMoney, dict[int, MeasuredHour]] = defaultdict(dict)
     for tags, cost, end_ns in paid:
         host, currency = tags
-        share = rows.get((tags, end_ns), 0.0) / (most[tags] or 1.0)
+        share = min(1.0, rows.get((tags, end_ns), 0.0) / (usual.get(tags) or 1.0))
         found[host, currency][end_ns // HOUR_NS - 1] = MeasuredHour(cost, share * HOUR_S)
     return found

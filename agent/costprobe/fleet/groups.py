@@ -56,7 +56,7 @@ _COUNTED: Final = (*_COUNTS, "errors", "cached_tokens")
 _ENERGY: Final = ("energy_j", "energy_tokens_in_j", "energy_tokens_out_j")
 _TRANSFER: Final = ("kv_transfer_bytes", "kv_transfer_s", "kv_transfer_failures")
 # Fields that some rows may lack; `cost_total` is in all.
-_KNOWN_OF: Final = ("cost_total", "cost_idle", "energy_j")
+_KNOWN_OF: Final = ("cost_total", "energy_j")
 _ROWS_OF: Final = "rows of "
 # Of the comparisons.
 _SHIFTS_NS: Final = (DAY_NS, WEEK_NS)
@@ -299,12 +299,13 @@ class _Book:
         """Yield which members lack hours, and whose clock is ahead."""
         asked = (period.end_ns - period.start_ns) // HOUR_NS
         lacking: dict[str, list[str]] = defaultdict(list)
+        covering: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for end_ns, cells in self.hours.items():
+            for other, cell in cells.items():
+                if cell.is_covered:
+                    covering[other.host, other.service].add(end_ns)
         for member in sorted(self.devices, key=lambda one: natural(*one)):
-            covered = [
-                end_ns
-                for end_ns, cells in self.hours.items()
-                if any(other[1:] == member[1:] and cell.is_covered for other, cell in cells.items())
-            ]
+            covered = covering[member.host, member.service]
             last_ns = newest_ns.get(member, 0)
             is_silent = member not in self.hours.get(period.end_ns, {})
             if last_ns > period.now_ns + ARRIVED_NS:
@@ -422,12 +423,13 @@ class _Sums:
     """Sums over the members of a group in some hours, in one currency."""
 
     def __init__(self, hours: Iterable[Mapping[Member, _Cell]], currency: str) -> None:
-        self._values: dict[Member, dict[str, list[Decimal]]] = {}
+        self._values: dict[Member, dict[str, list[float]]] = {}
+        self._sums: dict[tuple[str, Member], Decimal] = {}
         for cells in hours:
             for member, cell in cells.items():
                 values = self._values.setdefault(member, defaultdict(list))
                 for name, value in {**cell.sums, **cell.money.get(currency, {})}.items():
-                    values[name].append(exact(value))
+                    values[name].append(value)
 
     @property
     def members(self) -> Collection[Member]:
@@ -435,8 +437,14 @@ class _Sums:
 
     def of(self, name: str, members: Iterable[Member]) -> Decimal | None:
         """Return the exact sum of a field over members; None where no row has it."""
-        values = [value for member in members for value in self._values[member].get(name, ())]
-        return total_of(values) if values else None
+        sums = []
+        for member in members:
+            if values := self._values[member].get(name):
+                key = name, member
+                if key not in self._sums:
+                    self._sums[key] = total_of([exact(value) for value in values])
+                sums.append(self._sums[key])
+        return total_of(sums) if sums else None
 
     def is_complete(self, name: str) -> bool:
         """Whether each row of each member has a field."""

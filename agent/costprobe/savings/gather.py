@@ -55,8 +55,11 @@ from costprobe.savings.where import MeasuredBatch, Precision
 from costprobe.serving.settings import ServiceConfig
 from costprobe.serving.tokens import production_load
 
-# How the products of a probe's type are computed; torch multiplies fp32 as TF32 where the board has it.
-_PRECISIONS: Final[Mapping[str, Precision]] = {"bf16": "bf16", "fp16": "fp16", "fp32": "tf32"}
+# How the products of a probe's type are computed where a pass was not counted: by default torch multiplies
+# matrices of fp32 as fp32, and only convolutions as TF32.
+_PRECISIONS: Final[Mapping[str, Precision]] = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
+# What a run says of its memory and precision.
+_OF_RUNS: Final = frozenset({"mem_used_pct", "bytes_per_pass", "flop_per_pass", "mfu_pct"})
 _PORTS: Final = {"http": 80, "https": 443}
 # A device without a row for longer than this, while others have rows, was removed.
 GONE_AFTER_NS = 86_400 * NS_PER_S
@@ -260,13 +263,15 @@ class MeasuredModel:
         history: Its figures by batch.
         device: The board.
         batches: The figures of each batch, the present one first, with the memory in use.
-        precision: Of its matrix products.
+        precision: Of its products, by its type.
+        peak_flop_per_s: Peak rate of the board in the precision of its newest run; None if it was not counted.
     """
 
     history: ProbeHistory
     device: Device
     batches: tuple[MeasuredBatch, ...]
     precision: Precision
+    peak_flop_per_s: float | None = None
 
 
 def measured_models(
@@ -274,7 +279,8 @@ def measured_models(
 ) -> list[MeasuredModel]:
     """Return each probe on each whole board, from the runs of its present software and its last sweep.
 
-    The memory in use is that of the board during runs, or that of the process in a sweep.
+    Probes of servers are left out: a request is no pass. The memory in use is that of the process in a sweep, otherwise between the bytes of its weights and state, and
+    what all processes took of the board during runs.
 
     Args:
         reader: The store.
@@ -286,33 +292,59 @@ def measured_models(
     """
     now_ns = time.time_ns()
     sweeps = list(reader.points("sweep", since_ns, now_ns))
-    runs = reader.columns("probe", since_ns, now_ns, fields=RUN_FIELDS | {"mem_used_pct"})
+    runs = reader.columns("probe", since_ns, now_ns, fields=RUN_FIELDS | _OF_RUNS)
     runs = [part for part in runs if not part.period_s]
     boards = {device.name: device for device in devices_in(reader, since_ns) if device.is_board}
     types = {probe.name: probe.measured_dtype for probe in probes if isinstance(probe, ProbeConfig)}
-    used: dict[tuple[str, str, str], float] = {}
+    served = {probe.name for probe in probes} - types.keys()
+    runs = [part for part in runs if part.tags.get("probe") not in served]
+    sweeps = [row for row in sweeps if row.tags.get("probe") not in served]
+    used: dict[tuple[str, ...], tuple[float | None, float | None]] = {}
+    peaks: dict[tuple[str, ...], float] = {}
+    for part in sorted(runs, key=lambda part: part.times_ns[-1]):
+        place = tuple(part.tags.get(tag, "") for tag in ("probe", "device", "batch"))
+        total = boards[place[1]].memory_bytes if place[1] in boards else None
+        pct = max(part.numbers("mem_used_pct"), default=0.0)
+        held = max(part.numbers("bytes_per_pass"), default=0.0)
+        used[place] = held or None, total * pct / 100 if total and pct else None
+        peak = _peak_flop_per_s(part)
+        if peak is not None:
+            peaks[place[:2]] = peak
     for row in sweeps:
         place = tuple(row.tags.get(tag, "") for tag in ("probe", "device", "batch"))
-        used[place[0], place[1], place[2]] = number(row, "peak_memory_bytes") or 0.0
-    for part in runs:
-        probe, name, batch = (part.tags.get(tag, "") for tag in ("probe", "device", "batch"))
-        total = boards[name].memory_bytes if name in boards else None
-        pct = max(part.numbers("mem_used_pct"), default=0.0)
-        if total and pct:
-            used[probe, name, batch] = total * pct / 100
+        peak_bytes = number(row, "peak_memory_bytes")
+        if peak_bytes:
+            used[place] = peak_bytes, peak_bytes
     found = []
     for history in probe_histories(runs, sweeps, _known(probes)):
         if history.device in boards:
             figures = (history.present, *(one for one in history.others if one.is_enough))
+            place = history.probe, history.device
             batches = (
-                MeasuredBatch(
-                    one, used.get((history.probe, history.device, str(one.batch))) or None
-                )
+                MeasuredBatch(one, *used.get((*place, str(one.batch)), (None, None)))
                 for one in figures
             )
             precision = _PRECISIONS.get(types.get(history.probe) or "", "fp16")
-            found.append(MeasuredModel(history, boards[history.device], tuple(batches), precision))
+            found.append(
+                MeasuredModel(
+                    history,
+                    boards[history.device],
+                    tuple(batches),
+                    precision,
+                    peaks.get(place),
+                )
+            )
     return found
+
+
+def _peak_flop_per_s(runs: RowColumns) -> float | None:
+    """Return the peak rate that the utilization of the newest run is a share of; None if it has none."""
+    names = ("flop_per_pass", "mfu_pct", "throughput_per_s")
+    flop, pct, per_s = (as_number(runs.column(name)[-1]) for name in names)
+    batch = runs.tags.get("batch", "")
+    if not (flop and pct and per_s and batch.isdigit()):
+        return None
+    return flop * per_s / int(batch) / (pct / 100)
 
 
 def _rented_together(

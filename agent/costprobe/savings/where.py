@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 from costprobe.core.units import HOUR_S
 from costprobe.pricing.catalogue import Catalogue, GpuModel, PriceRange
@@ -32,6 +32,7 @@ FIXED_ERROR: Final = 2.0
 MEMORY_SHARE: Final = 0.93
 _MS_PER_S: Final = 1000.0
 _GB: Final = 1e9
+_SAME_RATE: Final = 0.02
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
@@ -60,11 +61,22 @@ class MeasuredBatch:
 
     Attributes:
         figures: Latency, throughput and energy.
-        memory_bytes: Memory that it takes on the board; None if unknown.
+        least_bytes: Memory that it takes on the board, or less; None if unknown.
+        most_bytes: That memory, or more: with what other processes took; None if unknown.
     """
 
     figures: BatchFigures
-    memory_bytes: float | None = None
+    least_bytes: float | None = None
+    most_bytes: float | None = None
+
+    def fits(self, gpu: GpuModel) -> bool | None:
+        """Whether a board's memory is known to hold it; None if it is not known."""
+        if gpu.memory_gb is None:
+            return None
+        room = float(gpu.memory_gb) * _GB * MEMORY_SHARE
+        if self.most_bytes is not None and self.most_bytes <= room:
+            return True
+        return False if self.least_bytes is not None and self.least_bytes > room else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +151,7 @@ def time_ratio(
     Args:
         here: The board on which it was measured.
         there: The other one.
-        precision: Of its matrix products; a board without it is compared by that of fp16.
+        precision: Of its products; a board without TF32 multiplies as fp32, one without another as fp16.
         fixed: From `fixed_share`; None is any share, so that the interval contains all.
     """
     rates = _rates(here, there, precision)
@@ -161,11 +173,30 @@ def time_ratio(
 
 def _rates(here: GpuModel, there: GpuModel, precision: Precision) -> tuple[float, float] | None:
     """Return the peak rates of two boards, of a precision that both have."""
-    for name in (precision, "fp16", "fp32"):
+    names = (precision, "fp32") if precision == "tf32" else (precision,)
+    own, other = (next(filter(None, map(gpu.flop_per_s.get, names)), None) for gpu in (here, there))
+    if own and other:
+        return own, other
+    for name in ("fp16", "fp32"):
         own, other = here.flop_per_s.get(name), there.flop_per_s.get(name)
         if own and other:
             return own, other
     return None
+
+
+def precision_of(gpu: GpuModel, peak: float | None, otherwise: Precision) -> Precision:
+    """Return the precision of a pass by the peak rate that its utilization was computed with.
+
+    Args:
+        gpu: The board of the pass.
+        peak: FLOP per second; None if the pass was not counted.
+        otherwise: The precision of one that was not.
+    """
+    for name in get_args(Precision):
+        rate = gpu.flop_per_s.get(name)
+        if rate and peak and abs(rate / peak - 1) < _SAME_RATE:
+            return cast("Precision", name)
+    return otherwise
 
 
 def elsewhere(
@@ -212,9 +243,6 @@ def _on(
     latency_ms = ratio.times(figures.latency_p50_ms)
     watts = (there.tdp_w or 0.0) / (here.tdp_w or 1.0)
     per_ms = None if price is None else _cost_of(price, 1.0) / figures.batch
-    fits = None
-    if one.memory_bytes is not None and there.memory_gb is not None:
-        fits = one.memory_bytes <= float(there.memory_gb) * _GB * MEMORY_SHARE
     return Elsewhere(
         there,
         figures.batch,
@@ -222,7 +250,7 @@ def _on(
         None if figures.energy_j is None else ratio.times(figures.energy_j * watts),
         None if per_ms is None else latency_ms.times(per_ms),
         price,
-        fits,
+        one.fits(there),
     )
 
 

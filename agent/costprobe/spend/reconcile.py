@@ -25,6 +25,7 @@ from costprobe.core.units import HOUR_S
 # Rates that differ by less are the same price.
 _SAME_RATE: Final = Decimal("0.01")
 _ZERO: Final = Decimal(0)
+REMAINDER: Final = "remainder"
 
 
 class Gap(NamedTuple):
@@ -63,6 +64,7 @@ class Reconciliation:
         cost_measured: Currency of its devices.
         gaps: Their sum is cost_billed - cost_measured.
         instance_h: Hours of the instance that were billed.
+        counted_h: Hours of all instances that the charges count.
         covered_h: Those with data.
         measured_h: All hours with data.
         billed_per_h: Currency per hour of the instance that was paid, commitments included; None without hours.
@@ -75,6 +77,7 @@ class Reconciliation:
     cost_measured: Decimal
     gaps: tuple[Gap, ...]
     instance_h: float
+    counted_h: float
     covered_h: float
     measured_h: float
     billed_per_h: Decimal | None
@@ -85,7 +88,12 @@ class Reconciliation:
     def is_other_price(self) -> bool:
         """Whether the price in force is not what was paid."""
         paid, used = self.billed_per_h, self.measured_per_h
-        return bool(paid and used and abs(paid - used) > _SAME_RATE * paid)
+        return bool(paid and used and paid > 0 and abs(paid - used) > _SAME_RATE * paid)
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether more hours were billed than an instance can run in their time."""
+        return self.counted_h > self.instance_h * (1 + float(_SAME_RATE))
 
 
 @dataclass(slots=True)
@@ -98,6 +106,9 @@ class _Period:
     hours: Decimal = _ZERO
     cost: Decimal = _ZERO
     covered_h: float = 0.0
+    # Cost and hours of the devices beyond those of the instance.
+    beyond: Decimal = _ZERO
+    beyond_h: float = 0.0
 
     @property
     def length_h(self) -> float:
@@ -106,7 +117,15 @@ class _Period:
     @property
     def used_h(self) -> float:
         """Hours of the instance; of the whole period where the bill does not count them."""
-        return min(float(self.hours), self.length_h) or self.length_h
+        return min(max(0.0, float(self.hours)), self.length_h) or self.length_h
+
+    def measure(self, cost: Decimal, covered_h: float) -> None:
+        """Take the cost of the devices, and the hours that their rows cover."""
+        self.covered_h = min(covered_h, self.used_h)
+        self.beyond_h = covered_h - self.covered_h
+        if self.beyond_h:
+            self.beyond = rounded(cost * exact(self.beyond_h) / exact(covered_h))
+        self.cost = cost - self.beyond
 
 
 def reconciled(lines: Sequence[BillLine], hours: Mapping[int, MeasuredHour]) -> Reconciliation:
@@ -123,9 +142,10 @@ def reconciled(lines: Sequence[BillLine], hours: Mapping[int, MeasuredHour]) -> 
     for period in periods:
         within = range(period.start_ns // HOUR_NS, period.end_ns // HOUR_NS)
         billed_hours.update(within)
-        period.cost = total_of([measured[hour] for hour in within if hour in measured])
-        covered_s = sum(hours[hour].covered_s for hour in within if hour in hours)
-        period.covered_h = min(covered_s / HOUR_S, period.used_h)
+        period.measure(
+            total_of([measured[hour] for hour in within if hour in measured]),
+            sum(hours[hour].covered_s for hour in within if hour in hours) / HOUR_S,
+        )
     paid = total_of([period.paid for period in periods])
     used_h = sum(period.used_h for period in periods)
     covered_h = sum(period.covered_h for period in periods)
@@ -148,8 +168,9 @@ def reconciled(lines: Sequence[BillLine], hours: Mapping[int, MeasuredHour]) -> 
         Gap("price", price, covered_h),
         Gap(
             "measured, but not billed",
-            -total_of([measured[hour] for hour in outside]),
-            sum(hours[hour].covered_s for hour in outside) / HOUR_S,
+            -total_of([*(measured[hour] for hour in outside), *(p.beyond for p in periods)]),
+            sum(hours[hour].covered_s for hour in outside) / HOUR_S
+            + sum(period.beyond_h for period in periods),
         ),
     ]
     billed, whole = total_of([line.billed for line in lines]), total_of(list(measured.values()))
@@ -158,8 +179,9 @@ def reconciled(lines: Sequence[BillLine], hours: Mapping[int, MeasuredHour]) -> 
         currency=lines[0].currency,
         cost_billed=billed,
         cost_measured=whole,
-        gaps=(*(gap for gap in gaps if gap.amount), Gap("remainder", rest)),
+        gaps=(*(gap for gap in gaps if gap.amount), Gap(REMAINDER, rest)),
         instance_h=used_h,
+        counted_h=float(sum(period.hours for period in periods)),
         covered_h=covered_h,
         measured_h=sum(hour.covered_s for hour in hours.values()) / HOUR_S,
         billed_per_h=rates[0],

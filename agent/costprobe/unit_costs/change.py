@@ -42,6 +42,7 @@ Factor = Literal[
 ]
 Name = TypeVar("Name", bound=str)
 _FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
+_ROUNDING: Final = 1e-12
 # Models that add up to less than this share of their service leave counts that belong to none.
 COUNTED_SHARE = 1 - 1e-6
 Kind = Literal["in", "out", "item"]
@@ -197,7 +198,9 @@ def log_mean_parts(
     products_before = [math.prod(old.values()) for old in before]
     products_after = [math.prod(new.values()) for new in after]
     total_before, total_after = math.fsum(products_before), math.fsum(products_after)
-    if not (total_before > 0 and total_after > 0):
+    # What is left of terms that cancel is rounding.
+    least = [_ROUNDING * math.fsum(map(abs, terms)) for terms in (products_before, products_after)]
+    if not (total_before > least[0] and total_after > least[1]):
         raise ValueError("both costs must be positive to decompose their change")
     mean_total = _log_mean(total_after, total_before)
     parts: dict[Name, float] = {}

@@ -80,7 +80,7 @@ def test_savings_state_the_cost_of_the_load_and_the_replicas_that_carry_it(costp
         "at 12 % of saturation (120 of 1,000 generated tokens/s of a replica) it pays 5 times the"
     ) in " ".join(text.split())
     assert "merge 2 replicas into 1: saves $2,630 a month" in text
-    assert missing_lines("savings.md", text) == []
+    assert missing_lines("savings.md", text, having="of saturation") == []
     (answer,) = checked("savings", costprobe("savings", "--json"))
     load = answer["load_curve"]
     assert (load["software"], load["problem"]) == ("unchanged", None)

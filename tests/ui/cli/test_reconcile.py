@@ -117,7 +117,7 @@ def aws(folder, *, legacy):
     return written(folder / "cur.csv.gz", [heads, *lines], packed=True)
 
 
-def azure(folder):
+def azure(folder, *, is_agreement=False):
     heads = (  # noqa: SIM905 - as one reads them
         "date costInBillingCurrency billingCurrency chargeType meterCategory meterName resourceId"
         " quantity unitOfMeasure tags"
@@ -127,12 +127,16 @@ def azure(folder):
     def charge(day, amount, kind, category, unit):
         return [
             *(iso(day * 24, "%m/%d/%Y"), amount, "USD", kind, category, f"{category} v5", machine),
-            *(24, unit, '"team": "search"'),
+            *(0.24 if is_agreement else 24, unit, '"team": "search"'),
         ]
 
-    lines = [charge(day, PAID * 24, "Usage", "Virtual Machines", "1 Hour") for day in range(3)]
+    unit = "100 Hours" if is_agreement else "1 Hour"
+    lines = [charge(day, PAID * 24, "Usage", "Virtual Machines", unit) for day in range(3)]
     lines.append(charge(0, "12.5", "Usage", "Storage", "1/Month"))
     lines.append(charge(0, "4.75", "Tax", "Virtual Machines", ""))
+    if is_agreement:
+        other = {"costInBillingCurrency": "Cost", "billingCurrency": "BillingCurrencyCode"}
+        heads = [other.get(head, head) for head in heads]
     return written(folder / "azure.csv", [heads, *lines])
 
 
@@ -167,6 +171,7 @@ BILLS = {
     "AWS legacy": lambda folder: aws(folder, legacy=True),
     "AWS CUR 2.0": lambda folder: aws(folder, legacy=False),
     "Azure": azure,
+    "Azure EA": lambda folder: azure(folder, is_agreement=True),
     "Google": google,
 }
 
@@ -233,12 +238,16 @@ def test_unusable_bills_are_refused(cli, tmp_path):
         "amount.csv": "BilledCost,ChargePeriodStart,ChargePeriodEnd\nmany,2026-11-01,2026-11-02\n",
         "time.csv": "BilledCost,ChargePeriodStart,ChargePeriodEnd\n1,soon,2026-11-02\n",
         "euro.csv": text.replace("USD", "EUR"),
+        "excel.csv": text.replace(",", ";"),
+        "short.csv": text + "1,USD\n",
+        "list.json": "[{}]\n",
     }
     for name, content in texts.items():
         (tmp_path / name).write_text(content)
+    (tmp_path / "utf16.csv").write_bytes(text.encode("utf-16"))
     (tmp_path / "parquet").write_bytes(b"PAR1\xff\xfe\x00\x15")
     asked = [
-        *([name] for name in (*texts, "parquet", "absent.csv")),
+        *([name] for name in (*texts, "utf16.csv", "parquet", "absent.csv")),
         ["focus.csv", "--resource", "i-0other"],
         ["focus.csv", "--month", "2026-10"],
         ["focus.csv", "--month", "November"],
@@ -248,6 +257,101 @@ def test_unusable_bills_are_refused(cli, tmp_path):
         for name, *more in asked
     ]
     same("reconcile_refused", "\n".join(printed))
+
+
+def amounts_of(document):
+    return {gap["name"]: round(float(gap["amount"]), 6) for gap in document["gaps"]}
+
+
+def test_discounts_of_aws_lower_the_price_and_count_no_hours(cli, tmp_path):
+    path = Path(aws(tmp_path, legacy=False))
+    (heads, line), *_ = [
+        list(csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode())))[:2]
+    ]
+
+    def charge(day, amount, kind):
+        # The instance ran in half of a day, and the export is a daily one.
+        changed = {"start_date": iso(day * 24), "end_date": iso(day * 24 + 24), "amount": 12}
+        changed |= {"cost": amount, "item_type": kind, "effective_cost": ""}
+        ends = {
+            head: next((c for end, c in changed.items() if head.endswith(end)), None)
+            for head in heads
+        }
+        return [
+            old if ends[head] is None else ends[head] for head, old in zip(heads, line, strict=True)
+        ]
+
+    lines = [
+        charge(day, *each) for day in range(3) for each in ((96, "Usage"), (-12, "EdpDiscount"))
+    ]
+    document = cli.json("reconcile", written(path, [heads, *lines]))
+    assert document["instance_h"] == 36
+    assert document["billed_per_h"] == 7
+    # The devices were read for longer than the instance was billed.
+    assert amounts_of(document) == {
+        "price": 36.0,
+        "measured, but not billed": -2 * RATE * (MEASURED - len(SILENT) - 36),
+        "remainder": 0.0,
+    }
+
+
+def test_unused_commitments_and_corrections_are_not_in_the_price(cli, tmp_path):
+    heads, *lines = list(csv.reader(Path(focus(tmp_path)).read_text().splitlines()))
+    heads += ["CommitmentDiscountStatus", "ChargeClass"]
+    place = {head: n for n, head in enumerate(heads)}
+
+    def charge(**cells):
+        cells = {"ChargePeriodStart": iso(80), "ChargePeriodEnd": iso(83), **cells}
+        line = [*lines[0], "", ""]
+        for head, cell in cells.items():
+            line[place[head]] = cell
+        return line
+
+    more = [
+        charge(BilledCost=0, EffectiveCost=50, CommitmentDiscountStatus="Unused"),
+        charge(BilledCost=-20, EffectiveCost=-20, ConsumedQuantity=-3, ChargeClass="Correction"),
+    ]
+    bill = written(tmp_path / "f.csv", [heads, *([*line, "NULL", ""] for line in lines), *more])
+    document = cli.json("reconcile", bill)
+    assert document["instance_h"] == HOURS
+    assert document["billed_per_h"] == float(PAID)
+    assert amounts_of(document)["credits"] == -20
+
+
+def test_commitments_of_google_are_paid_elsewhere(cli, tmp_path):
+    lines = [json.loads(line) for line in Path(google(tmp_path)).read_text().splitlines()]
+    for line in lines[:-2:2]:
+        line["credits"] = [{"amount": -5, "type": "COMMITTED_USAGE_DISCOUNT"}]
+    document = cli.json("reconcile", written(tmp_path / "committed.json", lines))
+    assert document["billed_per_h"] == float(PAID)
+    assert amounts_of(document)["commitments, paid elsewhere"] == -5 * HOURS
+
+
+def test_a_file_with_lines_twice_suggests_no_price(cli, tmp_path):
+    heads, *lines = list(csv.reader(Path(focus(tmp_path)).read_text().splitlines()))
+    printed = cli("reconcile", written(tmp_path / "twice.csv", [heads, *lines, *lines]))
+    assert "the charges count 144.0 h in a time of 72.0 h" in printed
+    assert "[[price]]" not in printed
+
+
+def test_slices_that_come_and_go_are_read_all_the_time(tmp_path):
+    host = Cli(tmp_path, '[host]\nname = "gpu-01"\n')
+    parts = [("gpu0", range(72), 0), *((f"gpu0.mig{n}", range(36), 1) for n in range(6))]
+    parts += [(f"gpu0.mig{n}", range(36, 72), 3) for n in (7, 8)]
+    host.append(
+        [
+            rows.device({"host": "gpu-01", "device": name}, end * NS, 300, rate, 400.0)
+            for name, hours, rate in parts
+            for hour in hours
+            for end in range(START + hour * 3600 + 300, START + (hour + 1) * 3600 + 1, 300)
+        ],
+        time_ns=(START + MEASURED * 3600) * NS,
+    )
+    document = host.json("reconcile", focus(tmp_path))
+    assert (document["covered_h"], document["measured_per_h"]) == (
+        pytest.approx(72),
+        pytest.approx(6),
+    )
 
 
 amounts = st.decimals(-1000, 1000, allow_nan=False, places=7)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -40,6 +41,8 @@ MAX_LINE_CHARS: Final = 1 << 20
 _LARGEST: Final = Decimal(10) ** 12
 _GZIP: Final = b"\x1f\x8b"
 _TEXT_CHARS: Final = 200
+# Times, texts and resources recur from line to line.
+_CACHED: Final = 4096
 
 
 class BillError(Exception):
@@ -57,7 +60,7 @@ class BillLine:
         billed: Currency, as invoiced.
         effective: Currency with what was paid before for a commitment; equal to `billed` without one.
         currency: ISO 4217 code.
-        hours: Instance-hours; None if it is counted in another unit.
+        hours: Instance-hours; None if it is counted in another unit, or is no use.
         names: The resource's id, its last part, its name and the values of its tags, in lower case.
         resource: The resource's id; empty without one.
     """
@@ -90,6 +93,20 @@ class _Format(NamedTuple):
     unit: str
 
 
+_AZURE: Final = _Format(
+    "Azure",
+    "date",
+    "",
+    "costinbillingcurrency",
+    "billingcurrency",
+    "chargetype",
+    "metercategory",
+    ("metername",),
+    "resourceid",
+    "resourcename",
+    "quantity",
+    "unitofmeasure",
+)
 _FORMATS: Final = (
     _Format(
         "FOCUS",
@@ -119,20 +136,9 @@ _FORMATS: Final = (
         "lineitemusageamount",
         "pricingunit",
     ),
-    _Format(
-        "Azure",
-        "date",
-        "",
-        "costinbillingcurrency",
-        "billingcurrency",
-        "chargetype",
-        "metercategory",
-        ("metername",),
-        "resourceid",
-        "resourcename",
-        "quantity",
-        "unitofmeasure",
-    ),
+    _AZURE,
+    # Of an Enterprise Agreement.
+    _AZURE._replace(billed="cost"),
     _Format(
         "Google",
         "usagestarttime",
@@ -148,37 +154,48 @@ _FORMATS: Final = (
         "",
     ),
 )
+# Azure's other name of the column of the currency.
+_CURRENCY_CODE: Final = "billingcurrencycode"
 # What a line is for, by the category of its charge; others are usage.
 _CATEGORIES: Final[Mapping[str, Kind]] = {
     "tax": "taxes",
     "credit": "credits",
     "refund": "credits",
+    "adjustment": "credits",
     "purchase": "commitment fees",
     "fee": "commitment fees",
     "rifee": "commitment fees",
     "savingsplanrecurringfee": "commitment fees",
+    "savingsplanupfrontfee": "commitment fees",
     "unusedreservation": "commitment fees",
     "unusedsavingsplan": "commitment fees",
 }
 # And of usage, by the first of these that its texts have; instances last.
 _USAGE: Final[Sequence[tuple[Kind, re.Pattern[str]]]] = (
-    ("licences", re.compile(r"licen[sc]e", re.IGNORECASE)),
+    ("licences", re.compile(r"licen[sc]", re.IGNORECASE)),
     (
         "network",
         re.compile(
             r"transfer|egress|ingress|network|bandwidth|ip address|nat gateway", re.IGNORECASE
         ),
     ),
-    ("storage", re.compile(r"storage|disk|snapshot|volume|\bpd\b", re.IGNORECASE)),
+    ("storage", re.compile(r"storage|disk|snapshot|volume|\b(pd\b|ebs)", re.IGNORECASE)),
     ("compute", re.compile(r"compute|amazon ?ec2|virtual machine|\bgpu\b|instance", re.IGNORECASE)),
 )
-_HOURS: Final = re.compile(r"(?:1 )?(?:h|hrs?|hours?)", re.IGNORECASE)
+# Azure counts by the hour, or by the 100 hours.
+_HOURS: Final = re.compile(r"(?:(\d{1,5}) )?(?:h|hrs?|hours?)", re.IGNORECASE)
+# Lines whose hours count; those of discounts and corrections repeat the hours of what they change.
+_USED: Final = frozenset({"usage", "discountedusage", "savingsplancoveredusage"})
 # What AWS sets against a line that a savings plan covers.
 _NEGATION: Final = "savingsplannegation"
+# Google's credits for what a commitment covers.
+_COMMITTED: Final = "COMMITTED_USAGE_DISCOUNT"
 _EFFECTIVE: Final = {
     "discountedusage": "reservationeffectivecost",
     "savingsplancoveredusage": "savingsplansavingsplaneffectivecost",
 }
+# A cell without a value, as databases write it.
+_NULLS: Final = (None, "NULL", "null")
 # Columns of tags begin so; a legacy report of AWS has one for each.
 _TAGS: Final = ("resourcetags", "tags", "labels")
 
@@ -205,14 +222,19 @@ def _lines(path: Path, text: TextIO) -> Iterator[BillLine]:
     form = None
     number = 0
     try:
-        for number, cells in enumerate(_rows(text), 1):  # noqa: B007 - of the message
+        rows = _rows(text)
+        while True:
+            number += 1
+            cells = next(rows, None)
+            if cells is None:
+                break
             form = form or _format_of(cells)
             yield _line(form, cells)
         if form is None:
             raise BillError(f"{path}: it has no charges")
     except UnicodeDecodeError:
         raise BillError(
-            f"{path}: no text; export the bill as CSV or as lines of JSON, not as Parquet"
+            f"{path}: no text in UTF-8; export the bill as CSV or lines of JSON in UTF-8, not as Parquet"
         ) from None
     except (ValueError, csv.Error) as error:
         raise BillError(f"{path}, charge {number:,}: {error}") from error
@@ -222,14 +244,20 @@ def _rows(text: TextIO) -> Iterator[Mapping[str, Any]]:
     """Yield the cells of each line by the plain name of their column."""
     lines = _bounded(text)
     first = next(lines, "")
+    if first.lstrip().startswith("["):
+        raise ValueError("a list in JSON; export one charge a line")
     if first.lstrip().startswith("{"):
         for line in chain([first], lines):
             yield dict(_flat(bounded_object(line)))
         return
     rows = csv.reader(chain([first], lines))  # noqa: TID251 - of bounded lines
     heads = [_plain(head) for head in next(rows, [])]
+    if len(heads) == 1 and ";" in first:
+        raise ValueError("its columns are separated by semicolons; export it with commas")
     for cells in rows:
-        yield dict(zip(heads, cells, strict=False))
+        if len(cells) != len(heads):
+            raise ValueError(f"it has {len(cells):,} cells, but {len(heads):,} columns have names")
+        yield dict(zip(heads, cells, strict=True))
 
 
 def _bounded(text: TextIO) -> Iterator[str]:
@@ -261,14 +289,14 @@ def _format_of(cells: Mapping[str, Any]) -> _Format:
     for form in _FORMATS:
         if {form.start, form.billed} <= cells.keys():
             return form
-    kinds = ", ".join(form.name for form in _FORMATS)
+    kinds = ", ".join(dict.fromkeys(form.name for form in _FORMATS))
     raise ValueError(f"no column of a cost with one of its time, as {kinds} have them")
 
 
 def _line(form: _Format, cells: Mapping[str, Any]) -> BillLine:
     def text(column: str) -> str:
         value = cells.get(column)
-        return "" if value is None else str(value)
+        return "" if value in _NULLS else str(value)
 
     def amount(column: str, *, of: object = None) -> Decimal:
         value = text(column) if of is None else str(of)
@@ -280,10 +308,8 @@ def _line(form: _Format, cells: Mapping[str, Any]) -> BillLine:
 
     def time_ns(column: str) -> int:
         value = text(column).removesuffix(" UTC")
-        with suppress(ValueError):
-            return moment_ns(datetime.strptime(value, "%m/%d/%Y").replace(tzinfo=UTC))
         try:
-            return parse_date_ns(value, UTC)
+            return _time_ns(value)
         except ValueError:
             raise ValueError(
                 f"column {column}: {outside_text(value, _TEXT_CHARS)!r} is no time"
@@ -293,29 +319,50 @@ def _line(form: _Format, cells: Mapping[str, Any]) -> BillLine:
     # Those of Google are in the line that they are for.
     listed = cells.get("credits")
     credited = [
-        amount("credits.amount", of=one.get("amount", 0))
+        (str(one.get("type", "")), amount("credits.amount", of=one.get("amount", 0)))
         for one in (listed if isinstance(listed, list) else ())
         if isinstance(one, dict)
     ]
-    billed = sum(credited, amount(form.billed))
+    billed = sum((credit for _, credit in credited), amount(form.billed))
+    # A commitment is paid in lines of its own, without a resource.
+    committed = sum(credit for type_, credit in credited if type_.startswith(_COMMITTED))
     paid = next(filter(text, ("effectivecost", _EFFECTIVE.get(category, ""))), "")
     start_ns = time_ns(form.start)
     end_ns = time_ns(form.end) if form.end else start_ns + DAY_NS
-    is_used = category != _NEGATION and _HOURS.fullmatch(text(form.unit).strip()) is not None
+    unit = _HOURS.fullmatch(text(form.unit).strip()) if category in _USED else None
+    kind = _kind_of(category, " ".join(map(text, (form.service, *form.texts))))
+    if form.name == "FOCUS" and category == "usage":
+        if _plain(text("commitmentdiscountstatus")) == "unused":
+            kind = "commitment fees"
+        elif _plain(text("chargeclass")) == "correction":
+            kind = "credits"
     return BillLine(
         start_ns,
         # Fees and taxes may have no length.
         max(end_ns, start_ns + HOUR_NS),
-        _kind_of(category, " ".join(map(text, (form.service, *form.texts)))),
+        kind,
         billed,
-        Decimal(0) if category == _NEGATION else amount(paid) if paid else billed,
-        outside_text(text(form.currency), _TEXT_CHARS),
-        amount(form.quantity) if is_used else None,
+        Decimal(0) if category == _NEGATION else amount(paid) if paid else billed - committed,
+        _printable((text(form.currency) or text(_CURRENCY_CODE)).upper()),
+        None if unit is None else amount(form.quantity) * int(unit[1] or 1),
         frozenset(_names(form, cells)),
-        outside_text(resource, _TEXT_CHARS),
+        _printable(resource),
     )
 
 
+@lru_cache(_CACHED)
+def _time_ns(value: str) -> int:
+    if "/" in value:
+        return moment_ns(datetime.strptime(value, "%m/%d/%Y").replace(tzinfo=UTC))
+    return parse_date_ns(value, UTC)
+
+
+@lru_cache(_CACHED)
+def _printable(value: str) -> str:
+    return outside_text(value, _TEXT_CHARS)
+
+
+@lru_cache(_CACHED)
 def _kind_of(category: str, texts: str) -> Kind:
     if category in _CATEGORIES:
         return _CATEGORIES[category]
@@ -332,8 +379,10 @@ def _names(form: _Format, cells: Mapping[str, Any]) -> Iterator[str]:
             continue
         tags = value
         if isinstance(value, str) and value.startswith(("{", "[", '"')):
-            # Azure leaves the braces out.
-            tags = bounded_json(f"{{{value}}}" if value.startswith('"') else value)
+            # A tag of its own column may begin so, too.
+            with suppress(ValueError):
+                # Azure leaves the braces out.
+                tags = bounded_json(f"{{{value}}}" if value.startswith('"') else value)
         pairs = (
             tags.values() if isinstance(tags, dict) else tags if isinstance(tags, list) else [tags]
         )

@@ -280,7 +280,7 @@ def _compare_groups(options: FleetOptions) -> None:
         group_lines(found, period),
         [("no unit cost", "bad"), ("silent since", "bad")],
         shown=found,
-        wanted="[[service]] with a group",
+        wanted="rows of a [[service]] with a group",
     )
 
 

@@ -24,7 +24,7 @@ from costprobe.core.units import HOUR_S
 from costprobe.fleet.answers import ARRIVED_NS
 from costprobe.fleet.bills import measured_hours
 from costprobe.spend.query import costs_around, spend_by_step
-from costprobe.spend.reconcile import MeasuredHour, Reconciliation, reconciled
+from costprobe.spend.reconcile import REMAINDER, MeasuredHour, Reconciliation, reconciled
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import FleetOptions, fleet_options
@@ -34,9 +34,13 @@ from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 if TYPE_CHECKING:
     from costprobe.adapters.store.read import SeriesValues, StoreReader
+    from costprobe.pricing.plans import Plan
 
 # Most names of other instances in a message.
 _NAMES_MAX: Final = 5
+_ZERO: Final = Decimal(0)
+# Amounts below it are of the rounding of sums and rates; JSON has them.
+_ROUNDING: Final = Decimal("1e-6")
 
 
 def _month(text: str) -> str:
@@ -96,14 +100,17 @@ def command(
     result = reconciled(lines, hours)
     echo_answer(
         {"month": month, **_document(result)},
-        chain([f"{month} (UTC): {', '.join(result.resources)}"], _lines(month, result)),
+        chain(
+            [f"{month} (UTC): {', '.join(result.resources)}"],
+            _lines(month, result, settings.config.price),
+        ),
         as_json=as_json,
     )
 
 
 # Columns of a host in a fleet; JSON has each gap.
 _HEADS: Final = ("host", "billed", "measured", "without data", "price", "other", "remainder")
-_COLUMNS: Final = {"hours without data": 2, "price": 3, "remainder": 5}
+_COLUMNS: Final = {"hours without data": 2, "price": 3, REMAINDER: 5}
 _OTHER: Final = 4
 _FLEET_CSV: Final = ("host", "currency", "cost_billed", "cost_measured", "instance_h", "covered_h")
 
@@ -159,10 +166,11 @@ def _fleet_lines(
 ) -> Iterator[str]:
     rows = []
     for (host, currency), one in found.items():
-        amounts = [one.cost_billed, one.cost_measured, *[Decimal(0)] * 4]
+        amounts = [one.cost_billed, one.cost_measured, *[_ZERO] * 4]
         for gap in one.gaps:
             amounts[_COLUMNS.get(gap.name, _OTHER)] += gap.amount
-        rows.append((host, *(cents(amount, currency) for amount in amounts)))
+        shown = (_ZERO if abs(amount) < _ROUNDING else amount for amount in amounts)
+        rows.append((host, *(cents(amount, currency) for amount in shown)))
     yield from table_lines([_HEADS, *rows])
     if without:
         yield f"without a charge: {_listed(without)}"
@@ -259,21 +267,33 @@ def _measured(
     for series in costs_around(reader, "device", span):
         devices[series.tags.get("device", "")].append(series)
         paid_in.add(series.tags.get("currency", ""))
+    if not paid_in:
+        raise bad_input("no device has a cost in this month; see costprobe price history")
     if paid_in != set(currencies):
         raise bad_input(
-            f"the bill is in {' and '.join(sorted(currencies))}, but the prices of the devices are in"
-            f" {' and '.join(sorted(paid_in)) or 'no currency'}; see costprobe price show"
+            f"the bill is in {' and '.join(sorted(currencies)) or 'no currency'}, but the prices of the"
+            f" devices are in {' and '.join(sorted(paid_in))}; see costprobe price show"
         )
     costs: dict[int, float] = defaultdict(float)
-    covered_s: dict[int, float] = defaultdict(float)
-    for rows in devices.values():
+    covered_s: dict[str, dict[int, float]] = defaultdict(dict)
+    for device, rows in devices.items():
+        seconds_of: dict[int, float] = defaultdict(float)
         for hour, cost, seconds in spend_by_step(rows, usual_s, span, HOUR_NS):
             costs[hour] += cost
-            covered_s[hour] += seconds
+            seconds_of[hour] += seconds
+        # Slices come and go; their board is there all the time.
+        of_board = covered_s[device.partition(".")[0]]
+        of_board.update({hour: max(s, of_board.get(hour, 0.0)) for hour, s in seconds_of.items()})
     return {
-        hour: MeasuredHour(cost, min(HOUR_S, covered_s[hour] / len(devices)))
+        hour: MeasuredHour(cost, _covered_s(hour, covered_s.values()))
         for hour, cost in costs.items()
     }
+
+
+def _covered_s(hour: int, boards: Iterable[Mapping[int, float]]) -> float:
+    """Return the seconds that rows cover, as a mean over the boards from their first hour to their last."""
+    seconds = [one.get(hour, 0.0) for one in boards if one and min(one) <= hour <= max(one)]
+    return min(HOUR_S, sum(seconds) / len(seconds))
 
 
 def _document(found: Reconciliation) -> dict[str, Any]:
@@ -294,16 +314,17 @@ def _document(found: Reconciliation) -> dict[str, Any]:
     }
 
 
-def _lines(month: str, found: Reconciliation) -> Iterator[str]:
+def _lines(month: str, found: Reconciliation, plans: Iterable[Plan]) -> Iterator[str]:
     currency = found.currency
     rows = [
         ("", "hours", "amount"),
         ("measured", _hours(found.measured_h), cents(found.cost_measured, currency)),
     ]
-    rows += [
-        (gap.name, "" if gap.hours is None else _hours(gap.hours), cents(gap.amount, currency))
-        for gap in found.gaps
-    ]
+    for gap in found.gaps:
+        amount = _ZERO if abs(gap.amount) < _ROUNDING else gap.amount
+        if amount or gap.name == REMAINDER:
+            hours = "" if gap.hours is None else _hours(gap.hours)
+            rows.append((gap.name, hours, cents(amount, currency)))
     rows.append(("billed", _hours(found.instance_h), cents(found.cost_billed, currency)))
     yield from table_lines(rows)
     paid, used = found.billed_per_h, found.measured_per_h
@@ -312,9 +333,14 @@ def _lines(month: str, found: Reconciliation) -> Iterator[str]:
             "the bill has no cost for the hours of this instance: a commitment paid for them; export"
             " amortized costs, as FOCUS has them, to compare prices"
         )
+    elif found.is_of_several:
+        yield (
+            f"the charges count {_hours(found.counted_h)} h in a time of {_hours(found.instance_h)} h: they"
+            " are of several instances, or the file has them twice; choose one with --resource"
+        )
     elif paid and used and found.is_other_price:
         yield (
-            f"{money(paid, currency)}/h was paid, {money(used, currency)}/h is configured; to use"
+            f"{money(paid, currency)}/h was paid, {money(used, currency)}/h was in force; to use"
             " what was paid:"
         )
         yield from (
@@ -324,6 +350,8 @@ def _lines(month: str, found: Reconciliation) -> Iterator[str]:
             f'currency = "{currency}"',
             f"valid_from = {month}-01",
         )
+        if any(plan.device or f"{plan.valid_from:%Y-%m-%d}" > f"{month}-01" for plan in plans):
+            yield "remove each [[price]] of a device or from a later day: they precede it"
 
 
 def _hours(hours: float) -> str:

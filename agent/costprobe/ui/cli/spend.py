@@ -7,9 +7,11 @@ from typing import Final, get_args
 
 import click
 
+from costprobe.core.money import cents
 from costprobe.core.periods import TimeSpan
-from costprobe.core.units import percent
+from costprobe.core.units import KWH_J, percent
 from costprobe.spend.query import Key, KeyAllocation, allocation_by
+from costprobe.spend.server import ServerOthers, server_others
 from costprobe.ui import key_costs
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
@@ -59,13 +61,24 @@ def command(
     span = span_of(since_ns, until_ns)
     with reader_of(settings) as reader:
         found = allocation_by(key, reader, span, settings.config.telemetry.aggregate_s)
+        server = server_others(reader, span)
     if as_json:
-        echo_json([key_costs.document(key, span, allocation) for allocation in found])
+        echo_json([key_costs.document(key, span, allocation, server) for allocation in found])
         return
     if not found:
         raise nothing_since("cost", since_ns)
     for allocation in found:
         echo_lines(_lines(key, span, allocation))
+    if server is not None:
+        echo_lines([_server_line(server)])
+
+
+def _server_line(server: ServerOthers) -> str:
+    costs = [f", {cents(cost, currency)} of electricity" for currency, cost in server.costs.items()]
+    return (
+        f"server besides its devices, in none of the lines above: {server.energy_j / KWH_J:,.3g} kWh"
+        f"{''.join(costs)}; {percent(server.coverage)} of the time covered"
+    )
 
 
 def _lines(key: Key, span: TimeSpan, allocation: KeyAllocation) -> Iterable[str]:

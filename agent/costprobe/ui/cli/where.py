@@ -25,6 +25,7 @@ from costprobe.savings.where import (
     cheapest_first,
     elsewhere,
     fixed_share,
+    precision_of,
 )
 from costprobe.serving.settings import ModelSize, size_of
 from costprobe.ui.amounts import rounded, si_column
@@ -161,7 +162,7 @@ def command(  # noqa: PLR0913 - one argument for each option
         ]
         paid = {one.history.subject: _paid(reader, one) for one in models}
     if not models:
-        raise nothing_since("run of a probe on a GPU", since_ns)
+        raise nothing_since("run of a probe on a whole GPU", since_ns)
     results = {_board(catalogue, board): _result(board, file) for board, file in files}
     answers: list[dict[str, Any]] = []
     lines: list[str] = []
@@ -173,7 +174,11 @@ def command(  # noqa: PLR0913 - one argument for each option
             )
             continue
         places, unknown = elsewhere(
-            one.batches, here, catalogue, one.precision, one.history.bound_ms
+            one.batches,
+            here,
+            catalogue,
+            precision_of(here, one.peak_flop_per_s, one.precision),
+            one.history.bound_ms,
         )
         found = _Found(
             one,
