@@ -205,7 +205,7 @@ def test_parts_of_the_day_add_up_to_the_cost_of_the_devices(look):
         [
             allocated("busy", 20.0, "chat"),
             allocated("idle", 15.0, "chat"),
-            allocated("probing", 1.0),
+            allocated("probing", 1.0, "chat"),
         ],
         [allocated("unallocated", 3.0, device="gpu1"), allocated("held", 4.0, "rank", "gpu1")],
         windows("base", lambda _: 1e6, 24),
