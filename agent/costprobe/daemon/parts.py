@@ -178,6 +178,7 @@ class Runtime:
         # A service's scrape and the end of its window may be due together.
         workers = len(self.probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
         workers += POD_WORKERS if config.kubernetes is not None else 0
+        workers += 1 if config.server_power is not None else 0
         self.schedule = Schedule(workers, clock, host.steps.is_stepped)
         self.delivery = SinkDelivery(config.sink, host.store, clock, self._stop, self.tags["host"])
         self.notifying = Notifying(

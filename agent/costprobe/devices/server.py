@@ -319,6 +319,7 @@ class ServerPower:
 
     def _used(self, interval: ServerInterval) -> ServerUse:
         devices_j, problem = self._devices_j(interval)
+        self._doubt = ""
         if devices_j is not None:
             problem = self._doubt = self._plausibility.problem(interval, devices_j)
         # The tariff changes on full minutes, at which the readings are taken.

@@ -114,6 +114,8 @@ def test_rest_of_the_server_is_shown_apart(costprobe, stored):
         "server besides its devices, in none of the lines above: 0.6 kWh, €0.216 of electricity;"
         " 50 % of the time covered"
     )
+    report = costprobe("report", "--since", "2h", "--format", "md")
+    assert line.partition(";")[0] in report
     (document,) = costprobe.json("spend", "--since", "2h")
     others = document["server_others"]
     assert others["energy_j"] == pytest.approx(60 * 36_000)

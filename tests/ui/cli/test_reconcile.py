@@ -372,7 +372,7 @@ lines = st.builds(
     amounts,
     amounts,
     st.sampled_from(["compute", "storage", "taxes"]),
-    st.none() | st.decimals(0, 24, allow_nan=False, places=3),
+    st.none() | st.decimals(-24, 24, allow_nan=False, places=3),
 )
 measured = st.dictionaries(
     st.integers(0, 60),

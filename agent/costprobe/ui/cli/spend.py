@@ -7,11 +7,10 @@ from typing import Final, get_args
 
 import click
 
-from costprobe.core.money import cents
 from costprobe.core.periods import TimeSpan
-from costprobe.core.units import KWH_J, percent
+from costprobe.core.units import percent
 from costprobe.spend.query import Key, KeyAllocation, allocation_by
-from costprobe.spend.server import ServerOthers, server_others
+from costprobe.spend.server import server_others
 from costprobe.ui import key_costs
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
@@ -70,15 +69,7 @@ def command(
     for allocation in found:
         echo_lines(_lines(key, span, allocation))
     if server is not None:
-        echo_lines([_server_line(server)])
-
-
-def _server_line(server: ServerOthers) -> str:
-    costs = [f", {cents(cost, currency)} of electricity" for currency, cost in server.costs.items()]
-    return (
-        f"server besides its devices, in none of the lines above: {server.energy_j / KWH_J:,.3g} kWh"
-        f"{''.join(costs)}; {percent(server.coverage)} of the time covered"
-    )
+        echo_lines([key_costs.server_words(server)])
 
 
 def _lines(key: Key, span: TimeSpan, allocation: KeyAllocation) -> Iterable[str]:
