@@ -21,6 +21,9 @@ SERVING = (Tag("basis", "serving"),)
 # A service's own row: the rows of its models repeat what it contains.
 ALONE = (Tag("served_model", ""),)
 WHOLE = (*SERVING, *ALONE)
+# Both pools of a disaggregated server count each request.
+ONCE = (*ALONE, Tag("service_role", "prefill", "!="))
+_ONCE_WORDS = "Of a disaggregated server those of its decode pool."
 
 _BUSY, _IDLE = (
     f'sum by (host, service) (increase(costprobe_service_{state}_seconds_total{{host=~"$host",'
@@ -77,13 +80,13 @@ def _figures(board: dashboard.Dashboard) -> None:
         return Query(select, "cost", over=PRICED, where=where, every=None)
 
     def served(select: str) -> Query:
-        return Query(select, "serving", over=HERE, where=ALONE, every=None)
+        return Query(select, "serving", over=HERE, where=ONCE, every=None)
 
     board.with_panel(figure("Cost ($currency)", "short", paid(_sum_of("cost_total"))))
     board.with_panel(
         figure("Paid while services wait ($currency)", "short", paid(_sum_of("cost_idle")))
     )
-    board.with_panel(figure("Requests", "short", served('sum("requests")')))
+    board.with_panel(figure("Requests", "short", served('sum("requests")'), about=_ONCE_WORDS))
     board.with_panel(
         figure(
             "Failed requests in this range",
@@ -103,7 +106,9 @@ def _figures(board: dashboard.Dashboard) -> None:
             about="Cost of idle time as a share of the cost.",
         )
     )
-    board.with_panel(figure("Output tokens", "short", served('sum("tokens_out")')))
+    board.with_panel(
+        figure("Output tokens", "short", served('sum("tokens_out")'), about=_ONCE_WORDS)
+    )
 
 
 def _cost(board: dashboard.Dashboard) -> None:

@@ -119,6 +119,8 @@ _RATIOS = {
     "per 1,000 requests": ("cost_per_request", "1000 * "),
 }
 _EACH = ("service", "served_model")
+# A part of a group has a cost without counts; hosts may name a part like a complete replica.
+_SERVED = (Tag("basis", "serving"), Tag("service_role", "|all", "=~"))
 _CHANGED = {"24 h": "percent", "7 d": "percent"}
 _WORSE = {"24 h": ((5.0, "orange"), (20.0, "red")), "7 d": ((5.0, "orange"), (20.0, "red"))}
 
@@ -133,8 +135,8 @@ def _ratio_of(title: str, name: str, age: str) -> str:
     ratio, by = SERVING_RATIOS[field], ", ".join(f'"{tag}"' for tag in _EACH)
     return (
         f'(SELECT "ratio" AS "{name}" FROM (SELECT {scale}{ratio.written(_sum_of)} AS "ratio",'  # noqa: S608 - constant text of this repository
-        f' {_sum_of(ratio.per)} AS "count" FROM "cost" WHERE {_FILTER} AND "basis" = \'serving\''
-        f' AND {_within(age, "1h")} GROUP BY {by}) WHERE "count" > 0 GROUP BY {by})'
+        f' {_sum_of(ratio.per)} AS "count" FROM "cost" WHERE {_FILTER}'
+        f' AND {" AND ".join(tag.influxql for tag in _SERVED)} AND {_within(age, "1h")} GROUP BY {by}) WHERE "count" > 0 GROUP BY {by})'
     )
 
 
@@ -145,7 +147,7 @@ def _promql_ratio(field: str, age: str) -> str:
         SERVING_RATIOS[field].written(_sum_of),
         "cost",
         over=PRICED,
-        where=(Tag("basis", "serving"),),
+        where=_SERVED,
         by=_EACH,
         every=None,
         since="1h",
@@ -192,7 +194,7 @@ def service_trends(span: int) -> stat.Panel:
         f'{ratio.written(_sum_of)} * 1000 AS "ratio", {_sum_of(ratio.per)} AS "count"',
         "cost",
         over=PRICED,
-        where=(Tag("basis", "serving"),),
+        where=_SERVED,
         by=_EACH,
     )
     name = "$tag_service $tag_served_model"

@@ -9,7 +9,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.fleet.answers import FleetAnswers, fleet_period
 from costprobe.fleet.groups import fleet_groups
 from costprobe.fleet.spend import fleet_spend
-from costprobe.fleet.unit_costs import fleet_unit_costs
+from costprobe.fleet.unit_costs import fleet_unit_costs, unit_changes
 from costprobe.ui.cli.fleet_questions import group_lines
 from fakes import fleet
 from fakes.command import called, of_fleet
@@ -194,6 +194,39 @@ def test_what_is_not_known_is_said_and_never_guessed():
     assert grown.problems == ("b (all): a cost in 4 of 24 hours",)
 
 
+def test_long_windows_have_a_price_only_if_whole(monkeypatch):
+    """Two hours of one pool are not divided by the counts of one hour of the other."""
+    decode = [*member("d1", "decode", ALL, counts=SERVED, cost=2.0)]
+    for seconds, lacks, wanted in ((7200, (), 0.03), (7200, (10,), None), (3600, (10,), 0.03)):
+        monkeypatch.setattr("fakes.fleet_groups.HOUR_S", seconds)
+        monkeypatch.setattr("fakes.fleet_groups.WINDOW_S", seconds)
+        cost, hours = seconds / HOUR_S, HOURS * HOUR_S // seconds
+        prefill = [*member("p1", "prefill", range(hours), counts=SERVED, cost=cost)]
+        there = [
+            row for row in decode if (row.time_ns // NS_PER_S - START_S - 1) // 3600 not in lacks
+        ]
+        (found,) = groups_of(prefill, there)
+        assert found.cost_per_request == (None if wanted is None else pytest.approx(wanted))
+    assert found.priced_h == 23
+
+
+def test_a_member_that_does_not_count_what_others_do_leaves_no_price_of_it():
+    """Its cost would be divided among the tokens of the others."""
+    requests = {"requests": 100.0}
+    (found,) = groups_of(
+        member("a", "all", ALL, counts=SERVED, split=0.4), member("b", "all", ALL, counts=requests)
+    )
+    assert found.cost_per_request == pytest.approx(0.01)
+    prices = (found.cost_per_million_tokens_in, found.cost_per_million_tokens_out)
+    assert (prices, found.tokens_out) == ((None, None), None)
+    assert found.problems == (
+        "b (all): no count of input tokens: the group has no price of these",
+        "b (all): no count of output tokens: the group has no price of these",
+    )
+    (nobody,) = groups_of(member("a", "all", ALL, counts=requests))
+    assert nobody.problems == ()
+
+
 def test_changes_are_of_the_same_hours():
     """A day before the group cost half as much; only hours that are whole on both days count."""
     day = [row for shift in (24,) for row in disaggregated(range(-shift, -shift + 12))]
@@ -216,6 +249,10 @@ def test_parts_are_in_no_answer_about_models():
     assert found["big"].cost_per_million_tokens_out == pytest.approx(16)
     assert found["chat"].cost_per_million_tokens_out == pytest.approx(5)
     assert [one.model for one in fleet_unit_costs(answers, "host")] == ["chat"]
+    # A replica beside pools, of the same names: an hour of its model costs what the replica does.
+    mixed = [*pools, *member("x", "all", ALL, cost=3.0, counts=SERVED, split=0.5)]
+    (shown,) = unit_changes(answers_of(mixed, hours=1))
+    assert (shown.now.model, shown.cost_per_h) == ("llm", pytest.approx(3))
     spend = fleet_spend(answers, "service_group")
     assert [(part.group, part.coverage) for part in spend.parts] == [(("big",), 1.0)]
     parts = [one for part in spend.parts for one in part.costs]

@@ -7,6 +7,7 @@ import pytest
 from costprobe.core.periods import HOUR_NS
 from costprobe.savings.growth import growth
 from costprobe.savings.history import ServiceHistory
+from costprobe.savings.savings import savings
 from fakes.past import MONDAY, device, history, price
 
 DAYS = 28
@@ -47,6 +48,21 @@ def test_services_of_one_device_share_its_capacity_and_cost():
     found = found_of(device(days=DAYS), served=served, prices=billed)["chat on gpu0"]
     assert found.money is None
     assert "the power of gpu0, because electricity is billed separately" in found.needs
+
+
+def test_a_part_of_a_group_has_no_cost_of_its_requests_and_no_saving():
+    """What another host costs for them, and what this one must do for it, is not known here."""
+    chat = service("chat", ("gpu0",), 100)
+    for part in ("", "a part (decode) of the group big"):
+        chat.part = part
+        loaded = device(util_of=lambda _: 20.0, days=DAYS)
+        found = found_of(loaded, served=(chat,))["chat on gpu0"]
+        assert (found.marginal is None, found.notes) == (
+            bool(part),
+            [f"chat is {part}"] * bool(part),
+        )
+        (answer,) = savings(history(loaded, served=(chat,), zone=UTC))
+        assert (answer.now is None, answer.needs == [f"chat is {part}"]) == (bool(part), bool(part))
 
 
 def test_a_device_without_a_service_is_forecast_by_its_busy_hours():

@@ -47,6 +47,8 @@ _WRITES: Final = ("decode", "all", "worker")
 _ONE_KIND: Final = {"prefill": (1.0, 0.0), "decode": (0.0, 1.0)}
 # An hour, or a period, counts if windows with a cost cover all of it, but for so much: the rounding of edges.
 _EDGES_S: Final = 36.0
+# Windows may cover so much more: a first one that began before, and what Prometheus extrapolates.
+_BEYOND_S: Final = 360.0
 _MEMBER: Final = (*GROUP_TAGS, "host", "service")
 _OF_COST: Final = {"basis": "serving", "served_model": ""}
 _MONEY: Final = ("cost_total", "cost_tokens_in", "cost_tokens_out")
@@ -60,6 +62,7 @@ _KNOWN_OF: Final = ("cost_total", "energy_j")
 _ROWS_OF: Final = "rows of "
 # Of the comparisons.
 _SHIFTS_NS: Final = (DAY_NS, WEEK_NS)
+_DAY_H: Final = 24
 _MILLION: Final = 1_000_000
 
 
@@ -186,18 +189,15 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     books = periods[0]
     if not books:
         return []
-    broken = {
-        name
-        for each in periods
-        for name, book in each.items()
-        if name in books and not book.is_whole
-    }
-    if broken:
-        members = [m for each in periods for name in broken & {*each} for m in each[name].devices]
-        hosts = tuple(sorted({member.host for member in members}))
-        for each, span in zip(periods, spans, strict=True):
-            hourly = _books(*span, hours=1, hosts=hosts)
-            each.update({name: hourly[name] for name in broken & {*hourly}})
+    broken = {name for name, book in books.items() if not book.is_whole}
+    _divide(periods, spans, broken, hours=1)
+    # Changes of the others are over the days, or hours, in which they were whole before, too.
+    compared = [dict(each) for each in periods]
+    partly = {
+        name for each in periods[1:] for name, book in each.items() if not book.is_whole
+    } - broken
+    days = _DAY_H if asked_h > _DAY_H and not asked_h % _DAY_H else 1
+    _divide(compared, [(each, changed, ()) for each, *_ in spans], partly & {*books}, hours=days)
     newest, outside = _newest(answers), _outside(answers, books)
     found = []
     for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
@@ -206,12 +206,26 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
         gaps = (*left_out.values(), *book.gaps(asked.period, newest.get(name, {})))
         book.expect(left_out)
         for currency in book.currencies:
-            earlier = {
-                shift_ns: then.get(name)
-                for shift_ns, then in zip(_SHIFTS_NS, periods[1:], strict=True)
-            }
-            found.append(_group(name, currency, book, earlier, asked.period, gaps))
+            changes = _changes_pct([each.get(name) for each in compared], currency)
+            found.append(_group(name, currency, book, changes, asked.period, gaps))
     return found
+
+
+def _divide(
+    periods: Sequence[dict[str, _Book]],
+    spans: Sequence[tuple[FleetAnswers, Sequence[str], Sequence[str]]],
+    names: set[str],
+    *,
+    hours: int,
+) -> None:
+    """Replace the rows of some groups in each period by those in cells of some hours."""
+    if not names:
+        return
+    members = [m for each in periods for name in names & each.keys() for m in each[name].devices]
+    hosts = tuple(sorted({member.host for member in members}))
+    for each, span in zip(periods, spans, strict=True):
+        divided_up = _books(*span, hours=hours, hosts=hosts)
+        each.update({name: divided_up[name] for name in names & divided_up.keys()})
 
 
 def _length_h(answers: FleetAnswers) -> int:
@@ -238,7 +252,15 @@ class _Cell:
 
     @property
     def is_covered(self) -> bool:
-        return self.sums.get("window_s", 0.0) >= self.hours * HOUR_S - _EDGES_S
+        return -_EDGES_S <= self._beyond_s <= _BEYOND_S
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self._beyond_s > _BEYOND_S
+
+    @property
+    def _beyond_s(self) -> float:
+        return self.sums.get("window_s", 0.0) - self.hours * HOUR_S
 
 
 @dataclass(slots=True)
@@ -317,6 +339,13 @@ class _Book:
                 text = f"a cost in {covered_h:,} of {counted(asked, 'hour')}"
                 if period.end_ns not in covered and 0 < last_ns <= period.end_ns:
                     text += f"; {'silent since' if is_silent else 'newest row'} {iso(last_ns)}"
+                if not covered and any(
+                    cells[member].is_exceeded for cells in self.hours.values() if member in cells
+                ):
+                    text += (
+                        "; its windows are longer than the hours that they end in: set window to a"
+                        " part of an hour, such as 5m, and give no two hosts one name"
+                    )
                 lacking[text].append(str(member))
         for text, members in lacking.items():
             yield f"{', '.join(members)}: {text}"
@@ -411,7 +440,7 @@ def _newest(answers: FleetAnswers) -> dict[str, dict[Member, int]]:
     )
     period = answers.period
     before = period._replace(start_ns=period.start_ns - DAY_NS, end_ns=period.start_ns)
-    ahead = period._replace(start_ns=period.end_ns, end_ns=period.now_ns + DAY_NS)
+    ahead = period._replace(start_ns=period.end_ns, end_ns=period.now_ns + WEEK_NS)
     found: dict[str, dict[Member, int]] = defaultdict(dict)
     for span in (answers.over(before), answers, answers.over(ahead)):
         for (group, role, host, service), time_s in span.groups(question).items():
@@ -455,8 +484,21 @@ class _Sums:
         return self.of(_ROWS_OF + name, [member]) == self.of(f"{_ROWS_OF}cost_total", [member])
 
     def counted(self, name: str, roles: Collection[str]) -> float | None:
-        """Return a count of the members of some roles; None if none of them counts it."""
+        """Return a count of the members of some roles; None if none of them counts it, or not all that served."""
+        if name in _COUNTS and self.uncounted(name, roles):
+            return None
         return _number(self.of(name, [one for one in self.members if one.role in roles]))
+
+    def uncounted(self, name: str, roles: Collection[str]) -> list[Member]:
+        """Return the members that served something, but do not count this as others do."""
+        those = [one for one in sorted(self.members) if one.role in roles]
+        if self.of(name, those) is None:
+            return []
+        return [
+            one
+            for one in those
+            if self.of(name, [one]) is None and any(self.of(other, [one]) for other in _COUNTS)
+        ]
 
     def divided(self, whole: str, part_in: str, part_out: str) -> tuple[Decimal, Decimal] | None:
         """Divide an amount between input and output; the parts add up to it exactly.
@@ -530,7 +572,7 @@ def _group(
     name: str,
     currency: str,
     book: _Book,
-    earlier: Mapping[int, _Book | None],
+    changes: Mapping[int, float | None],
     period: FleetPeriod,
     gaps: tuple[str, ...],
 ) -> FleetGroup:
@@ -549,11 +591,6 @@ def _group(
     joules = (None, None) if energy is None else sums.per_million(*_ENERGY)
     tokens_in, tokens_out = sums.tokens("tokens_in"), sums.tokens("tokens_out")
     requests, errors = (sums.counted(field, _WRITES) for field in ("requests", "errors"))
-    changes = {
-        shift_ns: None if then is None else _change_pct(hours, then, shift_ns, currency)
-        for shift_ns, then in earlier.items()
-        if is_alone
-    }
     return FleetGroup(
         group=name,
         has_parts=bool(book.parts),
@@ -581,8 +618,8 @@ def _group(
         kv_transfer_bytes=sums.counted("kv_transfer_bytes", ROLES),
         kv_transfer_s=sums.counted("kv_transfer_s", ROLES),
         kv_transfer_failures=sums.counted("kv_transfer_failures", ROLES),
-        change_24h_pct=changes.get(DAY_NS),
-        change_7d_pct=changes.get(WEEK_NS),
+        change_24h_pct=changes[DAY_NS] if is_alone else None,
+        change_7d_pct=changes[WEEK_NS] if is_alone else None,
         hosts=len({member.host for member, devices in book.devices.items() if devices}),
         devices=_devices(book, book.devices),
         problems=tuple(_problems(sums, book, hours, is_alone, asked, gaps)),
@@ -601,6 +638,15 @@ def _paid_hours(
         end_ns: cells
         for end_ns, cells in hours.items()
         if all(set(cell.money) == {currency} for cell in cells.values())
+    }
+
+
+def _changes_pct(books: Sequence[_Book | None], currency: str) -> dict[int, float | None]:
+    """Return the changes of the unit cost of the first book against each of the others."""
+    now = {} if books[0] is None else _paid_hours(books[0].whole(), currency)
+    return {
+        shift_ns: None if then is None else _change_pct(now, then, shift_ns, currency)
+        for shift_ns, then in zip(_SHIFTS_NS, books[1:], strict=True)
     }
 
 
@@ -672,8 +718,13 @@ def _problems(
             f'no member with role = "{sums.lacks}": the group has no cost of a request, and none of'
             f" {'input' if sums.lacks == 'prefill' else 'output'} tokens"
         )
-    elif hours and sums.counted("requests", _WRITES) is None and sums.tokens("tokens_out") is None:
+    elif hours and not any(sums.of(name, sums.members) for name in ("requests", "tokens_out")):
         yield "no requests and no output tokens: set url on one host of each engine"
+    for name, roles in (("requests", _WRITES), ("tokens_in", _READS), ("tokens_out", _WRITES)):
+        if lacking := sums.uncounted(name, roles):
+            who = ", ".join(map(str, lacking))
+            words = {"requests": "requests", "tokens_in": "input tokens"}.get(name, "output tokens")
+            yield f"{who}: no count of {words}: the group has no price of these"
     if hours and not sums.is_complete("energy_j"):
         lacks = [str(one) for one in sorted(sums.members) if not sums.is_known("energy_j", one)]
         yield f"the energy of {', '.join(lacks)} is not known all the time"

@@ -400,12 +400,14 @@ def _by_key(answers: FleetAnswers) -> dict[_Key, FleetUnitCost]:
 
 
 def _paid_per_h(answers: FleetAnswers) -> Mapping[tuple[str, str], float]:
-    """Return what models cost an hour, by model and currency."""
-    return {
-        (part.group[0], one.currency): one.cost / hours_of(answers.period)
-        for part in spend_parts(answers, "model")
-        for one in part.costs
-    }
+    """Return what models cost an hour, by model and currency, without parts of groups."""
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for role in _COMPLETE:
+        complete = answers.over(answers.period, {**answers.labels, ROLE: role})
+        for part in spend_parts(complete, "model"):
+            for one in part.costs:
+                found[part.group[0], one.currency] += one.cost / hours_of(answers.period)
+    return found
 
 
 def _assumed(answers: FleetAnswers) -> set[_Key]:

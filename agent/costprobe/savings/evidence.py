@@ -116,6 +116,11 @@ class History:
     grams_per_kwh: Mapping[str, float] = field(default_factory=dict)
     zone: tzinfo | None = None
 
+    def part_of(self, service: str) -> str:
+        """Return what a service is of one of several hosts; empty if it answers requests alone."""
+        found = self.services.get(service)
+        return found.part if found else ""
+
     def probes_on(self, device: str) -> list[str]:
         """Return the probes whose models load a device without a service."""
         if device in self.models_of_devices:

@@ -33,7 +33,7 @@ from costprobe.core.records import (
     natural,
     parse_kind,
 )
-from costprobe.core.schema import RUN_FIELDS, UNITS, WORK, WORK_FIELDS
+from costprobe.core.schema import RUN_FIELDS, UNITS, WORK, WORK_FIELDS, part_words
 from costprobe.core.units import KWH_J
 from costprobe.pricing.book import PriceBook, Terms
 from costprobe.pricing.plans import OwnedPlan, Plan, SpotPlan
@@ -213,8 +213,11 @@ def _services(
         names = series.tags.get("device", "").split(TOGETHER)
         held.setdefault(series.tags.get("service", ""), set()).update(names)
     stated_s = {service.name: service.cold_start_s for service in configured}
+    parts = {service.name: part_words(service.row_tags) for service in configured}
     services = {
-        name: ServiceHistory(name, tuple(sorted(devices, key=natural)), stated_s.get(name))
+        name: ServiceHistory(
+            name, tuple(sorted(devices, key=natural)), stated_s.get(name), parts.get(name, "")
+        )
         for name, devices in held.items()
     }
     for part in reader.columns("serving", since_ns, now_ns, fields=WORK_FIELDS):
@@ -443,7 +446,8 @@ def _load_evidence(
         now_ns: UTC in ns.
     """
     found = {}
-    for service in services:
+    # A load curve of a part has half of the cost.
+    for service in (one for one in services if not one.is_part):
         curves = [
             curve
             for probe in probes_of(probes, service)

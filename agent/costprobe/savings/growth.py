@@ -200,7 +200,8 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     load = _load_forecast(per_day, horizon_days, statistics.fmean)
     peak = _load_forecast(peaks, horizon_days, max)
     known = sum(value is not None for value in per_day)
-    needs, notes = [], []
+    needs, part = [], history.part_of(subject.service)
+    notes = [f"{subject.service} is {part}"] if part else []
     if load is None:
         needs.append(f"{LEAST_DAYS} days of load; there are {known}")
     if not busy:
@@ -215,7 +216,7 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     prices, missing = _prices_in_force(history, workload.devices)
     needs += missing
     marginal = money = None
-    if prices and not others and subject.unit != DEVICE_HOURS:
+    if prices and not (others or part) and subject.unit != DEVICE_HOURS:
         marginal = _marginal_cost(subject, prices[0], per_unit_j)
         if per_unit_j is None:
             needs.append(f"energy of 1,000 more: a week of hours with load and power of {on}")

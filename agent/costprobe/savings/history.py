@@ -309,6 +309,7 @@ class ServiceHistory:
         name: Name of the service.
         devices: Names of its devices.
         cold_start_s: Configured duration of a start until the first answer; None if not stated.
+        part: What it is of a service of several hosts; empty if it answers requests alone.
         hours: By hour number since 1970, UTC.
         row_s: Length of its longest row: shorter gaps between requests are not seen.
         missing: Units that a complete row lacks.
@@ -317,6 +318,7 @@ class ServiceHistory:
     name: str
     devices: tuple[str, ...]
     cold_start_s: float | None = None
+    part: str = ""
     hours: dict[int, ServedHour] = field(default_factory=dict)
     row_s: float = 0.0
     missing: set[str] = field(default_factory=set)

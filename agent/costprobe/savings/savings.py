@@ -134,8 +134,10 @@ def savings(history: History) -> list[Answer]:
 def _answer(history: History, measured: MeasuredWorkload) -> Answer:
     workload, placement = measured.workload, measured.placements[0]
     currency, missing = _missing(history, measured)
-    needs = [*missing, *measured.missing]
-    if missing:
+    parts = [f"{name} is {part}" for name in workload.services if (part := history.part_of(name))]
+    # What the devices of a part must do depends on other hosts.
+    needs = parts or [*missing, *measured.missing]
+    if parts or missing:
         return Answer(workload, measured.bound_ms, currency, None, [], [], needs)
     fit, held_out = workload.split()
     needs += _start_needed(workload, placement, held_out)

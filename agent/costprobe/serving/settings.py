@@ -28,7 +28,7 @@ from costprobe.core.config.fields import (
     matching,
 )
 from costprobe.core.schema import GROUP_TAGS
-from costprobe.core.units import format_duration, percent
+from costprobe.core.units import HOUR_S, format_duration, percent
 
 MAX_TENANTS = 100
 _NUMBER = r"(\d+(?:\.\d+)?)"
@@ -383,6 +383,11 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
             raise ValueError(
                 "url is missing; add it, or, where another host has the url of the engine,"
                 ' role = "worker"'
+            )
+        if self.group and HOUR_S % self.window_s and self.window_s % HOUR_S:
+            raise ValueError(
+                f"window = {format_duration(self.window_s)} is no part of an hour, and a group is priced"
+                " by whole hours; write 5m, 10m or 1h"
             )
         of_split = sorted(self.model_fields_set & _OF_SPLIT)
         if of_split and self.has_one_kind:

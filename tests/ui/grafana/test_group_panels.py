@@ -23,6 +23,7 @@ PRICE, ROLES, HOSTS = (
     )
 )
 SERVED = {"requests": 100.0, "tokens_in": 1e6, "tokens_out": 1e5}
+REQUESTS, NOW = "production: Requests", "home: Services: cost now ($currency)"
 # Of 8 an hour each 4 M tokens in and 0.5 M out; of 5 an hour two fifths for 1 M in, the rest for 0.1 M out.
 COLUMNS = ("per M in", "cost in", "M tokens in", "per M out", "cost out", "M tokens out")
 WANTED = {
@@ -49,6 +50,12 @@ def idle():
     yield from member("e1", "decode", (-1,), counts=SERVED, currency="EUR", group="euro")
 
 
+def beside():
+    """A complete replica with the name of the pools, each of whose requests both of them count."""
+    yield from disaggregated((-2, -1), ahead_s=-60)
+    yield from member("x", "all", (-2, -1), cost=3.0, counts=SERVED, split=0.4, ahead_s=-60)
+
+
 def shown(edition, shown_from, query):
     panels = panels_of(edition)
     found = {title: shown_from(panels[title], title, query) for title in (PRICE, ROLES, HOSTS)}
@@ -69,6 +76,31 @@ def test_panels_of_groups_in_influxql(influxdb):
     assert found[PRICE] == wanted(PRICE)
     assert found[ROLES] == wanted(ROLES) | {"idle worker": pytest.approx(1)}
     assert found[HOSTS] == wanted(HOSTS) | {"idle worker": 1}
+
+
+def test_no_figure_counts_a_request_in_both_pools(influxdb, tmp_path):
+    class Scraped(Prometheus):
+        def __init__(self, folder):
+            super().__init__(folder)
+            self.backfill("\n".join([*fleet.scraped_of(beside()), ""]))
+
+    influxdb.query('CREATE DATABASE "beside"')
+    lines = [render(row).encode() for row in beside() if row.time_ns > END_NS - 3600 * NS_PER_S]
+    fleet.write(influxdb, lines, db="beside")
+    with running(Scraped, tmp_path / "prometheus", "prometheus") as server:
+        for edition, shown_from, query in (
+            (INFLUXDB, shown_from_influxdb, partial(influxdb.query, db="beside")),
+            (
+                "prometheus",
+                shown_from_prometheus,
+                partial(server.query, time_s=END_NS // NS_PER_S - 60),
+            ),
+        ):
+            panels = panels_of(edition)
+            assert shown_from(panels[REQUESTS], REQUESTS, query) == pytest.approx(1100)
+            (now,) = shown_from(panels[NOW], NOW, query)
+            prices = {"per million output tokens": 18, "per 1,000 requests": 30}
+            assert now == {"service": "llm", **{key: pytest.approx(v) for key, v in prices.items()}}
 
 
 def test_panels_of_groups_in_promql(tmp_path):

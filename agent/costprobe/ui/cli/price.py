@@ -20,7 +20,7 @@ from costprobe.core.money import cents, money
 from costprobe.core.outside import one_line
 from costprobe.core.periods import iso
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, natural
-from costprobe.core.schema import SERVICE_FIELDS
+from costprobe.core.schema import SERVICE_FIELDS, part_words
 from costprobe.core.units import counted, percent
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.catalogue import Catalogue, HostedPrice, Offer, Purchase
@@ -353,7 +353,7 @@ def export(
     since_ns, until_ns = asked.start_ns, asked.end_ns
     with reader_of(loaded) as reader:
         tags = {"basis": "serving"}
-        rows = reader.columns("cost", since_ns, until_ns, tags, fields=SERVICE_FIELDS)
+        rows = list(reader.columns("cost", since_ns, until_ns, tags, fields=SERVICE_FIELDS))
         found = token_prices(rows, (until_ns - since_ns) / NS_PER_S)
     only = {
         service.name: service.model
@@ -366,6 +366,9 @@ def export(
     except ValueError as error:
         raise bad_input(str(error)) from error
     if not prices:
+        parts = [f"{row.tags['service']} is {of}" for row in rows if (of := part_words(row.tags))]
+        if parts:
+            raise bad_input(f"no tokens with a cost since {iso(since_ns)}: {parts[0]}")
         raise bad_input(
             f"no tokens with a cost since {iso(since_ns)}; choose another --since, or see"
             " `costprobe status` for the services' counters"

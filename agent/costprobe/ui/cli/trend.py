@@ -16,7 +16,14 @@ from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.money import common_scale, is_amount, is_each, money, per_words
 from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
-from costprobe.core.schema import ASSUMED, MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
+from costprobe.core.schema import (
+    ASSUMED,
+    MEASURES,
+    SCHEMA,
+    SERVING_RATIOS,
+    SERVING_SUMS,
+    part_words,
+)
 from costprobe.core.units import counted, significant
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
@@ -93,6 +100,8 @@ def command(
             tags or None,
             most=None if as_json or as_csv else ROWS_MAX,
         )
+        of_service = reader.series("cost", tags) if "service" in tags and not all_series else ()
+        part = next((words for one in of_service if (words := part_words(one.tags))), "")
         found = continued_series(all_series)
         shown = [one.series for one in found]
         # The newest windows are stored some minutes later: spans end with the last one.
@@ -111,6 +120,8 @@ def command(
     elif as_csv:
         _write_csv(field, all_series)
     elif not all_series:
+        if part:
+            raise click.ClickException(f"no {field}: {tags['service']} is {part}")
         raise nothing_since(field, since_ns)
     else:
         echo_lines([*trend_table(measurement, field, shown, changes), *_continued(found)])
