@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from costprobe.adapters.http.settings import HttpConfig
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
+from costprobe.adapters.redfish.power import ServerPowerConfig
 from costprobe.adapters.sensors.messages import SensorSettings
 from costprobe.adapters.store.settings import StoreConfig
 from costprobe.alerts.rules.budgets import BudgetRuleConfig
@@ -70,6 +71,7 @@ class Config(RootSection):
     kubernetes: KubernetesConfig | None = None
     price: tuple[AnyPlan, ...] = ()
     electricity: ElectricityConfig | None = None
+    server_power: ServerPowerConfig | None = None
     carbon: CarbonConfig | None = None
     workload: tuple[WorkloadConfig, ...] = Field((), max_length=64)
     api: tuple[ApiConfig, ...] = Field((), max_length=32)

@@ -8,7 +8,7 @@ from costprobe.core.schema import SERVING_RATIOS
 from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards.parts import bounds, choice, figure, graph, page
-from scripts.dashboards.queries import PER_PANEL, Condition, Query, Tag
+from scripts.dashboards.queries import PER_PANEL, Condition, Known, Query, Tag
 from scripts.dashboards.tables import listing
 
 ABOUT = "Cost of services in production including idle time, and its allocation."
@@ -76,9 +76,8 @@ def _rolling(field: str, name: str) -> Query:
 
 
 def _figures(board: dashboard.Dashboard) -> None:
-    def paid(select: str) -> Query:
-        # Of the same rows: idle cost, cost and idle share divide.
-        return Query(select, "cost", over=PRICED, where=WHOLE, every=None)
+    def paid(select: str, where: tuple[Condition, ...] = WHOLE) -> Query:
+        return Query(select, "cost", over=PRICED, where=where, every=None)
 
     def served(select: str) -> Query:
         return Query(select, "serving", over=HERE, where=ONCE, every=None)
@@ -96,7 +95,9 @@ def _figures(board: dashboard.Dashboard) -> None:
             steps=bounds(1, 5),
         )
     )
-    idle = paid(f"100 * {SERVING_RATIOS['idle_share'].written(_sum_of)}")
+    share = SERVING_RATIOS["idle_share"]
+    # Rows of older versions have an idle part alone.
+    idle = paid(f"100 * {share.written(_sum_of)}", (*WHOLE, Known(share.per)))
     board.with_panel(
         figure(
             "Share paid while services wait",
@@ -198,7 +199,8 @@ def _energy(board: dashboard.Dashboard) -> None:
     board.with_row(dashboard.Row("Energy"))
 
     def drawn(field: str, name: str = NAME) -> Query:
-        return _ratio(field, name, over=HERE)
+        # Rows of older versions have energy alone.
+        return _ratio(field, name, over=HERE, where=(*SERVING, Known(SERVING_RATIOS[field].per)))
 
     about = "Energy of the service's devices, idle time included; 5 % or more uncertain."
     board.with_panel(

@@ -131,7 +131,7 @@ class _Fields:
     """
 
     def __init__(self, query: Query, measurement: str, counted: str) -> None:
-        if any(not isinstance(part, Tag) for part in query.where):
+        if any(isinstance(part, str) for part in query.where):
             raise UntranslatableError(f"chooses rows by a field: {query.where}")
         self._measurement = measurement
         self._query = query

@@ -34,8 +34,19 @@ class Tag(NamedTuple):
         return f'"{self.name}" {self.sign} {text}'
 
 
-# The latter on a field, in InfluxQL only.
-Condition = Tag | str
+class Known(NamedTuple):
+    """A condition that a row has a numeric field. In PromQL it is none: a counter that has it counts only these."""
+
+    field: str
+
+    @property
+    def influxql(self) -> str:
+        """The condition in InfluxQL, which compares nothing with NULL."""
+        return f'("{self.field}" >= 0 OR "{self.field}" < 0)'
+
+
+# The last on a field, in InfluxQL only.
+Condition = Tag | Known | str
 # Whole boards: the power of a part of a board is in the board's.
 BOARDS = (Tag("kind", "mig", "!="),)
 
@@ -84,7 +95,7 @@ class Query:
         source = f"({self.source.text})" if isinstance(self.source, Query) else f'"{self.source}"'
         when = f"time > now() - {self.since}" if self.since else "$timeFilter"
         chosen = [f'"{tag}" =~ /^${tag}$/' for tag in self.over]
-        where = [one.influxql if isinstance(one, Tag) else one for one in self.where]
+        where = [one if isinstance(one, str) else one.influxql for one in self.where]
         conditions = " AND ".join([*chosen, *where, when])
         head = f"SELECT {self.select} FROM {source} WHERE {conditions}"  # noqa: S608 - constant text of this repository
         if self.is_rows:

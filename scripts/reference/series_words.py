@@ -320,6 +320,22 @@ MEASUREMENTS: Mapping[str, Words] = {
             " `unattributed` for what no tenant's counter explains.",
         },
     ),
+    "server": Words(
+        "Energy of the whole server between two reads of `[server_power]`: [the rest of the"
+        " server](../cost.md#the-rest-of-the-server). In no cost of devices, services or inferences.",
+        {
+            "power_w": "Mean power in the interval.",
+            "energy_j": "Energy of the server in the interval.",
+            "energy_method": "`counter`, or `poll`: the mean of the power at both ends.",
+            "window_s": "Length of the interval.",
+            "devices_energy_j": "Energy of its devices in the interval; absent if a part is unknown.",
+            "others_energy_j": "The difference: CPUs, memory, fans, power supplies. May be below zero in a"
+            " single row of method `poll`.",
+            "others_window_s": "`window_s` where `others_energy_j` is known.",
+            "cost": "Electricity of the server, PUE included; absent where it is not paid separately.",
+            "cost_others": "Part of it for `others_energy_j`.",
+        },
+    ),
     "budget": Words(
         "Status of a `[[budget]]`, every ten minutes: [budgets](../budgets.md).",
         {

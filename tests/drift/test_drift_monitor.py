@@ -159,7 +159,7 @@ def test_amount_agrees_with_the_percentage_where_single_runs_do_not():
     levels = [CostFactors(time_s=time_s, price_per_s=1.0) for time_s in (2.0, 2.8, 2.8)]
     run = DetectionRun(0, 1, 2.0, None, 1.0, 0.0, "", {}, "EUR", is_assumed=True)
     found = with_amounts(facts, tuple(levels), run, None)
-    assert "(+€0.14 per inference, price assumed)" in change_message(found).headline
+    assert "(+€0.140 per inference, price assumed)" in change_message(found).headline
     assert found.money.amount == pytest.approx(0.14)
     assert found.split == "100 % of it is time per inference"
     assert with_amounts(replace(facts, change_pct=-7.0), tuple(levels), run, None).split == ""

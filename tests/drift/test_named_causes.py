@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from costprobe.core.records import NS_PER_S
+from costprobe.drift.actions import LOWERED, action_of
 from fakes.host import START_NS, metered, owned, rented, seeded, simulated_host
 
 RUNS_PER_DAY = 288
@@ -45,3 +46,11 @@ def test_changed_price_is_an_event_and_no_drift(tmp_path):
             cause = host.price_events()[0].fields["cause"]
             found[cause] = [event.detail for event in host.events if event.kind == "drift"]
     assert found == {"electricity tariff": [], "price plan": []}
+
+
+def test_advice_about_a_board_of_amd_names_the_tools_of_amd():
+    causes = ("board", "neighbour: vllm", "memory errors", "cooling", "power limit", LOWERED)
+    causes += ("clock", "memory pressure", "thermal throttling")
+    assert all("nvidia-smi" in action_of(cause, "gpu0") for cause in causes)
+    assert all("`amd-smi " in action_of(cause, "amd1.xcp3") for cause in causes)
+    assert not any("nvidia" in action_of(cause, "amd0+amd1") for cause in causes)

@@ -170,7 +170,8 @@ def test_causes_and_their_shares():
         found = made()
         total = "" if found.explained is None else f", {percent(found.explained)} explained"
         noise = "" if found.noise is None else f", within {100 * found.noise:.1f} % of noise"
-        lines += [f"{name}: {found.name}{total}{noise}", f"  {found.action}"]
+        action = found.action_on("gpu0")
+        lines += [f"{name}: {found.name}{total}{noise}", f"  {action}"]
         for cause in found.causes:
             share = "no share" if cause.share is None else percent(cause.share)
             timing = {True: "coincides", False: "apart", None: "-"}[cause.coincides]

@@ -8,6 +8,7 @@ from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.records import NS_PER_S
 from costprobe.fleet.answers import FleetAnswers, fleet_period
 from costprobe.fleet.spend import DeviceSums
+from costprobe.fleet.unit_costs import fleet_unit_costs
 
 DAY_S = 86_400
 COST = Question("device", "cost", "sum", by=("host",))
@@ -72,3 +73,27 @@ def test_rounding_of_sums_is_no_unknown_share_of_the_emissions():
         )
         (spend,) = sums.spend(answers_of(CountingReader()))
         assert spend.carbon_share == share
+
+
+class SummedReader:
+    """A reader of the rows of one service without models: sums and counts by field."""
+
+    def __init__(self, **found):
+        self._found = found
+
+    def ask(self, question, start_ns, end_ns, now_ns):  # noqa: ARG002 - a reader's arguments
+        value = self._found.get(f"{question.over_time}_of_{question.field}")
+        if value is None or question.where.get("served_model") != "":
+            return FleetAnswer((), ())
+        tags = {"service": "chat", "currency": "USD", "host": "a"}
+        group = tuple(tags.get(tag, "") for tag in question.by)
+        return FleetAnswer((GroupValue(group, value, end_ns),), ())
+
+
+def test_idle_share_is_of_the_whole_cost_where_older_versions_wrote_some_of_the_rows():
+    rows = {"sum_of_cost_total": 8.0, "sum_of_cost_idle": 3.0, "covered_of_cost_idle": 4.0}
+    cases = [(4.0, 6.0, 0.5), (2.0, 4.0, 0.375), (None, None, 0.375)]
+    for known_rows, known, share in cases:
+        more = {"covered_of_cost_idle_known": known_rows, "sum_of_cost_idle_known": known}
+        (found,) = fleet_unit_costs(answers_of(SummedReader(**rows, **more)), "team")
+        assert found.idle_share == share, (known_rows, found)

@@ -57,7 +57,7 @@ def test_pools_of_a_disaggregated_server_are_counted_once():
     assert moved == pytest.approx((48e12, 2400, 48))
     assert (found.hosts, found.devices) == (4, 6)
     lines = [line.split() for line in group_lines([found], answers_of([]).period)]
-    big = ["big", "$2", "$16", "$0.016", "1.8", "14.4", "25", "%", "24", "-", "-"]
+    big = ["big", "$2.00", "$16.0", "$0.0160", "1.8", "14.4", "25", "%", "24", "-", "-"]
     assert lines[2] == big
     assert ["big", "decode", "$192.00", "50.0", "%", "25", "%", "2", "2"] in lines
     assert (

@@ -60,7 +60,7 @@ DOING = {
         "loop",
         "delivery",
     },
-    "devices": {"charges", "readings", "use"},
+    "devices": {"charges", "readings", "server", "use"},
     "drift": {"explain", "annotations"},
     "fleet": {
         "answers",
@@ -84,7 +84,7 @@ DOING = {
         "pods",
         "latency_watch",
     },
-    "spend": {"query", "charges", "now", "evaluate"},
+    "spend": {"query", "charges", "now", "evaluate", "server"},
     "unit_costs": {"now", "price_files"},
 }
 NOT_ARITHMETIC = {"os", "threading", "time", "random"}

@@ -126,7 +126,7 @@ def test_status_states_the_cost_an_hour_and_that_it_is_assumed(tmp_path):
     ]
     assert assumed_currencies(unpriced) == {"USD"}
     own = status(PriceBook(mine.price, mine.electricity, GPUS))
-    assert hourly_costs(own) == ["€1.5 an hour for gpu0, electricity not included"]
+    assert hourly_costs(own) == ["€1.50 an hour for gpu0, electricity not included"]
     assert hourly_costs({}) == []
 
 

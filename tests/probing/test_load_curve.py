@@ -219,7 +219,7 @@ def test_shift_lasts_until_a_curve_is_back_or_it_is_accepted():
 
 def test_terminal_names_the_cheapest_point_and_why_the_loop_ended():
     text = "\n".join(shown(curve(*POINTS)))
-    assert "4 in flight costs least within ttft_p90 500 ms, tpot_p90 50 ms: $3.4 per" in text
+    assert "4 in flight costs least within ttft_p90 500 ms, tpot_p90 50 ms: $3.40 per" in text
     assert "closed loop: throughput no longer rose" in text
     assert "no point is within ttft_p90 1 ms" in shown(curve(*POINTS, bounds_ms={"ttft_p90": 1.0}))
     few = [point(1, 100.0, 1.0, ttft_p90_ms=None)]
@@ -241,8 +241,8 @@ def test_terminal_shows_latency_of_a_server_without_tokens():
     one = ["1", "in", "flight"]
     assert [row for row in found if row[:1] == ["load"]] == [list(speeds), list(costs)]
     assert [*one, "50", "20", "23", "-", "0", "%"] in found
-    assert [*one, "130", "±7", "%", "$20", "49"] in found
-    assert "2 in flight costs least within latency_p90 50 ms: $10 per million requests" in lines
+    assert [*one, "130", "±7", "%", "$20.0", "49"] in found
+    assert "2 in flight costs least within latency_p90 50 ms: $10.0 per million requests" in lines
     assert any("up: USD per million requests" in line for line in lines)
     assert "times in ms" in lines
 

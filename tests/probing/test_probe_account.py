@@ -126,7 +126,7 @@ def test_physical_limit_of_a_run_is_beside_its_cost():
     per_million = document["cost"]["cost_roofline_per_million_tokens_out"]
     assert per_million == pytest.approx(expected * 1e6)
     line = probe_line(document)
-    assert f"per million, ${per_million:.4g} at the board's bandwidth" in line
+    assert f"per million, {money(per_million, 'USD')} at the board's bandwidth" in line
     assert line.endswith("MFU 1 %, MBU 20 %")
     unknown = report_document(account(RUN).run)
     assert unknown["cost"]["cost_roofline"] is None

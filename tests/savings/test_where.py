@@ -275,6 +275,7 @@ def test_command_names_boards_by_cost_and_takes_results_of_others(cli, tmp_path)
 
 
 def test_what_where_cannot_use_is_refused(cli, tmp_path):
+    (tmp_path / "good.json").write_text('{"batch": 8, "latency_p50_ms": 1}')
     (tmp_path / "bad.json").write_text('{"batch": 0, "latency_p50_ms": 1}')
     asked = (
         ("--measured", "L40S=bad.json"),
@@ -282,6 +283,8 @@ def test_what_where_cannot_use_is_refused(cli, tmp_path):
         ("ranker", "--measured", f"L40S={tmp_path}/bad.json"),
         ("ranker", "--measured", f"L40S={tmp_path}/absent.json"),
         ("ranker", "--measured", f"X99={tmp_path}/bad.json"),
+        ("ranker", "--measured", f"A100={tmp_path}/bad.json"),
+        ("ranker", "--measured", f"L4={tmp_path}/good.json"),
         ("rankr",),
         ("--decoder", "large"),
         ("--decoder", "4000B"),

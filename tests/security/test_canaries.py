@@ -148,6 +148,7 @@ class Bench:
             "price_list": repeating(403),
             "carbon": repeating(200),
             "cluster": repeating(401),
+            "bmc": repeating(401),
             "service": repeating(401),
             "tenants": repeating(401),
             "service_model": counting(),
@@ -323,7 +324,7 @@ def test_every_place_of_a_secret_has_a_canary(bench):
     config = load(bench.daemon.config)
     tables = [*config.sink, *config.notifier, *config.probe, *config.service, *config.price]
     tables += [service.tenants for service in config.service if service.tenants]
-    tables += [config.http, config.kubernetes, config.fleet]
+    tables += [config.http, config.kubernetes, config.server_power, config.fleet]
     covered = {
         (type(table).__name__, name)
         for table in tables

@@ -12,6 +12,7 @@ from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.statistics import RollingWindows
 from costprobe.core.units import KWH_J
 from costprobe.devices.charges import charges_of
+from costprobe.devices.server import ServerInterval, ServerUse
 from costprobe.pricing.book import PriceBook, Terms
 from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityConfig, emission
 from costprobe.pricing.plans import Rate, parse_spot
@@ -84,6 +85,14 @@ def terms_of(per_hour, electricity_per_kwh):
     included = not electricity_per_kwh
     priced = Rate("on_demand", "USD", Decimal(per_hour), included, "an example")
     return Terms(priced, float(electricity_per_kwh) / KWH_J)
+
+
+def server(example):
+    length_s, power_w = example["length_s"], float(example["power_w"])
+    energy_j, end_ns = power_w * length_s, length_s * NS_PER_S
+    interval = ServerInterval(0, end_ns, energy_j, "poll", power_w)
+    per_j = float(example["electricity_per_kwh"]) / KWH_J
+    return ServerUse(interval, float(example["devices_power_w"] * length_s), "", per_j).fields()
 
 
 def device(example):

@@ -255,6 +255,24 @@ def test_pods_that_come_and_go_bear_what_they_used(node):
     }
 
 
+def test_pods_beside_an_ended_one_that_is_still_busy_were_idle(node):
+    node.has("a", m=[0, 1])
+    node.has("b", m=[2, 3])
+    node.reads_pods()
+    node.starts(1, "a", "a/m")
+    node.works(50, device_pct=80, by_pid_pct={1: 80})
+    node.loses("a")
+    node.reads_pods()
+    node.works(50, device_pct=80, by_pid_pct={1: 80})
+    node.total = 100
+    assert node.allocated() == {
+        ("a:m", "busy", "use"): 40,
+        ("a:m", "idle", "use"): 5,
+        ("b:m", "idle", "use"): 10,
+        ("", "unallocated", ""): 45,
+    }
+
+
 def test_two_containers_of_a_pod_are_told_apart_also_after_a_restart(node):
     node.has("a", draft=[0], main=[1])
     node.reads_pods()

@@ -121,7 +121,7 @@ def test_currencies_are_never_summed():
     assert status.coverage == pytest.approx(10 / 24)
     assert status.missing == (
         "gpu0: no cost data for 14.0 h of the period",
-        "$28 is not added to EUR",
+        "$28.0 is not added to EUR",
     )
 
 

@@ -205,7 +205,7 @@ def test_parts_of_the_day_add_up_to_the_cost_of_the_devices(look):
         [
             allocated("busy", 20.0, "chat"),
             allocated("idle", 15.0, "chat"),
-            allocated("probing", 1.0),
+            allocated("probing", 1.0, "chat"),
         ],
         [allocated("unallocated", 3.0, device="gpu1"), allocated("held", 4.0, "rank", "gpu1")],
         windows("base", lambda _: 1e6, 24),
@@ -224,8 +224,8 @@ def test_parts_of_the_day_add_up_to_the_cost_of_the_devices(look):
 
 
 def test_unit_prices_read_between_a_hundredth_and_a_thousand():
-    cases = {2.45e-7: "$0.245 per million inferences", 5e-5: "$50 per million inferences", 3e-4: "$0.3 per 1,000 inferences",
-             0.42: "$0.42 per inference", 250.0: "$250 per inference"}  # fmt: skip
+    cases = {2.45e-7: "$0.245 per million inferences", 5e-5: "$50.0 per million inferences", 3e-4: "$0.300 per 1,000 inferences",
+             0.42: "$0.420 per inference", 250.0: "$250 per inference"}  # fmt: skip
     assert {
         price: unit_price(price, "USD", price_scale(price), "inference") for price in cases
     } == cases

@@ -65,6 +65,20 @@ def test_windows_without_the_numerator_do_not_count():
     assert ratio_of_sums(rows[1:2], "energy_per_request_j") is None
 
 
+def test_rows_of_older_versions_are_divided_by_what_these_counted():
+    """Such rows have energy and an idle part without the counts of windows in which they are known."""
+    old = {"requests": 10.0, "energy_j": 600.0, "cost_idle": 1.0, "cost_total": 4.0}
+    new = {"requests": 5.0, "metered_requests": 5.0, "energy_j": 150.0, "cost_idle": 3.0}
+    rows = [
+        Point("cost", {}, old, 0),
+        Point("cost", {}, {**new, "cost_total": 4.0, "cost_idle_known": 4.0}, 1),
+        Point("cost", {}, {"requests": 7.0, "cost_total": 9.0}, 2),
+    ]
+    shares = [ratio_of_sums(some, "idle_share") for some in (rows[:1], rows)]
+    joules = [ratio_of_sums(some, "energy_per_request_j") for some in (rows[:1], rows)]
+    assert (shares, joules) == ([0.25, 0.5], [60.0, 50.0])
+
+
 def test_spans_with_gaps_are_not_compared():
     """Two and eight hours of the night of the day before are missing."""
     began_ns = NOW_NS - 2 * DAY_NS

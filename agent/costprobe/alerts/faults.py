@@ -51,7 +51,7 @@ def present_faults(status: Status, disk: Disk | None) -> list[Fault]:
     """
     # A part without a state may be None in a document of another version.
     status = {name: part for name, part in status.items() if part is not None}
-    sources = (_of_sensors, _of_measurements, _of_deliveries, _of_process)
+    sources = (_of_sensors, _of_measurements, _of_sources, _of_deliveries, _of_process)
     faults = [fault for source in sources for fault in source(status)]
     share = disk.free_bytes / disk.total_bytes if disk and disk.total_bytes else 1.0
     if disk and share < DISK_FREE_SHARE and disk.free_bytes < DISK_FREE_BYTES:
@@ -118,10 +118,16 @@ def _of_measurements(status: Status) -> Iterator[Fault]:
             " be unallocated"
         )
         yield Fault("pods_unread", "", text, "warning")
+
+
+def _of_sources(status: Status) -> Iterator[Fault]:
     for name, spot in status.get("spot_prices", {}).items():
         if spot["stale"]:
             text = f"spot price {name} is stale{_reason(spot)}; costs use the last known price"
             yield Fault("price_stale", name, text, "warning")
+    if reason := status.get("server_power", {}).get("fault"):
+        text = f"the server's power cannot be used ({reason}); the energy besides its devices is unknown"
+        yield Fault("server_power_unusable", "", text, "warning")
     carbon = status.get("carbon")
     if carbon and carbon["stale"]:
         text = f"the carbon intensity is stale{_reason(carbon)}; emissions use the last known one"

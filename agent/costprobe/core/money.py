@@ -52,15 +52,16 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def money(amount: float | Decimal, currency: str, digits: int = MEASURED) -> str:
-    """Format an amount with significant digits: "$0.00158", "12.3 CHF", "€1,230", "-$5".
+    """Format an amount with significant digits, also those that are 0: "$0.00158", "12.3 CHF", "€1,230", "-$5.00".
 
     Args:
         amount: Currency units.
         currency: ISO 4217 code; empty if unknown.
         digits: MEASURED, or MODELLED for an estimate without an interval.
     """
-    size = float(f"{abs(amount):.{digits}g}")
-    return _with_currency(f"{size:,.0f}" if size >= 10**digits else _plain(size), amount, currency)
+    size = Decimal(f"{abs(amount):.{digits - 1}e}")
+    text = f"{size:,.0f}" if size >= 10 ** (digits - 1) or not size else f"{size:f}"
+    return _with_currency(text, amount, currency)
 
 
 def cents(amount: float | Decimal, currency: str) -> str:

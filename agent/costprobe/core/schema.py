@@ -183,6 +183,14 @@ SCHEMA: dict[str, Measurement] = {
             floats="cost cost_cache_saved tokens_in cached_tokens tokens_out requests energy_j"
         ),
     ),
+    "server": Measurement(
+        tags=("currency",),
+        fields=_typed(
+            floats="power_w energy_j window_s cost devices_energy_j others_energy_j"
+            " others_window_s cost_others",
+            strings="energy_method",
+        ),
+    ),
     "budget": Measurement(
         tags=("budget", "period", "currency", "device", "service"),
         fields=_typed(
@@ -361,6 +369,10 @@ _COUNTERS: Final = {
         ("tenant_requests", "requests", "Requests of the tenant"),
         ("tenant_energy_joules", "energy_j", "Energy of the tenant"),
     ),
+    "server": (
+        ("server_energy_joules", "energy_j", "Energy of the whole server"),
+        ("server_electricity_cost", "cost", "Cost of its electricity"),
+    ),
     "serving": (
         ("service_requests", "requests", "Answered requests"),
         ("service_errors", "errors", "Failed requests"),
@@ -486,6 +498,7 @@ class Ratio:
         part: Field whose share of `whole` is taken of `over`; empty for all of it. Windows without
             tokens have a cost but no part for tokens: it is divided like that of the others.
         whole_fields: Fields that add up to the whole.
+        older: Field that has the same in a row without `per`, which older versions wrote; empty for none.
     """
 
     over: str
@@ -493,6 +506,7 @@ class Ratio:
     scale: int = 1
     part: str = ""
     whole_fields: tuple[str, ...] = ()
+    older: str = ""
 
     @property
     def is_of_counts(self) -> bool:
@@ -502,15 +516,16 @@ class Ratio:
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields whose sums are needed."""
-        parts = (self.part,) if self.part else ()
-        return tuple(dict.fromkeys((self.over, self.per, *self.whole_fields, *parts)))
+        others = [name for name in (self.part, self.older) if name]
+        return tuple(dict.fromkeys((self.over, self.per, *self.whole_fields, *others)))
 
     def of(self, sums: Mapping[str, float]) -> float | None:
         """Return the ratio; None where a sum is missing, or nothing was counted."""
-        needed = (self.over, self.per, *([self.part] if self.part else []))
-        if any(name not in sums for name in needed) or not sums[self.per]:
+        per = self.per if self.per in sums or not self.older else self.older
+        needed = (self.over, per, *([self.part] if self.part else []))
+        if any(name not in sums for name in needed) or not sums[per]:
             return None
-        value = sums[self.over] / sums[self.per] * self.scale
+        value = sums[self.over] / sums[per] * self.scale
         if not self.part:
             return value
         total = sum(sums.get(name, 0.0) for name in self.whole_fields)
@@ -551,14 +566,15 @@ SERVING_RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
         ),
         "cached_share": Ratio("cached_tokens", "tokens_in"),
         # Not each window's idle part, energy and emissions are known: divided by what is of windows in which they are.
-        "idle_share": Ratio("cost_idle", "cost_idle_known"),
-        "energy_per_inference_j": Ratio("energy_j", "metered_inferences"),
-        "energy_per_request_j": Ratio("energy_j", "metered_requests"),
+        "idle_share": Ratio("cost_idle", "cost_idle_known", older="cost_total"),
+        "energy_per_inference_j": Ratio("energy_j", "metered_inferences", older="inferences"),
+        "energy_per_request_j": Ratio("energy_j", "metered_requests", older="requests"),
         "energy_per_million_tokens_in_j": Ratio(
-            "energy_j", "metered_tokens_in", _MILLION, "energy_tokens_in_j", _TOKENS_J
+            "energy_j", "metered_tokens_in", _MILLION, "energy_tokens_in_j", _TOKENS_J, "tokens_in"
         ),
         "energy_per_million_tokens_out_j": Ratio(
-            "energy_j", "metered_tokens_out", _MILLION, "energy_tokens_out_j", _TOKENS_J
+            "energy_j",
+            *("metered_tokens_out", _MILLION, "energy_tokens_out_j", _TOKENS_J, "tokens_out"),
         ),
         "carbon_per_inference_g": Ratio("carbon_g", "carbon_inferences"),
     }

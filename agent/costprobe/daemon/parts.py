@@ -57,6 +57,7 @@ from costprobe.serving.device_costs import (
 )
 
 if TYPE_CHECKING:
+    from costprobe.devices.server import ServerPower
     from costprobe.serving.service import Serving
     from costprobe.spend.evaluate import BudgetTracker
 
@@ -177,12 +178,14 @@ class Runtime:
         # A service's scrape and the end of its window may be due together.
         workers = len(self.probes.jobs) + 2 * len(config.service) + SPARE_WORKERS
         workers += POD_WORKERS if config.kubernetes is not None else 0
+        workers += 1 if config.server_power is not None else 0
         self.schedule = Schedule(workers, clock, host.steps.is_stepped)
         self.delivery = SinkDelivery(config.sink, host.store, clock, self._stop, self.tags["host"])
         self.notifying = Notifying(
             config.notifier, host.store, clock, self._stop, self.watching.firing_for, self.tags
         )
         self._serving = self._services(config, devices, around)
+        self._server = self._server_power(config, devices, book)
         self._add_jobs(config, history)
 
     def _budget_tracker(self, config: Config) -> BudgetTracker | None:
@@ -199,6 +202,25 @@ class Runtime:
             self._host.clock,
             self.tags,
             on_event=self.take_event,
+        )
+
+    def _server_power(
+        self, config: Config, devices: Sequence[Device], book: PriceBook
+    ) -> ServerPower | None:
+        """Return the reading of the server's power; None without it."""
+        if config.server_power is None:
+            return None
+        from costprobe.devices.server import ServerPower  # noqa: PLC0415 - only a daemon that reads it
+
+        return ServerPower(
+            config.server_power,
+            config.telemetry,
+            devices,
+            book,
+            self.ledger,
+            self._host.clock,
+            tags=self.tags,
+            missing=self._host.missing,
         )
 
     def _services(
@@ -235,6 +257,8 @@ class Runtime:
             schedule.add(name, every_s, feed.refresh, at_once=True)
             if every_s > RETRY_S:
                 schedule.add(f"{name}, after a failure", RETRY_S / 2, feed.retry)
+        if self._server is not None:
+            schedule.add("server power", self._server.every_s, self._server.poll, at_once=True)
         schedule.add("self-observation", AGENT_EVERY_S, host.write_agent_point, at_once=True)
         kept_s = config.store.outbox_retention_s
         schedule.add("retention", RETENTION_EVERY_S, partial(host.retention.apply, kept_s))
@@ -259,6 +283,8 @@ class Runtime:
         consumers = [self.accounts.record_readings]
         if self._serving is not None:
             consumers.append(self._serving.record_readings)
+        if self._server is not None:
+            consumers.append(self._server.record_readings)
         self._sensor.deliver_to(*consumers)
         self._host.steps.subscribe(self._clock_was_stepped)
         self.delivery.start()
@@ -306,7 +332,7 @@ class Runtime:
         self.notifying.send_unstored(self.watching.unstored())
 
     def status(self) -> dict[str, Any]:
-        """Return the status of each part; the same keys as EMPTY_STATUS."""
+        """Return the status of each part; the same keys as EMPTY_STATUS, and of what is configured."""
         terms = {name: self.prices.terms_now(name) for name in self._devices}
         return {
             "prices": [
@@ -321,6 +347,7 @@ class Runtime:
             "alerting": self.watching.status(),
             "spot_prices": {name: feed.status() for name, feed in self.feeds.prices.items()},
             "carbon": self.feeds.carbon.status() if self.feeds.carbon else {},
+            **({"server_power": self._server.status()} if self._server is not None else {}),
             "budgets": self._budgets.status() if self._budgets is not None else [],
         }
 

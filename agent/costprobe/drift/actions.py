@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from costprobe.core.records import BOARD
 
@@ -34,12 +36,28 @@ _ACTIONS: Mapping[str, str] = {
 _UNKNOWN_ACTION = (
     "compare the runs before and after with `costprobe trend`, and look for changes then"
 )
+# What shows and sets the same of AMD's boards, whose names as devices begin with "amd".
+_OF_AMD: Final = {
+    "nvidia-smi -L": "amd-smi list",
+    "nvidia-smi": "amd-smi process",
+    "nvidia-smi -q -d ECC": "amd-smi metric --ecc",
+    "nvidia-smi -q -d TEMPERATURE": "amd-smi metric --temperature",
+    "nvidia-smi -q -d TEMPERATURE,PERFORMANCE": "amd-smi metric --temperature",
+    "nvidia-smi -q -d POWER": "amd-smi metric --power",
+    "nvidia-smi -q -d CLOCK": "amd-smi metric --clock",
+    "nvidia-smi -pl WATTS": "amd-smi set --power-cap WATTS",
+}
+_COMMAND: Final = re.compile(r"(?<=`)nvidia-smi[^`]*")
 
 
-def action_of(name: str) -> str:
+def action_of(name: str, device: str = "") -> str:
     """Return what to do about the cause of a deterioration.
 
     Args:
         name: Name of a cause, or "unknown".
+        device: Name of the device, or names joined by "+"; empty if it is not of one.
     """
-    return _ACTIONS.get(name.partition(":")[0], _UNKNOWN_ACTION)
+    action = _ACTIONS.get(name.partition(":")[0], _UNKNOWN_ACTION)
+    if not device.startswith("amd"):
+        return action
+    return _COMMAND.sub(lambda command: _OF_AMD[command[0]], action)

@@ -195,14 +195,13 @@ class Explanation:
     explained: Share | None = None
     noise: float | None = None
 
-    @property
-    def action(self) -> str:
-        """What to do about a deterioration; empty for one within the noise."""
+    def action_on(self, device: str) -> str:
+        """Return what to do about a deterioration on a device; empty for one within the noise."""
         if self.noise is not None:
             return ""
         first = [cause for cause in self.causes if cause.name == self.name]
         is_lowered = any("power_limit_w" in cause.signals for cause in first)
-        return action_of(LOWERED if is_lowered else self.name)
+        return action_of(LOWERED if is_lowered else self.name, device)
 
 
 @dataclass(frozen=True, slots=True)

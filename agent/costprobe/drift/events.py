@@ -7,13 +7,13 @@ decomposition and what to do.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from costprobe.core.money import price_scale, price_text
-from costprobe.core.records import NS_PER_S, Event, FieldValue, Point
+from costprobe.core.records import NS_PER_S, TOGETHER, Event, FieldValue, Point
 from costprobe.core.units import significant
 from costprobe.drift.causes import EXPLAINED, THROTTLED_PCT, UNKNOWN, Explanation
 from costprobe.drift.findings import Finding, Metric, ServingMetric
@@ -200,6 +200,7 @@ def production_event(
     *,
     further: FurtherShift | None,
     back_to_ns: int | None,
+    devices: Sequence[str] = (),
 ) -> Event:
     """Return the event of a change.
 
@@ -210,6 +211,7 @@ def production_event(
         explained: Its causes; "unknown" without one that explains half of it.
         further: The part that is new since it was reported; None in its first report.
         back_to_ns: Start of the change before whose level the series is again; None for another change.
+        devices: Names of the service's devices.
     """
     driver = CAUSES[finding.metric]
     split = (
@@ -229,6 +231,7 @@ def production_event(
         action=_advice(finding, change) if explained.name == UNKNOWN else "",
         further=further,
         back_to_ns=back_to_ns,
+        device=TOGETHER.join(devices),
     )
     is_warning = finding.is_collapse or driver == "efficiency"
     severity = "warning" if facts.is_worse and is_warning else "info"

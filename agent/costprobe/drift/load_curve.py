@@ -253,6 +253,7 @@ def _changed(
             f" {_at_all_loads(shift)}"
         ),
         action=_ACTION if explained.name == UNKNOWN else "",
+        device=newest.device,
     )
     throughput_pct = shift.change.throughput_pct
     return change_event(

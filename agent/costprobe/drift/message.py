@@ -195,6 +195,7 @@ class ChangeFacts:
         further: The part that is new since the change was reported; None in its first report.
         back_to_ns: Start of the drift before whose level the series is again, UTC in ns; None for another
             change.
+        device: Name of its device, or names joined by "+"; empty if unknown.
     """
 
     what: str
@@ -210,6 +211,12 @@ class ChangeFacts:
     action: str = ""
     further: FurtherShift | None = None
     back_to_ns: int | None = None
+    device: str = ""
+
+    @property
+    def todo(self) -> str:
+        """What to do about a deterioration; empty for one within the noise."""
+        return self.action or self.explanation.action_on(self.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +345,7 @@ def _reason(change: ChangeFacts) -> str:
         least = f"differ by less than their noise of ±{percent(noise, 1)}"
         return f"cause: unknown, the runs before and after it {least}"
     parts.append(_causes_text(change.explanation))
-    action = change.action or change.explanation.action
-    return f"{'; '.join(parts)}. {f'To do: {action}' if change.is_worse else 'No action is needed'}"
+    return f"{'; '.join(parts)}. {f'To do: {change.todo}' if change.is_worse else 'No action is needed'}"
 
 
 def _causes_text(explanation: Explanation) -> str:
@@ -435,6 +441,7 @@ def change_of(
         is_worse=is_worse,
         explanation=Explanation(UNKNOWN),
         basis="at constant price" if metric == "cost" else "",
+        device=device,
     )
 
     def events(from_ns: int, until_ns: int) -> Sequence[Point]:

@@ -585,7 +585,13 @@ class DriftMonitor:
             return None
         explained = self._explanation(key[0], detector, finding, change)
         return production_event(
-            _tags(key), finding, change, explained, further=further, back_to_ns=back_to_ns
+            _tags(key),
+            finding,
+            change,
+            explained,
+            further=further,
+            back_to_ns=back_to_ns,
+            devices=detector.devices,
         )
 
     def _explanation(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from costprobe.core.money import price_scale, scale_words
+from costprobe.core.records import TOGETHER
 from costprobe.drift.before_after import LEAST_NOISE
 from costprobe.drift.causes import (
     LATEST_RUNS,
@@ -115,6 +116,7 @@ def probe_change(
         is_worse=ratio > 1,
         explanation=found,
         basis="at constant price" if is_priced else "",
+        device=series[0],
     )
     if not is_priced:
         before_ms, after_ms = old.time_s * MS_PER_S, new.time_s * MS_PER_S
@@ -164,6 +166,7 @@ def service_change(
         explanation=_service_explanation(change, *runs),
         money=money_of(change),
         split=explanation(change),
+        device=TOGETHER.join(after.devices),
     )
     values = change.before * scale, change.after * scale
     return PeriodChange(

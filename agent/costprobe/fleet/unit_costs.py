@@ -31,6 +31,9 @@ _RATIOS: Final = (
     "idle_share",
 )
 _SUMS: Final = tuple(dict.fromkeys(f for name in _RATIOS for f in SERVING_RATIOS[name].fields))
+# In another number of buckets these fields are only if older versions wrote some of the rows.
+_TOGETHER: Final = ("cost_idle", "cost_idle_known")
+_SERVED: Final = (*_SUMS, *(f"buckets of {field}" for field in _TOGETHER))
 _PROBED: Final = ("cost_per_inference", "energy_per_inference_j")
 # A host with GPUs of several models, or a device with several versions in the period.
 SEVERAL: Final = "several"
@@ -211,7 +214,12 @@ def _dimension(by: str) -> Group:
 def _served_questions(by: str) -> list[Question]:
     dimension = (*_dimension(by), ROLE)
     sums = (one for field in _SUMS for one in served_sums(field, dimension))
-    return [*sums, *_counted(dimension)]
+    buckets = (
+        dataclasses.replace(one, over_time="covered")
+        for field in _TOGETHER
+        for one in served_sums(field, dimension)
+    )
+    return [*sums, *buckets, *_counted(dimension)]
 
 
 def _served(
@@ -223,7 +231,8 @@ def _served(
     hosts = _only((host, model) for (host, _), model in models.items())
     of_host = {host: model for (host,), model in hosts.items()}
     sums: dict[Group, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    parts = zip(_SUMS, found[: 2 * len(_SUMS) : 2], found[1 : 2 * len(_SUMS) : 2], strict=True)
+    count = 2 * len(_SERVED)
+    parts = zip(_SERVED, found[:count:2], found[1:count:2], strict=True)
     for field, by_model, whole in parts:
         for key, value in _by_model(by_model, whole).items():
             service, currency, *rest, role = key
@@ -231,8 +240,11 @@ def _served(
                 continue
             group = rest[0] if rest else ""
             sums[service, of_host.get(group, "") if of_host else group, currency][field] += value
-    counted = _counted_hosts(found[2 * len(_SUMS) :], dimension, of_host)
+    counted = _counted_hosts(found[count:], dimension, of_host)
     for (model, group, currency), fields in _priced(sums).items():
+        idle, known = (fields.get(name) for name in _SERVED[-len(_TOGETHER) :])
+        if idle != known:
+            fields.pop("cost_idle_known", None)
         values = {name: SERVING_RATIOS[name].of(fields) for name in _RATIOS}
         yield FleetUnitCost(
             basis="serving",

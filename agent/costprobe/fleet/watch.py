@@ -716,7 +716,7 @@ def _outlier_fault(one: Outlier) -> Fault:
         "warning",
         {"host": one.host, **({"device": one.device} if one.device else {})},
         cause=one.explanation.name,
-        detail=f"{causes}: {one.explanation.action}; peers: {peers}",
+        detail=f"{causes}: {one.explanation.action_on(one.device)}; peers: {peers}",
         value=largest(one) * 100,
     )
 

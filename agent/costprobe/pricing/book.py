@@ -127,8 +127,20 @@ class PriceBook:
             return None
         per_j, share = 0.0, self._electricity_share(priced)
         if self._electricity is not None and not rate.electricity_included:
-            per_j = float(tariff_at(self._electricity, time_ns).metered_per_kwh) / KWH_J
+            per_j = _per_j(self._electricity, time_ns)
         return Terms(rate, share * per_j if per_j else 0.0, share)
+
+    def electricity(self, time_ns: int) -> tuple[float, str] | None:
+        """Return currency per joule of the server at UTC time_ns, PUE included, and the currency.
+
+        Returns:
+            None without a tariff or a price, or where a device's price includes its electricity.
+        """
+        rates = [self._own_rate(device, time_ns) for device in self._devices.values()]
+        known = [rate for rate in rates if rate is not None]
+        if self._electricity is None or not known or any(r.electricity_included for r in known):
+            return None
+        return _per_j(self._electricity, time_ns), known[0].currency
 
     def device(self, name: str) -> Device:
         """Return a device by its name.
@@ -213,6 +225,10 @@ class PriceBook:
             if quote is not None:
                 return device_rate(plan, quote, len(self._sharing), device.slices or 1)
         return None
+
+
+def _per_j(electricity: ElectricityConfig, time_ns: int) -> float:
+    return float(tariff_at(electricity, time_ns).metered_per_kwh) / KWH_J
 
 
 def _sum_of(terms: Sequence[Terms]) -> Terms:

@@ -46,6 +46,7 @@ from costprobe.savings.history import (
     ProbeHistory,
     ServiceHistory,
     measured_cold_starts,
+    plain_run,
     probe_histories,
 )
 from costprobe.savings.placements import board_slices, slices_of
@@ -296,7 +297,7 @@ def measured_models(
     now_ns = time.time_ns()
     sweeps = list(reader.points("sweep", since_ns, now_ns))
     runs = reader.columns("probe", since_ns, now_ns, fields=RUN_FIELDS | _OF_RUNS)
-    runs = [part for part in runs if not part.period_s]
+    runs = [part for part in runs if not part.period_s and plain_run(part.tags)]
     boards = {device.name: device for device in devices_in(reader, since_ns) if device.is_board}
     types = {probe.name: probe.measured_dtype for probe in probes if isinstance(probe, ProbeConfig)}
     served = {probe.name for probe in probes} - types.keys()

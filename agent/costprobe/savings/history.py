@@ -173,7 +173,7 @@ def probe_histories(
     """
     runs: dict[tuple[str, str], list[RowColumns]] = {}
     for part in probes:
-        key = _plain_run(part.tags)
+        key = plain_run(part.tags)
         if key is not None:
             runs.setdefault(key, []).append(part)
     curves: dict[tuple[str, str], list[Point]] = {}
@@ -189,7 +189,7 @@ def probe_histories(
     return histories
 
 
-def _plain_run(tags: Mapping[str, str]) -> tuple[str, str] | None:
+def plain_run(tags: Mapping[str, str]) -> tuple[str, str] | None:
     """Return probe and device of a run; None for one of a variant."""
     if tags.get("batch", "").isdigit() and not any(tags.get(way) for way in _WAYS):
         return tags["probe"], tags["device"]

@@ -294,7 +294,7 @@ class ProcessOwners:
 
         A container without a busy process was idle, because each process is in a known cgroup. Nothing
         is known ({}) if a server of MPS was busy for its clients, or if none of the busy processes is
-        a container's, as in a process namespace of the daemon's own.
+        a container's, be it one that has ended, as in a process namespace of the daemon's own.
 
         Args:
             services: Names of the containers' services, which have no configured processes.
@@ -305,7 +305,7 @@ class ProcessOwners:
         busy = self._known({number: busy_s for number, busy_s in by_pid_s.items() if busy_s > 0})
         if any(process.is_mps_server for process in busy.values()):
             return {}, 0.0
-        if other_s > 0 and not any(found.values()):
+        if other_s > 0 and not any(map(self._container, busy.values())):
             return {}, 0.0
         return {name: busy_s or 0.0 for name, busy_s in found.items()}, other_s
 
@@ -315,10 +315,13 @@ class ProcessOwners:
 
     def _owners(self, process: _Process) -> frozenset[str]:
         """Return the services of a process by its name, and by its outermost known container."""
+        container = self._container(process)
+        return process.services if container is None else process.services | {container}
+
+    def _container(self, process: _Process) -> str | None:
         with self._lock:
             named = (self._containers.get(each) for each in process.containers)
-            container = next(filter(None, named), None)
-        return process.services if container is None else process.services | {container}
+            return next(filter(None, named), None)
 
 
 class DeviceCosts:

@@ -276,7 +276,7 @@ def _listed(
         elif service:
             used[service] += cost
     for (service, model, part), cost in models.items():
-        if model and part != "idle":
+        if model and part not in ("idle", "probing"):
             of_models[service][model] += cost
     listed = []
     for service, cost in sorted(used.items(), key=lambda item: (-item[1], item[0])):

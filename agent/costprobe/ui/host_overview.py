@@ -181,9 +181,9 @@ def cause_words(cause: str) -> str:
     return _CAUSES.get(cause, cause)
 
 
-def todo_sentence(cause: str) -> str:
+def todo_sentence(cause: str, device: str) -> str:
     """Return what to do about a cause as a sentence, without the commands that show more."""
-    todo = _COMMANDS.sub("", action_of(cause or "unknown")).replace("`", "")
+    todo = _COMMANDS.sub("", action_of(cause or "unknown", device)).replace("`", "")
     return f"{todo[:1].upper()}{todo[1:]}."
 
 
@@ -204,7 +204,7 @@ def sentence(change: MainChange) -> str:
     is_worse = (pct > 0) != (tags.get("metric") == "throughput")
     words = f"{subject} {verb} {amounts.change(pct)} {more if pct > 0 else less} since {since}"
     cause = change.cause.replace("_", " ")
-    todo = todo_sentence(cause) if is_worse else ""
+    todo = todo_sentence(cause, tags.get("device", "")) if is_worse else ""
     lines = [f"{words}: {cause_words(cause)}.", todo, _worth(change)]
     if others := change.others - change.alike:
         lines.append(f"{counted(others, 'other')} changed, too.")

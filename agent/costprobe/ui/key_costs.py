@@ -7,15 +7,19 @@ from typing import Any, Final
 from costprobe.core.money import cents, cents_of_parts
 from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan
-from costprobe.core.units import percent
+from costprobe.core.units import KWH_J, percent
 from costprobe.spend.query import Key, KeyAllocation, KeyCost
+from costprobe.spend.server import ServerOthers
 
 _HEADS: Final = ("share", "cost", "while waiting")
 _CACHE_HEADS: Final = ("tokens in cached", "cache saved")
 
 
-def document(key: Key, span: TimeSpan, allocation: KeyAllocation) -> dict[str, Any]:
-    """Return an allocation as JSON."""
+def document(
+    key: Key, span: TimeSpan, allocation: KeyAllocation, server: ServerOthers | None = None
+) -> dict[str, Any]:
+    """Return an allocation as JSON, with what the server used beside its devices if that is known."""
+    others = {} if server is None else {"server_others": _of_server(server, allocation.currency)}
     return {
         "by": key,
         "since_ns": span.start_ns,
@@ -35,7 +39,22 @@ def document(key: Key, span: TimeSpan, allocation: KeyAllocation) -> dict[str, A
             }
             for part in allocation.parts
         ],
+        **others,
     }
+
+
+def _of_server(server: ServerOthers, currency: str) -> dict[str, Any]:
+    cost = server.costs.get(currency)
+    return {"energy_j": server.energy_j, "coverage": server.coverage, "cost": cost}
+
+
+def server_words(server: ServerOthers) -> str:
+    """Return what the server used beside its devices, for people."""
+    costs = [f", {cents(cost, currency)} of electricity" for currency, cost in server.costs.items()]
+    return (
+        f"server besides its devices, in none of the lines above: {server.energy_j / KWH_J:,.3g} kWh"
+        f"{''.join(costs)}; {percent(server.coverage)} of the time covered"
+    )
 
 
 def heads(allocation: KeyAllocation) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ Factor = Literal[
 ]
 Name = TypeVar("Name", bound=str)
 _FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
+_ROUNDING: Final = 1e-12
 # Models that add up to less than this share of their service leave counts that belong to none.
 COUNTED_SHARE = 1 - 1e-6
 Kind = Literal["in", "out", "item"]
@@ -197,7 +198,9 @@ def log_mean_parts(
     products_before = [math.prod(old.values()) for old in before]
     products_after = [math.prod(new.values()) for new in after]
     total_before, total_after = math.fsum(products_before), math.fsum(products_after)
-    if not (total_before > 0 and total_after > 0):
+    # What is left of terms that cancel is rounding.
+    least = [_ROUNDING * math.fsum(map(abs, terms)) for terms in (products_before, products_after)]
+    if not (total_before > least[0] and total_after > least[1]):
         raise ValueError("both costs must be positive to decompose their change")
     mean_total = _log_mean(total_after, total_before)
     parts: dict[Name, float] = {}
@@ -739,13 +742,16 @@ def ratio_of_columns(parts: Iterable[RowColumns], field: str) -> float | None:
     ratio = SERVING_RATIOS[field]
     sums: dict[str, list[float]] = {}
     for part in parts:
-        # An idle window has a cost, counts or not; older rows have energy without its counts.
-        needed = [ratio.over] if ratio.over == "cost_total" else [ratio.over, ratio.per]
-        if not (part.columns.keys() >= set(needed) and _has_ratio(part.tags, ratio)):
+        if ratio.over not in part.columns or not _has_ratio(part.tags, ratio):
             continue
-        counted = part.where(
-            [None not in own for own in zip(*map(part.column, needed), strict=True)]
-        )
+        over, per = part.column(ratio.over), part.column(ratio.per)
+        if ratio.older:
+            pairs = zip(per, part.column(ratio.older), strict=True)
+            per = [older if own is None else own for own, older in pairs]
+        # An idle window has a cost, counts or not.
+        needed = [over] if ratio.over == "cost_total" else [over, per]
+        found = replace(part, columns={**part.columns, ratio.per: list(per)})
+        counted = found.where([None not in own for own in zip(*needed, strict=True)])
         for name in ratio.fields:
             if values := counted.numbers(name):
                 sums.setdefault(name, []).extend(values)

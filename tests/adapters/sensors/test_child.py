@@ -80,9 +80,9 @@ def looks(clock, watch, worker, seconds):
     return [hung for several in found for hung in several]
 
 
-def in_a_call(clock, deadline_s=DEADLINE_S):
+def in_a_call(clock, deadline_s=DEADLINE_S, call="nvmlDeviceGetName"):
     now_ns = clock.monotonic_ns()
-    sensor = SimpleNamespace(name="gpu0", call="nvmlDeviceGetName")
+    sensor = SimpleNamespace(name="gpu0", call=call)
     return SimpleNamespace(visit=DriverVisit(now_ns, deadline_s * NS_PER_S), sensor=sensor)
 
 
@@ -92,6 +92,9 @@ def test_call_beyond_its_deadline_hangs():
     assert looks(clock, watch, worker, DEADLINE_S) == []
     (device, fault), *_ = looks(clock, watch, worker, 5)
     assert (device, fault.code, fault.call) == ("gpu0", "DEADLINE", "nvmlDeviceGetName")
+    assert fault.detail.endswith("`dmesg` may show why (Xid messages)")
+    _, other = looks(clock, watch, in_a_call(clock, call="amdsmi_get_power_info"), 10)[-1]
+    assert other.detail.endswith("`dmesg` may show why")
 
 
 def test_stop_of_the_process_is_no_hang_of_its_calls():

@@ -101,6 +101,27 @@ def test_parts_at_the_edge_of_the_period_are_reduced_to_the_devices_cost(costpro
     assert chat["cost_idle"] == pytest.approx(chat["cost"] * 2 / 5)
 
 
+def test_rest_of_the_server_is_shown_apart(costprobe, stored):
+    """36 kJ a minute at 0.36 a kWh, in half of the minutes of the last two hours."""
+    now_ns = time.time_ns()
+    known = {"others_energy_j": 36_000.0, "others_window_s": 60.0, "cost_others": 0.0036}
+    costprobe.append(
+        make_point("server", HOST, {"energy_j": 72_000.0, **(known if minute % 2 else {})}, at_ns)
+        for minute, at_ns in enumerate(range(now_ns - 7199 * S, now_ns, 60 * S))
+    )
+    line = costprobe("spend", "--since", "2h").splitlines()[-1]
+    assert line == (
+        "server besides its devices, in none of the lines above: 0.6 kWh, €0.216 of electricity;"
+        " 50 % of the time covered"
+    )
+    report = costprobe("report", "--since", "2h", "--format", "md")
+    assert line.partition(";")[0] in report
+    (document,) = costprobe.json("spend", "--since", "2h")
+    others = document["server_others"]
+    assert others["energy_j"] == pytest.approx(60 * 36_000)
+    assert (others["coverage"], others["cost"]) == pytest.approx((0.5, 0.216), rel=1e-3)
+
+
 def test_without_rows_of_the_key_the_section_to_add_is_named(costprobe):
     costprobe.append(row for row in rows(time.time_ns()) if row.measurement == "device")
     lines = costprobe("spend", "--by", "tenant").splitlines()

@@ -32,7 +32,7 @@ HOUR = {
     "cost_tokens_cached": 0.0,
     "cost_cache_saved": 0.3125,
 }
-PRICES = "($3.12 fresh in, $0 cached in (no weight measured), $15 out per million tokens)"
+PRICES = "($3.12 fresh in, $0 cached in (no weight measured), $15.0 out per million tokens)"
 LARGE = {
     "model": "acme/large",
     "per_million_tokens_in": 5,

@@ -45,7 +45,7 @@ def curve():
 def test_load_needs_consent_and_says_what_it_takes(costprobe):
     refused = costprobe("probe", "chat", "--load", code=2)
     assert "load curve of chat on cpu: up to 2 points, about 62 s, at most 3 min" in refused
-    assert "$0.062 at the present price, at most $0.202" in refused
+    assert "$0.0620 at the present price, at most $0.202" in refused
     assert "add --yes, or run it within a [[maintenance]] window" in refused
 
 
@@ -64,7 +64,7 @@ def test_stored_curve_is_shown(costprobe):
     assert "no load curve of chat is stored" in missing
     costprobe.append(curve_rows(curve()))
     text = costprobe("probe", "chat", "--load", "--stored")
-    assert "1 in flight costs least within latency_p50 3000 ms: $9 per million" in text
+    assert "1 in flight costs least within latency_p50 3000 ms: $9.00 per million" in text
     assert "since" not in text
     slower = replace(curve(), time_ns=TIME_NS + 10**9)
     points = [

@@ -117,7 +117,7 @@ def aws(folder, *, legacy):
     return written(folder / "cur.csv.gz", [heads, *lines], packed=True)
 
 
-def azure(folder):
+def azure(folder, *, is_agreement=False):
     heads = (  # noqa: SIM905 - as one reads them
         "date costInBillingCurrency billingCurrency chargeType meterCategory meterName resourceId"
         " quantity unitOfMeasure tags"
@@ -127,12 +127,16 @@ def azure(folder):
     def charge(day, amount, kind, category, unit):
         return [
             *(iso(day * 24, "%m/%d/%Y"), amount, "USD", kind, category, f"{category} v5", machine),
-            *(24, unit, '"team": "search"'),
+            *(0.24 if is_agreement else 24, unit, '"team": "search"'),
         ]
 
-    lines = [charge(day, PAID * 24, "Usage", "Virtual Machines", "1 Hour") for day in range(3)]
+    unit = "100 Hours" if is_agreement else "1 Hour"
+    lines = [charge(day, PAID * 24, "Usage", "Virtual Machines", unit) for day in range(3)]
     lines.append(charge(0, "12.5", "Usage", "Storage", "1/Month"))
     lines.append(charge(0, "4.75", "Tax", "Virtual Machines", ""))
+    if is_agreement:
+        other = {"costInBillingCurrency": "Cost", "billingCurrency": "BillingCurrencyCode"}
+        heads = [other.get(head, head) for head in heads]
     return written(folder / "azure.csv", [heads, *lines])
 
 
@@ -167,6 +171,7 @@ BILLS = {
     "AWS legacy": lambda folder: aws(folder, legacy=True),
     "AWS CUR 2.0": lambda folder: aws(folder, legacy=False),
     "Azure": azure,
+    "Azure EA": lambda folder: azure(folder, is_agreement=True),
     "Google": google,
 }
 
@@ -367,7 +372,7 @@ lines = st.builds(
     amounts,
     amounts,
     st.sampled_from(["compute", "storage", "taxes"]),
-    st.none() | st.decimals(0, 24, allow_nan=False, places=3),
+    st.none() | st.decimals(-24, 24, allow_nan=False, places=3),
 )
 measured = st.dictionaries(
     st.integers(0, 60),

@@ -123,6 +123,13 @@ def test_documents_of_the_page_are_as_recorded(page, store, clock):
     check("page.txt", "\n".join([*recorded.lines, ""]))
 
 
+def test_power_is_that_of_boards_their_partitions_have_none(page, store, clock):
+    partition = {"kind": "mig", "device": "gpu1.mig0", "model": "H200 MIG 1g.18gb"}
+    store.append([row("device", clock.time_ns(), {"temp_c": 40.0}, **partition)])
+    *_, tile = page.json("/api/now")["tiles"]
+    assert "2 devices" in str(tile), tile
+
+
 def test_trend_is_downsampled_with_its_minima_and_maxima(kept_page, kept_store):
     for series in kept_page.json(f"{POWER}&since=24h&points=100")["series"]:
         own = stored(kept_store, "device", device=series["tags"]["device"])

@@ -67,9 +67,9 @@ def test_label_selects_the_costs_and_names_are_shown_as_text(open_tab, today):
     )
     tab.page.wait_for_selector("#spend [aria-label^='By label']")
     row = tab.page.locator("#spend [aria-label^='By label'] tbody tr").first.inner_text()
-    assert row.split("\t") == ["team", "search", "€0.75"]
+    assert row.split("\t") == ["team", "search", "€0.750"]
     shown = tab.page.locator("[aria-label*='by tenant'] tbody th").all_text_contents()
-    cached = "other (90 % of tokens in cached, saved €0.02)"
+    cached = "other (90 % of tokens in cached, saved €0.0200)"
     assert shown[:3] == ["<b>search</b>", cached, "unattributed"]
     # The first screen leads to where the money went.
     tab.page.wait_for_selector("#spend-now a[href='#split-title']")

@@ -156,7 +156,7 @@ def test_services_of_several_hosts_stand_beside_models_with_their_roles(stopped,
     ]
     found = rows(whole)["llama-3.3-70b group"]
     # 6.40 an hour for 2 million tokens in, and for 0.4 million out; a day ago 4 % more.
-    assert found["Cost now"] == "€16 / M tokens out, €3.2 in"
+    assert found["Cost now"] == "€16.0 / M tokens out, €3.20 in"
     assert (found["An hour"], found["On"]) == ("€12.8", "2 hosts, 24 of 24 h")
     assert values(whole, "24 h")["llama-3.3-70b group"] == pytest.approx(100 * (1 / 1.04 - 1))
     assert rows(whole)["decode"]["On"] == "1 host, 2 devices, 20 % idle"

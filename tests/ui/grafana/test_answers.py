@@ -11,6 +11,7 @@ from costprobe.ui.grafana.provisioning import INFLUXDB, alert_rules
 from costprobe.ui.influx_setup.steps import ROLLED
 from costprobe.ui.influx_setup.v1 import create_query
 from fakes import known
+from fakes.known import START_NS
 from fakes.sending import send, sink_of
 from fakes.shown import (
     RANGE,
@@ -58,12 +59,28 @@ def test_every_panel_shows_its_known_answer(query):
     assert len(shown) > 110
 
 
-# Of one hourly row there is no rate; sums of an hour do not state which windows had energy, or the longest.
+def test_energy_and_idle_rows_of_older_versions_do_not_raise_the_ratios(influxdb):
+    """Rows of half of the time have energy and an idle part alone, as before these were counted."""
+    rows = []
+    for point in known.points():
+        is_old = point.time_ns < START_NS + 1800 * NS_PER_S
+        fields = {
+            name: value
+            for name, value in point.fields.items()
+            if not (is_old and (name.startswith("metered_") or name == "cost_idle_known"))
+        }
+        rows.append(make_point(point.measurement, point.tags, fields, point.time_ns))
+    query, answers = write(influxdb, "updated", rows), known_answers(INFLUXDB)
+    of_known = ("Share paid while services wait", "Energy per request", "Energy per million tokens")
+    for title in (f"production: {name}" for name in of_known):
+        shown = shown_from_influxdb(PANELS[title], title, query)
+        assert is_answer(shown, answers[title], set()), (title, shown)
+
+
+# Of one hourly row there is no rate; sums of an hour do not state which window was the longest.
 NOT_HOURLY = {
     "health: CPU, percent of one core",
     "health: Points sent per second",
-    "production: Energy per request",
-    "production: Energy per million tokens",
     "production: Busy share of its devices",
 }
 

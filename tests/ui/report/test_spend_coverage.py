@@ -1,6 +1,8 @@
 """Spend in reports: coverage is that of forecasts, and unequal coverage is no change."""
 
 from contextlib import closing
+from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from costprobe.adapters.store.read import StoreReader
@@ -11,6 +13,8 @@ from costprobe.spend.evaluate import SpendBooks, budget_overviews
 from costprobe.spend.query import LATE_NS
 from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.report.gather import DRAWN, Period, drawn_in, spent
+from costprobe.ui.report.model import Spend, Use
+from costprobe.ui.report.summary import spend_parts
 from fakes.clock import FakeClock
 
 S = 10**9
@@ -99,3 +103,21 @@ def test_emissions_state_the_time_for_which_they_are_known(reader_of):
     assert drawn.energy_j == pytest.approx(0.36 * 48 * 3.6e6)
     assert drawn.carbon_g == pytest.approx(0.5 * ROWS_PER_HOUR * 12)
     assert (drawn.energy_coverage, drawn.carbon_coverage) == pytest.approx((1.0, 0.25))
+
+
+def test_cost_of_services_is_that_of_spend_though_windows_reach_beyond_the_period():
+    uses = [("chat", "busy", "60"), ("", "unallocated", "45")]
+    known = Spend("USD", Decimal(100), 1.0, None, None, None, None, (), (), ())
+    made = [Use(service, part, Decimal(cost)) for service, part, cost in uses]
+    shown = [
+        list(spend_parts(replace(known, by_use=made))),
+        list(spend_parts(replace(known, by_use=made[:1], total=Decimal(50)))),
+    ]
+    assert shown == [
+        [
+            ("chat: busy", "$60.00", "60 %"),
+            ("no service, or not yet allocated", "$40.00", "40 %"),
+            ("total", "$100.00", "100 %"),
+        ],
+        [("chat: busy", "$50.00", "100 %"), ("total", "$50.00", "100 %")],
+    ]

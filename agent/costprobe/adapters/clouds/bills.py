@@ -93,6 +93,20 @@ class _Format(NamedTuple):
     unit: str
 
 
+_AZURE: Final = _Format(
+    "Azure",
+    "date",
+    "",
+    "costinbillingcurrency",
+    "billingcurrency",
+    "chargetype",
+    "metercategory",
+    ("metername",),
+    "resourceid",
+    "resourcename",
+    "quantity",
+    "unitofmeasure",
+)
 _FORMATS: Final = (
     _Format(
         "FOCUS",
@@ -122,20 +136,9 @@ _FORMATS: Final = (
         "lineitemusageamount",
         "pricingunit",
     ),
-    _Format(
-        "Azure",
-        "date",
-        "",
-        "costinbillingcurrency",
-        "billingcurrency",
-        "chargetype",
-        "metercategory",
-        ("metername",),
-        "resourceid",
-        "resourcename",
-        "quantity",
-        "unitofmeasure",
-    ),
+    _AZURE,
+    # Of an Enterprise Agreement.
+    _AZURE._replace(billed="cost"),
     _Format(
         "Google",
         "usagestarttime",
@@ -151,6 +154,8 @@ _FORMATS: Final = (
         "",
     ),
 )
+# Azure's other name of the column of the currency.
+_CURRENCY_CODE: Final = "billingcurrencycode"
 # What a line is for, by the category of its charge; others are usage.
 _CATEGORIES: Final[Mapping[str, Kind]] = {
     "tax": "taxes",
@@ -161,6 +166,7 @@ _CATEGORIES: Final[Mapping[str, Kind]] = {
     "fee": "commitment fees",
     "rifee": "commitment fees",
     "savingsplanrecurringfee": "commitment fees",
+    "savingsplanupfrontfee": "commitment fees",
     "unusedreservation": "commitment fees",
     "unusedsavingsplan": "commitment fees",
 }
@@ -176,8 +182,8 @@ _USAGE: Final[Sequence[tuple[Kind, re.Pattern[str]]]] = (
     ("storage", re.compile(r"storage|disk|snapshot|volume|\b(pd\b|ebs)", re.IGNORECASE)),
     ("compute", re.compile(r"compute|amazon ?ec2|virtual machine|\bgpu\b|instance", re.IGNORECASE)),
 )
-# Azure counts single hours, whatever the number of the unit's price.
-_HOURS: Final = re.compile(r"(?:[\d,]+ )?(?:h|hrs?|hours?)", re.IGNORECASE)
+# Azure counts by the hour, or by the 100 hours.
+_HOURS: Final = re.compile(r"(?:(\d{1,5}) )?(?:h|hrs?|hours?)", re.IGNORECASE)
 # Lines whose hours count; those of discounts and corrections repeat the hours of what they change.
 _USED: Final = frozenset({"usage", "discountedusage", "savingsplancoveredusage"})
 # What AWS sets against a line that a savings plan covers.
@@ -283,7 +289,7 @@ def _format_of(cells: Mapping[str, Any]) -> _Format:
     for form in _FORMATS:
         if {form.start, form.billed} <= cells.keys():
             return form
-    kinds = ", ".join(form.name for form in _FORMATS)
+    kinds = ", ".join(dict.fromkeys(form.name for form in _FORMATS))
     raise ValueError(f"no column of a cost with one of its time, as {kinds} have them")
 
 
@@ -323,7 +329,7 @@ def _line(form: _Format, cells: Mapping[str, Any]) -> BillLine:
     paid = next(filter(text, ("effectivecost", _EFFECTIVE.get(category, ""))), "")
     start_ns = time_ns(form.start)
     end_ns = time_ns(form.end) if form.end else start_ns + DAY_NS
-    is_used = category in _USED and _HOURS.fullmatch(text(form.unit).strip()) is not None
+    unit = _HOURS.fullmatch(text(form.unit).strip()) if category in _USED else None
     kind = _kind_of(category, " ".join(map(text, (form.service, *form.texts))))
     if form.name == "FOCUS" and category == "usage":
         if _plain(text("commitmentdiscountstatus")) == "unused":
@@ -337,8 +343,8 @@ def _line(form: _Format, cells: Mapping[str, Any]) -> BillLine:
         kind,
         billed,
         Decimal(0) if category == _NEGATION else amount(paid) if paid else billed - committed,
-        _printable(text(form.currency).upper()),
-        amount(form.quantity) if is_used else None,
+        _printable((text(form.currency) or text(_CURRENCY_CODE)).upper()),
+        None if unit is None else amount(form.quantity) * int(unit[1] or 1),
         frozenset(_names(form, cells)),
         _printable(resource),
     )

@@ -89,6 +89,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
             ]
         ),
     },
+    "server": {"sum": frozenset(SCHEMA["server"].fields) - {"power_w", "energy_method"}},
     "software": {"sum": frozenset({"probe_runs"})},
     "allocation": {"sum": frozenset({"cost", "cost_hardware", "cost_energy"})},
     "tenant": {"sum": frozenset(SCHEMA["tenant"].fields)},

@@ -30,6 +30,7 @@ FaultName = Literal[
     "disk_low",
     "price_stale",
     "carbon_stale",
+    "server_power_unusable",
     "config_refused",
     "fleet_unread",
     "host_silent",

@@ -388,7 +388,7 @@ class ThresholdRule(_TimedRule[ThresholdRuleConfig, _LastValue]):
         is_beyond = self._sign * (last.value - last.limit) > 0
         passed = f"{value}, {side} {limit}"
         cleared = f"{value} and was {side} {limit}; resolved at {clear}"
-        cause = CAUSES.get(config.field)
+        cause, device = CAUSES.get(config.field), dict(labels).get("device", "")
         return self.symptom(
             labels,
             config.field,
@@ -396,5 +396,5 @@ class ThresholdRule(_TimedRule[ThresholdRuleConfig, _LastValue]):
             since_ns,
             value=last.value,
             threshold=last.limit,
-            detail=f"To do: {action_of(cause)}" if cause else "",
+            detail=f"To do: {action_of(cause, device)}" if cause else "",
         )

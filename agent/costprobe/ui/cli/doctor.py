@@ -20,6 +20,7 @@ from costprobe.ui.cli.support.checks import (
     pod_checks,
     secret_checks,
     sensor_checks,
+    server_power_checks,
     service_checks,
     sink_checks,
     store_checks,
@@ -74,6 +75,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield from torch_checks(settings.config.probe)
     yield from service_checks(settings.config.service)
     yield from pod_checks(settings.config.kubernetes, host_tag(settings.config.host))
+    yield from server_power_checks(settings.config.server_power)
     yield from store_checks(settings.store_path)
     yield from module_checks(settings.store_path)
     yield from sink_checks(settings.config.sink)

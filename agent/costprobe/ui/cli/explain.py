@@ -264,7 +264,7 @@ def _change(change: PeriodChange) -> dict[str, Any]:
         "cause": cause.name,
         "explained": _share(cause.explained),
         "causes": [_cause(one) for one in cause.causes],
-        "action": facts.action or cause.action,
+        "action": facts.todo,
     }
 
 

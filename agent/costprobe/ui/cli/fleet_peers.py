@@ -175,7 +175,7 @@ def _details(one: Outlier) -> Iterator[str]:
     texts = "; ".join(cause.text for cause in one.explanation.causes) or "no signal differs"
     peers = ", ".join(part for part in one.peers if part)
     yield f"{one_line(name)}: {', '.join(parts)}, compared with {one.peer_count:,} of {one_line(peers)}"
-    yield f"  {one_line(texts)}: {one.explanation.action}"
+    yield f"  {one_line(texts)}: {one.explanation.action_on(one.device)}"
     if one.cost is not None:
         yield f"  {_a_month(one.cost)}"
 

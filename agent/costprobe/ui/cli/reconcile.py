@@ -6,6 +6,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC
 from decimal import Decimal
 from itertools import chain
@@ -139,11 +140,11 @@ def fleet(options: FleetOptions, *, bill: Path, month: str) -> None:
     asked = options._replace(since_ns=span.start_ns, until_ns=until_ns)
     with asked.answers() as answers:
         hours = measured_hours(answers)
-    charges = _charges(bill, {host.lower(): host for host, _ in hours})
+    charges = _charges(bill, {host.lower(): host for host, _ in hours}, span)
     found = {
         (host, currency): reconciled(own, hours[host, currency])
         for host, currency in sorted(hours, key=lambda key: natural(*key))
-        if (own := _chosen(charges.by_host.get(host, ()), month, currency))
+        if (own := [one for one in charges.by_host.get(host, ()) if one.currency == currency])
     }
     documents = [{"host": host, **_document(one)} for (host, _), one in found.items()]
     without = sorted({host for host, _ in hours} - {host for host, _ in found}, key=natural)
@@ -155,10 +156,6 @@ def fleet(options: FleetOptions, *, bill: Path, month: str) -> None:
         shown=found,
         wanted=f"host that a charge of {month} names",
     )
-
-
-def _chosen(lines: Iterable[BillLine], month: str, currency: str) -> list[BillLine]:
-    return [line for line in lines if (_month_of(line), line.currency) == (month, currency)]
 
 
 def _fleet_lines(
@@ -201,12 +198,13 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_MAX]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _charges(bill: Path, hosts: Mapping[str, str]) -> _Charges:
+def _charges(bill: Path, hosts: Mapping[str, str], span: TimeSpan | None = None) -> _Charges:
     """Read a bill; a charge that names several hosts is no host's.
 
     Args:
         bill: The file.
         hosts: Host by each of its names, in lower case.
+        span: The time in which charges begin; None for any.
 
     Raises:
         click.ClickException: With exit code 2; it cannot be read.
@@ -215,9 +213,12 @@ def _charges(bill: Path, hosts: Mapping[str, str]) -> _Charges:
     others: dict[str, float] = defaultdict(float)
     try:
         for line in read_bill(bill):
+            if span is not None and not span.start_ns <= line.start_ns < span.end_ns:
+                continue
             named = {hosts[name] for name in line.names & hosts.keys()}
             if len(named) == 1:
-                by_host[named.pop()].append(line)
+                # The names would take most of the memory.
+                by_host[named.pop()].append(replace(line, names=frozenset()))
             elif line.kind == "compute" and line.resource:
                 others[line.resource] += float(line.hours or 0)
     except BillError as error:
@@ -284,16 +285,13 @@ def _measured(
         # Slices come and go; their board is there all the time.
         of_board = covered_s[device.partition(".")[0]]
         of_board.update({hour: max(s, of_board.get(hour, 0.0)) for hour, s in seconds_of.items()})
-    return {
-        hour: MeasuredHour(cost, _covered_s(hour, covered_s.values()))
-        for hour, cost in costs.items()
-    }
-
-
-def _covered_s(hour: int, boards: Iterable[Mapping[int, float]]) -> float:
-    """Return the seconds that rows cover, as a mean over the boards from their first hour to their last."""
-    seconds = [one.get(hour, 0.0) for one in boards if one and min(one) <= hour <= max(one)]
-    return min(HOUR_S, sum(seconds) / len(seconds))
+    # A board counts from its first hour to its last.
+    boards = [(min(found), max(found), found) for found in covered_s.values() if found]
+    hours = {}
+    for hour, cost in costs.items():
+        parts_s = [found.get(hour, 0.0) for first, last, found in boards if first <= hour <= last]
+        hours[hour] = MeasuredHour(cost, min(HOUR_S, sum(parts_s) / len(parts_s)))
+    return hours
 
 
 def _document(found: Reconciliation) -> dict[str, Any]:

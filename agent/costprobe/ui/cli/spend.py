@@ -10,6 +10,7 @@ import click
 from costprobe.core.periods import TimeSpan
 from costprobe.core.units import percent
 from costprobe.spend.query import Key, KeyAllocation, allocation_by
+from costprobe.spend.server import server_others
 from costprobe.ui import key_costs
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
@@ -59,13 +60,16 @@ def command(
     span = span_of(since_ns, until_ns)
     with reader_of(settings) as reader:
         found = allocation_by(key, reader, span, settings.config.telemetry.aggregate_s)
+        server = server_others(reader, span)
     if as_json:
-        echo_json([key_costs.document(key, span, allocation) for allocation in found])
+        echo_json([key_costs.document(key, span, allocation, server) for allocation in found])
         return
     if not found:
         raise nothing_since("cost", since_ns)
     for allocation in found:
         echo_lines(_lines(key, span, allocation))
+    if server is not None:
+        echo_lines([key_costs.server_words(server)])
 
 
 def _lines(key: Key, span: TimeSpan, allocation: KeyAllocation) -> Iterable[str]:

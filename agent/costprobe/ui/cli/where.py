@@ -164,6 +164,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     if not models:
         raise nothing_since("run of a probe on a whole GPU", since_ns)
     results = {_board(catalogue, board): _result(board, file) for board, file in files}
+    compared: set[str] = set()
     answers: list[dict[str, Any]] = []
     lines: list[str] = []
     for one in models:
@@ -180,6 +181,7 @@ def command(  # noqa: PLR0913 - one argument for each option
             precision_of(here, one.peak_flop_per_s, one.precision),
             one.history.bound_ms,
         )
+        compared |= {place.gpu.model for place in places}
         found = _Found(
             one,
             here,
@@ -192,6 +194,11 @@ def command(  # noqa: PLR0913 - one argument for each option
         )
         answers.append(_document(found))
         lines += _lines(found)
+    if alone := sorted(results.keys() - compared):
+        raise bad_input(
+            f"--measured: {', '.join(alone)} has no prediction: it is the board of the probe, its peaks are"
+            " unknown, or it is too slow for latency_bound"
+        )
     if as_json:
         echo_json(answers)
     else:
@@ -243,7 +250,8 @@ def _replica_lines(found: Sequence[PricedReplica]) -> Iterator[str]:
                 *cells(one.cost_per_million_tokens_out),
             )
         )
-    yield from table_lines(rows)
+    # The prices of tokens stay in a narrow terminal.
+    yield from table_lines(rows, ranks=(0, 2, 0, 1, 0, 3, 0, 0))
 
 
 class _Found(NamedTuple):
@@ -298,7 +306,11 @@ def _board(catalogue: Catalogue, name: str) -> str:
     found = catalogue.gpus.models_of(name)
     if not found:
         raise bad_input(f"--measured: no board {name!r} in the catalogue; see costprobe price list")
-    return found[0].model
+    known = [gpu.model for gpu in found if gpu.flop_per_s] or [found[0].model]
+    exact = [model for model in known if f" {model}".endswith(f" {name}")]
+    if len(exact or known) > 1:
+        raise bad_input(f"--measured: {name!r} is one of {', '.join(known)}; write which")
+    return (exact or known)[0]
 
 
 def _result(board: str, path: Path) -> tuple[int, float, float | None]:
@@ -400,7 +412,7 @@ def _lines(found: _Found) -> Iterator[str]:
                 "-" if cost is None else _range(cost.times(scale), is_measured=place.is_measured),
             )
         )
-    yield from table_lines(rows)
+    yield from table_lines(rows, ranks=(0, 0, 0, 2, 3, 1, 0, 0))
     small = [place.gpu.model for place in found.places if place.fits is False]
     unlisted = [
         place.gpu.model for place in found.places if place.fits is not False and not place.price

@@ -111,7 +111,7 @@ def _amount(
     """Return how values of a field are written: a price for one at the scale of the lowest."""
     if not is_amount(query.measurement, query.field):
         return {"scale_samples": 1, "before": "", "after": "", "unit": unit}
-    before, _, after = money(1, currency).partition("1")
+    before, _, after = money(1, currency).partition("1.00")
     factor = 1
     if is_each(query.measurement, query.field):
         factor = common_scale(prices)
@@ -381,7 +381,7 @@ def sweeps_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
 
 
 def _money_axis(label: str, currency: str, **more: object) -> dict[str, Any]:
-    before, _, after = money(1, currency).partition("1")
+    before, _, after = money(1, currency).partition("1.00")
     return {"scale": "y", "label": label, "before": before, "after": after, **more}
 
 

@@ -12,7 +12,7 @@ from costprobe.core.columns import number
 from costprobe.core.money import MODELLED, money, price_scale
 from costprobe.core.money import scale_words as long_words
 from costprobe.core.periods import WEEK_NS
-from costprobe.core.records import NS_PER_S, FieldValue, Point, natural
+from costprobe.core.records import NS_PER_S, FieldValue, Point, is_slice_kind, natural
 from costprobe.core.schema import ASSUMED, OWN_TAGS
 from costprobe.core.units import counted, percent
 from costprobe.spend.budget import period_words
@@ -207,14 +207,16 @@ def _tiles(
         yield _unused(one, spent)
     if not overview.spending:
         yield tile("Spend now", UNKNOWN, part("no price is known", "muted"))
-    drawn = sum("power_w" in row.fields for row in rows.devices)
-    many = counted(len(rows.devices), "device")
+    # The power of a part of a board is in the board's.
+    boards = [row for row in rows.devices if not is_slice_kind(row.tags.get("kind", ""))]
+    drawn = sum("power_w" in row.fields for row in boards)
+    many = counted(len(boards), "device")
     yield tile(
         "Power",
         UNKNOWN
         if overview.power_w is None
         else part(si(overview.power_w, "W"), value=overview.power_w),
-        part(many if drawn == len(rows.devices) else f"{drawn} of {many}", "muted"),
+        part(many if drawn == len(boards) else f"{drawn} of {many}", "muted"),
     )
 
 

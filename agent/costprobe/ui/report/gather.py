@@ -39,6 +39,7 @@ from costprobe.spend.query import (
     span_spend,
     spend_by_step,
 )
+from costprobe.spend.server import server_others
 from costprobe.ui.host_overview import overview
 from costprobe.ui.report.model import (
     Amount,
@@ -239,6 +240,7 @@ def report_of(
         tenants=allocation_by("tenant", reader, TimeSpan(*period), config.telemetry.aggregate_s)
         if reader.series("tenant")
         else (),
+        server=server_others(reader, TimeSpan(*period)),
     )
 
 

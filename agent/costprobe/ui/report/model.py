@@ -10,6 +10,7 @@ from costprobe.savings.hosted_apis import HostingChoice
 from costprobe.savings.savings import Answer
 from costprobe.spend.budget import BudgetStatus
 from costprobe.spend.query import KeyAllocation
+from costprobe.spend.server import ServerOthers
 from costprobe.ui.host_overview import Overview
 from costprobe.unit_costs.compare import Group, LeftOut
 
@@ -220,6 +221,7 @@ class Report:
         label: Label that spend is divided by; empty for none.
         hosting: Services beside the configured hosted models.
         tenants: The cost of tenants, one entry per currency; empty if services have none.
+        server: What the server used beside its devices; None if that is never known.
     """
 
     host: str
@@ -241,3 +243,4 @@ class Report:
     label: str = ""
     hosting: Sequence[HostingChoice] = ()
     tenants: Sequence[KeyAllocation] = ()
+    server: ServerOthers | None = None

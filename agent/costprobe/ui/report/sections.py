@@ -271,7 +271,8 @@ def _spend(report: Report) -> Section:
         if spend.by_label:
             by = f"By {report.label}, in {currency}"
             tables.append(_parts(report.label, spend, spend.by_label, by))
-    section = Section("Spend by day and device", charts=charts, tables=tables)
+    notes = [] if report.server is None else [key_costs.server_words(report.server)]
+    section = Section("Spend by day and device", charts=charts, tables=tables, notes=notes)
     return _or_none(section, "No device cost in this period.")
 
 

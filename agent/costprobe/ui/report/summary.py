@@ -420,10 +420,15 @@ def spend_parts(spend: Spend) -> Iterator[tuple[str, str, str]]:
         words = PARTS.get(use.part, use.part)
         names.append(f"{use.service}: {words}" if use.service else words)
     allocated = total_of(amounts)
-    # Windows at the edges of the period may reach beyond it.
+    rest = total - allocated
+    # Windows at the edges of the period may reach beyond it: as in `spend`, others than services pay that.
     if total * allocated >= 0 and abs(allocated) > abs(total):
-        amounts = divided(total, [abs(amount) for amount in map(Fraction, amounts)])
-    elif rest := total - allocated:
+        others = [at for at, use in enumerate(spend.by_use) if use.part == "unallocated"]
+        if others and (amounts[others[0]] + rest) * total >= 0:
+            amounts[others[0]] += rest
+        else:
+            amounts = divided(total, [abs(amount) for amount in map(Fraction, amounts)])
+    elif rest:
         names.append("devices without a service" if spend.by_use else "all devices")
         amounts.append(rest)
     costs = cents_of_parts(amounts, total, spend.currency)

@@ -179,8 +179,10 @@ class HangWatch:
         for began_ns, device, call in hung:
             waited_s = (now_ns - began_ns) / NS_PER_S
             detail = f"the call has not returned for {waited_s:.1f} s; `dmesg` may show why"
-            fault = SensorFault(call, "DEADLINE", Reaction.RESTART, f"{detail} (Xid messages)")
-            faults.append((device, fault))
+            # NVIDIA's driver writes its errors as Xid messages.
+            is_nvidia = call.startswith(("nvml", "initialization of the nvidia"))
+            detail += " (Xid messages)" if is_nvidia else ""
+            faults.append((device, SensorFault(call, "DEADLINE", Reaction.RESTART, detail)))
         return faults
 
 

@@ -24,6 +24,7 @@ from costprobe.adapters.host.processes import child_environment
 from costprobe.adapters.http.access import Secret, secret_places
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.probe_child.runner import PROBES_FOLDER
+from costprobe.adapters.redfish.power import PowerError, ServerPowerConfig, read_power
 from costprobe.adapters.store.database import StoreError, decoding
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.settings import StoreConfig
@@ -242,6 +243,19 @@ def module_checks(store: Path) -> Iterator[Check]:
         detail = "both report the energy of one module: sums over devices count it twice"
         fix = "use the energy of one of them; see docs/measurement.md"
         yield Check(f"devices {first} and {other}", "note", detail, fix)
+
+
+def server_power_checks(config: ServerPowerConfig | None) -> Iterator[Check]:
+    """Check that the power of the server can be read."""
+    if config is None:
+        return
+    try:
+        reading = read_power(config)
+    except PowerError as error:
+        yield Check("server power", "bad", str(error), "see docs/cost.md, The rest of the server")
+        return
+    counter = "no energy counter" if reading.energy_kwh is None else f"{reading.energy_kwh:g} kWh"
+    yield Check("server power", "good", f"{reading.power_w:,.0f} W, {counter}", "")
 
 
 def sink_checks(sinks: Sequence[SinkConfig]) -> Iterator[Check]:

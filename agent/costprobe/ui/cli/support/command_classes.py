@@ -56,7 +56,7 @@ class ExampleGroup(click.Group):
             from costprobe.ui.cli.support.place import bad_input  # noqa: PLC0415
 
             words = unknown_name("command", args[0], self.list_commands(ctx)).message
-            itself = f"; or: {self.examples[0].partition('  # ')[0]}"
+            itself = "".join(f"; or: {line.partition('  # ')[0]}" for line in self.examples[:1])
             raise bad_input(words + itself if self.invoke_without_command else words)
         return super().resolve_command(ctx, args)
 

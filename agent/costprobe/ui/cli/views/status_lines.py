@@ -227,6 +227,28 @@ def _sources(status: dict[str, Any]) -> Iterator[Part]:
     if carbon := status.get("carbon"):
         yield "carbon", f"{carbon['g_per_kwh'] or 'unknown'} g/kWh"
         yield from _source_fault(carbon)
+    if server := status.get("server_power"):
+        yield from _server(
+            server["last"], are_gpus=all(d["kind"] != "cpu" for d in status["devices"])
+        )
+
+
+def _server(last: dict[str, Any] | None, *, are_gpus: bool) -> Iterator[Part]:
+    """Yield the power of the whole server, that of its devices, and that of the rest."""
+    if last is None:
+        yield "server", "power unknown yet"
+        return
+    devices = "GPUs" if are_gpus else "devices"
+    powers = {
+        f"{devices} ": last["devices_power_w"],
+        f"besides {devices} ": last["others_power_w"],
+    }
+    known = [f"{name}{si(watts, 'W')}" for name, watts in powers.items() if watts is not None]
+    if last["cost_others_per_h"] is not None:
+        known[-1] += f" ({cents(last['cost_others_per_h'], last['currency'])}/h of electricity)"
+    yield "server", ", ".join((si(last["power_w"], "W"), *known))
+    if last["problem"]:
+        yield "", last["problem"]
 
 
 def _source_fault(source: dict[str, Any]) -> Iterator[Part]:

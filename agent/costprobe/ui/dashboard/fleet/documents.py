@@ -252,7 +252,7 @@ def _worst(found: FleetOutliers, assumed: Collection[str]) -> dict[str, Any]:
     text = [
         _gpu_link(first.host, first.device),
         f" needs {size} more {metric} per inference than {counted(first.peer_count, 'peer')}: {cause}.",
-        f" {todo_sentence(first.explanation.name)}",
+        f" {todo_sentence(first.explanation.name, first.device)}",
     ]
     if (cost := first.cost) is not None:
         word = " assumed" if cost.currency in assumed else ""
@@ -490,7 +490,7 @@ def _excess(excess: Excess | None) -> Content:
 def _why(one: Outlier) -> Content:
     causes = "; ".join(each.text for each in one.explanation.causes) or "no signal differs"
     name = part(one.explanation.name, "strong")
-    return [name, f". {causes}: {action_of(one.explanation.name)}"]
+    return [name, f". {causes}: {action_of(one.explanation.name, one.device)}"]
 
 
 # ---- the map

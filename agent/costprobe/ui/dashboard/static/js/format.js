@@ -2,10 +2,10 @@
 
 const DAY_S = 86400;
 
-const digits = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3, roundingMode: "halfEven" });
+const digits = new Intl.NumberFormat("en-US", { minimumSignificantDigits: 3, maximumSignificantDigits: 3, roundingMode: "halfEven" });
 
-/** A number with three digits between the `before` and `after` that the server gives: "$0.00158", "12.3 CHF", "-$5". */
-export const amount = (value, { before = "", after = "" }) => `${value < 0 ? "-" : ""}${before}${digits.format(Math.abs(value))}${after}`;
+/** A number with three digits between the `before` and `after` that the server gives: "$0.00158", "12.3 CHF", "-$5.00". */
+export const amount = (value, { before = "", after = "" }) => `${value < 0 ? "-" : ""}${before}${value ? digits.format(Math.abs(value)) : 0}${after}`;
 
 const changes = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1, signDisplay: "exceptZero" });
 
