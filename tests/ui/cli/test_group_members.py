@@ -82,4 +82,8 @@ def test_parts_have_no_unit_costs_on_their_host(tmp_path):
     assert costs["chat"] > 4 * costs["rest"] > 0
     for field in ("cost_per_request", "cost_per_million_tokens_out"):
         words = ("trend", "--service", "rest", "--field", field)
-        assert f"no {field}" in called(config, *words, code=1).stderr
+        why = " ".join(called(config, *words, code=1).stderr.split())
+        assert f"no {field}: rest is a part (worker) {ELSEWHERE}" in why
+    exported = ("price", "export", "--for", "litellm", "--since", "12h")
+    why = " ".join(called(config, *exported, code=2).stderr.split())
+    assert f"chat is a part (decode) {ELSEWHERE}" in why
