@@ -62,16 +62,16 @@ def compare_document(found: Sequence[FleetUnitCost]) -> list[dict[str, Any]]:
 
 
 def group_document(one: FleetGroup) -> dict[str, Any]:
-    """Return the unit costs of a group as JSON."""
+    """Return the unit costs of a group as JSON; amounts that add up are exact text."""
     found = asdict(one)
-    roles = [{**role, "cost": float(role["cost"])} for role in found["roles"]]
-    costs = {name: _float(found[name]) for name in ("cost", "cost_tokens_in", "cost_tokens_out")}
+    roles = [{**role, "cost": _text(role["cost"])} for role in found["roles"]]
+    costs = {name: _text(found[name]) for name in ("cost", "cost_tokens_in", "cost_tokens_out")}
     listed = {"roles": roles, "problems": list(one.problems)}
     return {**found, **costs, **listed, "currency": one.currency or None}
 
 
-def _float(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else f"{amount:f}"
 
 
 def forecast_document(one: FleetForecast, amount: float | None) -> dict[str, Any]:
