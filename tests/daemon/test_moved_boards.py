@@ -98,6 +98,8 @@ def test_boards_that_move_under_a_running_daemon_keep_their_history_prices_and_p
     daemon.wait_for(lambda: "gpu1" in rates_of(uuids[2]))
     named = [rates_of(uuid) for uuid in uuids]
     assert named == [{uuids[0]: 1}, {"gpu0": 5}, {"gpu1": 1}]
+    # While its probes are rebuilt, the status has none.
+    daemon.wait_for(lambda: daemon.status()["probes"])
     status = daemon.status()
     assert [device["name"] for device in status["devices"] if device["kind"] == "gpu"] == [
         "gpu0",
