@@ -133,7 +133,8 @@ class PricedReplica:
 def replica(decoder: Decoder, gpu: GpuModel, boards: int) -> Replica | None:
     """Return a decoder on some boards; None if a rate is unknown, the type is not theirs, or it does not fit."""
     kind = _TYPES[decoder.dtype]
-    rate = gpu.flop_per_s.get("bf16") or gpu.flop_per_s.get("fp16")
+    # Engines of today need boards that compute with bf16.
+    rate = gpu.flop_per_s.get("bf16")
     bandwidth, memory_gb = gpu.memory_bytes_per_s, gpu.memory_gb
     if not rate or not bandwidth or not memory_gb or not kind.boards.search(gpu.model):
         return None
