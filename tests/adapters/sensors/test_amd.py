@@ -318,6 +318,7 @@ def test_processes_that_use_other_boards_or_are_hidden_are_not_counted(host, mon
     fake.gpus[0].set_partition(pids=[7, 8, 9], using=2)
     sensor, _, _ = opened(fake)
     assert sensor.sample().pids == (7, 8)
+    monkeypatch.setattr(amd.os, "geteuid", lambda: 0)
     fake.gpus[0].set_partition(pids=[os.getpid()], using=0)
     assert sensor.sample().pids == ()
     # Before ROCm 10 another user sees an empty list in place of processes that are not its own.
