@@ -84,7 +84,7 @@ DOING = {
         "pods",
         "latency_watch",
     },
-    "spend": {"query", "charges", "now", "evaluate", "server"},
+    "spend": {"query", "bills", "charges", "now", "evaluate", "server"},
     "unit_costs": {"now", "price_files"},
 }
 NOT_ARITHMETIC = {"os", "threading", "time", "random"}

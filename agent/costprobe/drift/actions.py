@@ -36,7 +36,8 @@ _ACTIONS: Mapping[str, str] = {
 _UNKNOWN_ACTION = (
     "compare the runs before and after with `costprobe trend`, and look for changes then"
 )
-# What shows and sets the same of AMD's boards, whose names as devices begin with "amd".
+# What shows and sets the same of AMD's boards, whose names as devices begin with "amd". Source of the options:
+# amdsmi_cli/amdsmi_parser.py of ROCm/amdsmi.
 _OF_AMD: Final = {
     "nvidia-smi -L": "amd-smi list",
     "nvidia-smi": "amd-smi process",

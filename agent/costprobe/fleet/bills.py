@@ -14,7 +14,7 @@ from costprobe.spend.reconcile import MeasuredHour
 HostMoney = tuple[str, str]
 
 
-def measured_hours(answers: FleetAnswers) -> dict[HostMoney, dict[int, MeasuredHour]]:
+def fleet_hours(answers: FleetAnswers) -> dict[HostMoney, dict[int, MeasuredHour]]:
     """Return the hours of each host, by their number since 1970.
 
     An hour is covered as far as it has rows: one with the host's usual number of rows has all.

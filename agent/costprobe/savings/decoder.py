@@ -10,8 +10,9 @@ tokens in and o out, of a model with N parameters (Pope et al., "Efficiently Sca
     time    = prefill + o step
 
 The five constants are fitted to 100 results of TensorRT-LLM 1.0 on four boards, dense models of 8 to 406
-billion parameters in FP8 and FP4 at maximum load; the interval contains four of five results of boards that
-the fit did not know (`bench/where.py`). Input bears the cost of prefill, output that of the steps.
+billion parameters in FP8 and FP4 at maximum load. 93 % of the results of a board that the fit did not know
+are within a factor of 1.4 (`bench/where.py`); other engines and loads are not (docs/savings.md). Input bears
+the cost of prefill, output that of the steps.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ WEIGHTS: Final = 0.9
 CACHE: Final = 0.8
 LAYER_S: Final = 0.125e-3
 EXCHANGE_S: Final = 0.2e-3
-# Factor around a price that contains 80 % of the boards that the fit did not know.
+# Factor around a price: the range of the evidence.
 ERROR: Final = 1.4
 # Layers of a model of 8 billion parameters; they grow as the cache does.
 _LAYERS_AT_8B: Final = 32

@@ -269,6 +269,7 @@ class MeasuredModel:
         batches: The figures of each batch, the present one first, with the memory in use.
         precision: Of its products, by its type.
         peak_flop_per_s: Peak rate of the board in the precision of its newest run; None if it was not counted.
+        paid: Cost of an inference of its newest run, and the currency; None if unknown.
     """
 
     history: ProbeHistory
@@ -276,6 +277,7 @@ class MeasuredModel:
     batches: tuple[MeasuredBatch, ...]
     precision: Precision
     peak_flop_per_s: float | None = None
+    paid: tuple[float, str] | None = None
 
 
 def measured_models(
@@ -283,8 +285,8 @@ def measured_models(
 ) -> list[MeasuredModel]:
     """Return each probe on each whole board, from the runs of its present software and its last sweep.
 
-    Probes of servers are left out: a request is no pass. The memory in use is that of the process in a sweep, otherwise between the bytes of its weights and state, and
-    what all processes took of the board during runs.
+    Probes of servers are left out: a request is no pass. The memory in use is that of the process in a
+    sweep, otherwise between the bytes of its weights and state, and what all processes took of the board.
 
     Args:
         reader: The store.
@@ -319,6 +321,7 @@ def measured_models(
         peak_bytes = number(row, "peak_memory_bytes")
         if peak_bytes:
             used[place] = peak_bytes, peak_bytes
+    paid = _newest_costs(reader, now_ns)
     found = []
     for history in probe_histories(runs, sweeps, _known(probes)):
         if history.device in boards:
@@ -336,8 +339,20 @@ def measured_models(
                     tuple(batches),
                     precision,
                     peaks.get(place),
+                    paid.get(place),
                 )
             )
+    return found
+
+
+def _newest_costs(reader: StoreReader, now_ns: int) -> dict[tuple[str, str], tuple[float, str]]:
+    """Return the cost of an inference of the newest run, and its currency, by probe and device."""
+    found = {}
+    for row in sorted(reader.last("cost", now_ns), key=lambda row: row.time_ns):
+        cost = number(row, "cost_per_inference")
+        if cost is not None and row.tags.get("basis") == "probe":
+            place = row.tags.get("probe", ""), row.tags.get("device", "")
+            found[place] = cost, row.tags.get("currency", "")
     return found
 
 

@@ -143,6 +143,26 @@ def fixed_share(batches: Sequence[MeasuredBatch], batch: int) -> float | None:
     return fixed / (fixed + max(0.0, step) * batch) if fixed or step > 0 else None
 
 
+def here_at(
+    batches: Sequence[MeasuredBatch], bound_ms: float | None
+) -> list[tuple[BatchFigures, float]]:
+    """Return the present batch, and the one with the highest throughput within the bound if that is another.
+
+    Each has its cost relative to the present one: the price of an hour is the same at every batch.
+
+    Args:
+        batches: The model as measured, the present batch first.
+        bound_ms: Bound of the latency of a pass; None for none.
+    """
+    present = batches[0].figures
+    kept = [
+        one.figures for one in batches if bound_ms is None or one.figures.latency_p50_ms <= bound_ms
+    ]
+    best = max(kept, key=lambda one: one.throughput_per_s, default=present)
+    found = [present] if best.batch == present.batch else [present, best]
+    return [(one, present.throughput_per_s / one.throughput_per_s) for one in found]
+
+
 def time_ratio(
     here: GpuModel, there: GpuModel, precision: Precision, fixed: float | None
 ) -> Estimate | None:

@@ -317,7 +317,7 @@ class Pods:
         on_event: Receives the event of a failure, and of its end.
     """
 
-    def __init__(  # noqa: PLR0913 - what it reads, and who is told
+    def __init__(  # noqa: PLR0913 - what it reads, and who receives it
         self,
         config: KubernetesConfig,
         node: str,

@@ -6,5 +6,6 @@ Reads: rows of `device`, `allocation` and `tenant` in the store, `[[budget]]`.
 Writes: rows of `budget`, and the conditions of each budget.
 
 Open `query` first: the one question. `now` answers it for the hour, the day and the month,
-`evaluate` for the budgets of the host; `budget`, `forecast` and `reconcile` are arithmetic.
+`evaluate` for the budgets of the host; `bills` for a cloud's bill; `budget`, `forecast` and
+`reconcile` are arithmetic.
 """

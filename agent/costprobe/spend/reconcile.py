@@ -65,7 +65,7 @@ class Reconciliation:
         gaps: Their sum is cost_billed - cost_measured.
         instance_h: Hours of the instance that were billed.
         counted_h: Hours of all instances that the charges count.
-        covered_h: Those with data.
+        covered_h: Billed hours of the instance with data.
         measured_h: All hours with data.
         billed_per_h: Currency per hour of the instance that was paid, commitments included; None without hours.
         measured_per_h: Currency per hour of its devices in the same time; None without data.

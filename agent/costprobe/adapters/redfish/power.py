@@ -1,9 +1,10 @@
 """The power and the energy counter of a Redfish resource, and its section [server_power].
 
-Sources: DMTF DSP2046, Redfish Resource and Schema Guide: EnvironmentMetrics of a Chassis,
-PowerDistributionMetrics and Outlet of a rack PDU (`PowerWatts.Reading` in W, `EnergykWh.Reading` in
-kWh), Power of a Chassis (`PowerControl[].PowerConsumedWatts`, deprecated by the former but what most
-BMCs have), and Sensor. DSP0266 requires every service to accept basic authentication.
+Shapes, by mockups of DMTF (Redfish-Interface-Emulator, a rack PDU's `Metrics`) and programs that read
+BMCs (libredfish2 0.3.0 for iLO, Kepler for Lenovo and iDRAC): EnvironmentMetrics of a Chassis,
+PowerDistributionMetrics and Outlet of a PDU (`PowerWatts.Reading` in W, `EnergykWh.Reading` in kWh),
+Power of a Chassis (`PowerControl[].PowerConsumedWatts`), and Sensor. Basic authentication and the
+address of the host interface are those of NVIDIA's guide of the DGX H100.
 """
 
 from __future__ import annotations

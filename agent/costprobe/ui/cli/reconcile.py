@@ -19,12 +19,11 @@ from costprobe.adapters.clouds.bills import BillError, BillLine, read_bill
 from costprobe.adapters.clouds.instance import instance_id
 from costprobe.adapters.host.host_name import host_tag
 from costprobe.core.money import cents, money
-from costprobe.core.periods import HOUR_NS, TimeSpan, parse_date_ns, period_at, utc_day
+from costprobe.core.periods import TimeSpan, parse_date_ns, period_at, utc_day
 from costprobe.core.records import natural
-from costprobe.core.units import HOUR_S
 from costprobe.fleet.answers import ARRIVED_NS
-from costprobe.fleet.bills import measured_hours
-from costprobe.spend.query import costs_around, spend_by_step
+from costprobe.fleet.bills import fleet_hours
+from costprobe.spend.bills import measured_hours
 from costprobe.spend.reconcile import REMAINDER, MeasuredHour, Reconciliation, reconciled
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
@@ -34,7 +33,6 @@ from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 
 if TYPE_CHECKING:
-    from costprobe.adapters.store.read import SeriesValues, StoreReader
     from costprobe.pricing.plans import Plan
 
 # Most names of other instances in a message.
@@ -61,9 +59,7 @@ _MONTH: Final = Parsed("month", _month)
     ),
 )
 @click.argument("bill", type=click.Path(path_type=Path))
-@click.option(
-    "--month", type=Parsed("month", _month), help="Month of the charges, in UTC: 2026-11."
-)
+@click.option("--month", type=_MONTH, help="Month of the charges, in UTC: 2026-11.")
 @click.option(
     "--resource",
     "resources",
@@ -97,7 +93,7 @@ def command(
     currencies = {line.currency for line in lines}
     with reader_of(settings) as reader:
         usual_s = settings.config.telemetry.aggregate_s
-        hours = _measured(reader, _span(month), currencies, usual_s)
+        hours = _in_currency(measured_hours(reader, _span(month), usual_s), currencies)
     result = reconciled(lines, hours)
     echo_answer(
         {"month": month, **_document(result)},
@@ -139,7 +135,7 @@ def fleet(options: FleetOptions, *, bill: Path, month: str) -> None:
         raise bad_input(f"--month: {month} has not begun")
     asked = options._replace(since_ns=span.start_ns, until_ns=until_ns)
     with asked.answers() as answers:
-        hours = measured_hours(answers)
+        hours = fleet_hours(answers)
     charges = _charges(bill, {host.lower(): host for host, _ in hours}, span)
     found = {
         (host, currency): reconciled(own, hours[host, currency])
@@ -255,43 +251,22 @@ def _span(month: str) -> TimeSpan:
     return period_at("month", "UTC", parse_date_ns(f"{month}-01", UTC))
 
 
-def _measured(
-    reader: StoreReader, span: TimeSpan, currencies: Collection[str], usual_s: float
+def _in_currency(
+    paid: Mapping[str, dict[int, MeasuredHour]], currencies: Collection[str]
 ) -> dict[int, MeasuredHour]:
-    """Return the cost of the devices in each hour of a span with rows.
+    """Return the hours in the currency of the bill.
 
     Raises:
-        click.ClickException: With exit code 2; the costs are in another currency.
+        click.ClickException: With exit code 2; there are none, or the costs are in another one.
     """
-    devices: dict[str, list[SeriesValues]] = defaultdict(list)
-    paid_in = set()
-    for series in costs_around(reader, "device", span):
-        devices[series.tags.get("device", "")].append(series)
-        paid_in.add(series.tags.get("currency", ""))
-    if not paid_in:
+    if not paid:
         raise bad_input("no device has a cost in this month; see costprobe price history")
-    if paid_in != set(currencies):
+    if set(paid) != set(currencies):
         raise bad_input(
             f"the bill is in {' and '.join(sorted(currencies)) or 'no currency'}, but the prices of the"
-            f" devices are in {' and '.join(sorted(paid_in))}; see costprobe price show"
+            f" devices are in {' and '.join(sorted(paid))}; see costprobe price show"
         )
-    costs: dict[int, float] = defaultdict(float)
-    covered_s: dict[str, dict[int, float]] = defaultdict(dict)
-    for device, rows in devices.items():
-        seconds_of: dict[int, float] = defaultdict(float)
-        for hour, cost, seconds in spend_by_step(rows, usual_s, span, HOUR_NS):
-            costs[hour] += cost
-            seconds_of[hour] += seconds
-        # Slices come and go; their board is there all the time.
-        of_board = covered_s[device.partition(".")[0]]
-        of_board.update({hour: max(s, of_board.get(hour, 0.0)) for hour, s in seconds_of.items()})
-    # A board counts from its first hour to its last.
-    boards = [(min(found), max(found), found) for found in covered_s.values() if found]
-    hours = {}
-    for hour, cost in costs.items():
-        parts_s = [found.get(hour, 0.0) for first, last, found in boards if first <= hour <= last]
-        hours[hour] = MeasuredHour(cost, min(HOUR_S, sum(parts_s) / len(parts_s)))
-    return hours
+    return paid[next(iter(currencies))]
 
 
 def _document(found: Reconciliation) -> dict[str, Any]:

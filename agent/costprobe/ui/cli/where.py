@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import click
 
-from costprobe.core.columns import number
 from costprobe.core.money import MEASURED, MODELLED, common_scale, money, per_words
 from costprobe.core.outside import SHAPE_ERRORS, bounded_object, read_regular
 from costprobe.core.units import counted, percent, significant
 from costprobe.pricing.catalogue import RANGE_CURRENCY, Catalogue, GpuModel
 from costprobe.savings.decoder import ERROR, Decoder, Dtype, PricedReplica, priced_replicas
 from costprobe.savings.gather import MeasuredModel, measured_models
-from costprobe.savings.history import BatchFigures
 from costprobe.savings.where import (
     Elsewhere,
     Estimate,
     cheapest_first,
     elsewhere,
     fixed_share,
+    here_at,
     precision_of,
 )
 from costprobe.serving.settings import ModelSize, size_of
@@ -36,9 +34,6 @@ from costprobe.ui.cli.support.known_names import STORED_PROBES, check_names
 from costprobe.ui.cli.support.option_types import Parsed, since_option
 from costprobe.ui.cli.support.output import echo_answer, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
-
-if TYPE_CHECKING:
-    from costprobe.adapters.store.read import StoreReader
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_TOKENS: Final = 1_000_000
@@ -130,7 +125,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     From the boards' peak rates and powers: four of five results of boards that the method did not know
     lie in the interval. A sweep (costprobe probe NAME --sweep) measures which part of a pass does not
     grow with the batch, and narrows it. Prices are the catalogue's, on demand, in USD. With --decoder
-    nothing is measured: the interval is that of one engine (TensorRT-LLM) at full load.
+    nothing is measured: the range is that of one engine (TensorRT-LLM) at full load.
     """
     settings = Settings(config)
     if size is not None:
@@ -160,7 +155,6 @@ def command(  # noqa: PLR0913 - one argument for each option
             for one in measured_models(reader, settings.config.probe, since_ns)
             if probe in (None, one.history.probe)
         ]
-        paid = {one.history.subject: _paid(reader, one) for one in models}
     if not models:
         raise nothing_since("run of a probe on a whole GPU", since_ns)
     results = {_board(catalogue, board): _result(board, file) for board, file in files}
@@ -190,7 +184,6 @@ def command(  # noqa: PLR0913 - one argument for each option
                 for place in places
             ),
             unknown,
-            paid[one.history.subject],
         )
         answers.append(_document(found))
         lines += _lines(found)
@@ -234,10 +227,10 @@ def _replica_lines(found: Sequence[PricedReplica]) -> Iterator[str]:
         "tokens out/s",
         "$/h",
         "per million in",
-        "80 %",
+        "range",
         "per million out",
     )
-    rows: list[tuple[str, ...]] = [(*heads, "80 %")]
+    rows: list[tuple[str, ...]] = [(*heads, "range")]
     for one in found:
         boards = one.replica
         rows.append(
@@ -262,43 +255,17 @@ class _Found(NamedTuple):
         here: The board.
         places: The other boards.
         unknown: Boards without a prediction.
-        paid: What an inference costs here and its currency; None if unknown.
     """
 
     model: MeasuredModel
     here: GpuModel
     places: Sequence[Elsewhere]
     unknown: Sequence[str]
-    paid: tuple[float, str] | None
-
-    @property
-    def here_at(self) -> list[BatchFigures]:
-        """The present batch on this board, and the one with the highest throughput within the bound."""
-        history = self.model.history
-        kept = [
-            one.figures
-            for one in self.model.batches
-            if history.bound_ms is None or one.figures.latency_p50_ms <= history.bound_ms
-        ]
-        best = max(kept, key=lambda one: one.throughput_per_s, default=history.present)
-        return [history.present] if best.batch == history.present.batch else [history.present, best]
 
     @property
     def fixed(self) -> float | None:
         """Share of a pass that does not grow with the batch."""
         return fixed_share(self.model.batches, self.model.history.present.batch)
-
-
-def _paid(reader: StoreReader, model: MeasuredModel) -> tuple[float, str] | None:
-    """Return the cost of an inference of the newest run at the present batch, and its currency."""
-    history = model.history
-    tags = {"probe": history.probe, "device": history.device, "basis": "probe"}
-    rows = [row for row in reader.last("cost", time.time_ns()) if tags.items() <= row.tags.items()]
-    for row in sorted(rows, key=lambda row: -row.time_ns):
-        cost = number(row, "cost_per_inference")
-        if cost is not None:
-            return cost, row.tags.get("currency", "")
-    return None
 
 
 def _board(catalogue: Catalogue, name: str) -> str:
@@ -341,8 +308,8 @@ def _document(found: _Found) -> dict[str, Any]:
         "batch": present.batch,
         "latency_p50_ms": present.latency_p50_ms,
         "energy_per_inference_j": present.energy_j,
-        "cost_per_inference": None if found.paid is None else found.paid[0],
-        "currency": None if found.paid is None else found.paid[1],
+        "cost_per_inference": None if found.model.paid is None else found.model.paid[0],
+        "currency": None if found.model.paid is None else found.model.paid[1],
         "fixed_share": found.fixed,
         "currency_of_boards": RANGE_CURRENCY,
         "boards": [
@@ -367,15 +334,15 @@ def _interval(figure: Estimate | None) -> dict[str, float] | None:
 
 
 def _lines(found: _Found) -> Iterator[str]:
-    history, present, fixed = found.model.history, found.model.history.present, found.fixed
+    history, fixed = found.model.history, found.fixed
     shown = [place for place in found.places if place.fits is not False and place.price]
     costs = [place.cost_per_inference for place in shown]
     scale = common_scale([None if cost is None else cost.value for cost in costs])
-    here = found.here_at
+    here = here_at(found.model.batches, history.bound_ms)
     energies = [place.energy_per_inference_j for place in shown]
     unit, joules = si_column(
         [
-            *(one.energy_j for one in here),
+            *(one.energy_j for one, _ in here),
             *(None if one is None else rounded(one.value, MODELLED) for one in energies),
         ],
         "J",
@@ -390,10 +357,12 @@ def _lines(found: _Found) -> Iterator[str]:
     )
     heads = ("board", "batch", "latency ms", "80 %", f"energy {unit}", "$/h")
     rows = [(*heads, f"cost {per_words(scale)}", "80 %")]
-    for one, cell in zip(here, joules, strict=False):
-        # The price of an hour is the same at every batch.
-        share = present.throughput_per_s / one.throughput_per_s
-        paid = "-" if found.paid is None else money(found.paid[0] * share * scale, found.paid[1])
+    for (one, share), cell in zip(here, joules, strict=False):
+        paid = (
+            "-"
+            if found.model.paid is None
+            else money(found.model.paid[0] * share * scale, found.model.paid[1])
+        )
         latency = significant(one.latency_p50_ms, MEASURED)
         name = f"{found.here.model} (here)"
         rows.append((name, str(one.batch), latency, "measured", cell, "", paid, "measured"))

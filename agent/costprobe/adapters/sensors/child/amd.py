@@ -695,7 +695,7 @@ class AmdSensor(Sensor):
         return Sample(t_ns=t_ns, is_quick=quick, **values)
 
     def read_energy(self) -> EnergyReading | None:
-        """Read the board's energy counter, in J since some instant; its step is told with it, about 15 uJ.
+        """Read the board's energy counter, in J since some instant; it states its own step, about 15 uJ.
 
         Raises:
             SensorFault: The library or the whole board is concerned.
