@@ -2,7 +2,7 @@ from contextlib import contextmanager
 
 import pytest
 from fakes.daemon import DaemonProcess
-from fakes.nvml import FakeNvml, require_gcc
+from fakes.nvml import FakeNvml
 
 
 @contextmanager
@@ -24,7 +24,6 @@ def daemons(folder):
 
 def gpus_in(folder, count=2, **state):
     """A fake driver with GPUs of 300 W."""
-    require_gcc()
     fake = FakeNvml(folder, gpus=count)
     for gpu in fake.gpus:
         gpu.set(**state)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from fakes.mail import Mailbox
-from fakes.nvml import FakeNvml, require_gcc
+from fakes.nvml import FakeNvml
 from fakes.scenes import QUICK
 from fakes.servers import Alertmanager, Scripted, running
 
@@ -29,7 +29,6 @@ FAILING = '[[rule]]\nname = "failing"\nkind = "fault"\nfaults = ["notifier_faili
 
 
 def cool_gpu(folder):
-    require_gcc()
     fake = FakeNvml(folder, gpus=1)
     fake.gpus[0].set(temp_c=60)
     fake.gpus[0].fake = fake

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 from costprobe.core.records import NS_PER_S
 from fakes.amdsmi import FakeAmdsmi
-from fakes.nvml import FakeNvml, require_gcc
+from fakes.nvml import FakeNvml
 
 CONFIG = """
 [host]
@@ -25,7 +25,6 @@ per_hour = 3
 def test_boards_of_two_vendors_are_measured_and_priced_and_parts_sum_to_their_board(
     daemon_in, tmp_path
 ):
-    require_gcc()
     nvidia, amd = FakeNvml(tmp_path), FakeAmdsmi(tmp_path, gpus=2)
     amd.gpus[0].set_power(400.0)
     amd.gpus[1].set_power(200.0)

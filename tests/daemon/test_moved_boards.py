@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from fakes.nvml import FakeNvml, require_gcc
+from fakes.nvml import FakeNvml
 from fakes.scenes import QUICK
 
 RULES = """
@@ -42,7 +42,6 @@ every = "1h"
 def test_boards_keep_their_incidents_and_an_absent_one_is_reported_until_it_left(
     daemon_in, tmp_path
 ):
-    require_gcc()
     fake = FakeNvml(tmp_path, gpus=2)
     first, second = (f"GPU-0000000{i}-fake-4000-8000-000000000000" for i in range(2))
     fake.gpus[1].set(temp_c=90)
@@ -78,7 +77,6 @@ def test_boards_keep_their_incidents_and_an_absent_one_is_reported_until_it_left
 def test_boards_that_move_under_a_running_daemon_keep_their_history_prices_and_probes(
     daemon_in, tmp_path
 ):
-    require_gcc()
     fake = FakeNvml(tmp_path, gpus=3)
     uuids = [f"GPU-0000000{i}-fake-4000-8000-000000000000" for i in range(3)]
     daemon = daemon_in(**fake.env())

@@ -2,7 +2,7 @@
 
 import pytest
 from fakes.daemon import DaemonProcess
-from fakes.nvml import FakeNvml, require_gcc
+from fakes.nvml import FakeNvml
 from fakes.scenes import QUICK_STATUS
 
 PROBE = """
@@ -15,7 +15,6 @@ every = "1h"
 
 @pytest.mark.processes
 def test_second_daemon_neither_bills_nor_probes_a_device_and_says_so(tmp_path):
-    require_gcc()
     env = {**FakeNvml(tmp_path, gpus=1).env(), "COSTPROBE_SCOPE": str(tmp_path)[-60:]}
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

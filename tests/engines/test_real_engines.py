@@ -16,7 +16,7 @@ from engines.run_transformers import TransformersServe
 from engines.run_triton import Triton
 from engines.run_vllm import Vllm
 from fakes.daemon import DaemonProcess
-from fakes.nvml import FakeNvml, require_gcc
+from fakes.nvml import FakeNvml
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 # In the order in which they are run.
@@ -51,7 +51,6 @@ def counting(engine):
 
 @pytest.fixture
 def daemon(counting, process, tmp_path):
-    require_gcc()
     fake = FakeNvml(tmp_path, gpus=1)
     fake.gpus[0].set_power(300.0)
     daemon = DaemonProcess(tmp_path, fake.env())

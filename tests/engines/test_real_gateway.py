@@ -7,7 +7,7 @@ from engines.load import OpenAiClient, at_once
 from engines.openai_engine import PROMPT, TOKENS
 from engines.run_litellm import TOKENS_IN, LiteLlm
 from fakes.daemon import DaemonProcess
-from fakes.nvml import FakeNvml, require_gcc
+from fakes.nvml import FakeNvml
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 TENANTS = """
@@ -19,7 +19,6 @@ CALLS = {"search": 9, "ads": 3, None: 4}
 
 
 def test_end_users_of_the_gateway_pay_for_their_tokens(tmp_path):
-    require_gcc()
     nvml = FakeNvml(tmp_path, gpus=1)
     nvml.gpus[0].set_power(300.0)
     engine = LiteLlm(tmp_path)

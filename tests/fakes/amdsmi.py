@@ -9,79 +9,16 @@ The library is built from `amdsmi/fake_amdsmi.c`. As the real one does, it lists
 board that is divided later is listed as one device until `relist`.
 """
 
-import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 
-from fakes import nvml_layout as layout
 from fakes.nvml import FakeDriver, FakeGpu
 
 NOT_FOUND = 31
-MAX_PARTITIONS = 8
 MI300X, MI250X, MI210, RADEON = 0x74A1, 0x7408, 0x740F, 0x744C
 # A step of the counter in uJ (kEnergyCounterResolution in rocm_smi.cc).
 COUNTER_STEP_UJ = 15.3
 UNKNOWN = 0xFFFF
-
-
-class Partition(ctypes.Structure):
-    _fields_ = (
-        ("mem_total_bytes", ctypes.c_uint64),
-        ("mem_used_bytes", ctypes.c_uint64),
-        ("pid_count", ctypes.c_int64),
-        ("pids", ctypes.c_uint64 * layout.MAX_PIDS),
-        ("user_count", ctypes.c_int64),
-    )
-
-
-class Board(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char * layout.NAME_LENGTH),
-        ("serial", ctypes.c_char * layout.NAME_LENGTH),
-        ("product_name", ctypes.c_char * layout.NAME_LENGTH),
-        ("bdf", ctypes.c_uint64),
-        ("device_id", ctypes.c_uint64),
-        ("hip_id", ctypes.c_uint64),
-        ("segment_count", ctypes.c_int64),
-        ("segments", layout.Segment * layout.MAX_SEGMENTS),
-        ("counter_zero_ns", ctypes.c_int64),
-        ("counter_base", ctypes.c_uint64),
-        ("counter_step_uj", ctypes.c_double),
-        ("averages_power", ctypes.c_int64),
-        ("is_second_die", ctypes.c_int64),
-        ("util_pct", ctypes.c_uint64),
-        ("mem_util_pct", ctypes.c_uint64),
-        ("edge_c", ctypes.c_int64),
-        ("hotspot_c", ctypes.c_int64),
-        ("sm_clock_mhz", ctypes.c_uint64),
-        ("mem_clock_mhz", ctypes.c_uint64),
-        ("power_limit", ctypes.c_uint64),
-        ("power_limit_max", ctypes.c_uint64),
-        ("counts_violations", ctypes.c_int64),
-        ("throttle_since_ns", ctypes.c_int64),
-        ("throttle_base_ns", ctypes.c_uint64 * 2),
-        ("throttle_share", ctypes.c_double * 2),
-        ("throttlers", ctypes.c_uint64),
-        ("ecc_uncorrected", ctypes.c_uint64),
-        ("compute_mode", ctypes.c_char * layout.NAME_LENGTH),
-        ("memory_mode", ctypes.c_char * layout.NAME_LENGTH),
-        ("partition_count", ctypes.c_int64),
-        ("partitions", Partition * MAX_PARTITIONS),
-    )
-
-
-class Control(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_uint64),
-        ("simulated_ns", ctypes.c_int64),
-        ("utc_offset_ns", ctypes.c_int64),
-        ("gpu_count", ctypes.c_int64),
-        ("version", ctypes.c_uint32 * 4),
-        ("build", ctypes.c_char * layout.NAME_LENGTH),
-        ("rule_count", ctypes.c_int64),
-        ("rules", layout.Rule * layout.MAX_RULES),
-        ("gpus", Board * layout.MAX_GPUS),
-    )
 
 
 class FakeBoard(FakeGpu):
@@ -133,7 +70,6 @@ class FakeAmdsmi(FakeDriver):
 
     NAME = "amdsmi"
     SONAME = "libamd_smi.so"
-    CONTROL = Control
     GPU = FakeBoard
 
     def __init__(self, folder: Path, gpus: int = 1, simulated_utc_ns: int | None = None) -> None:

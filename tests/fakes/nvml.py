@@ -32,11 +32,12 @@ from pathlib import Path
 
 import pytest
 from costprobe.core.clock import SystemClock
-from fakes import nvml_layout as layout
+from fakes.c_structures import map_structure, structures
 from fakes.clock import FakeClock
 
 FAKES = Path(__file__).parent
 GPU_IS_LOST = 15
+COUNTS = 64  # MAX_COUNTS
 
 
 def require_gcc() -> str:
@@ -74,7 +75,7 @@ class SimulatedClock(FakeClock):
         time_ns: UTC in ns at the start.
     """
 
-    def __init__(self, control: layout.Control, time_ns: int) -> None:
+    def __init__(self, control: ctypes.Structure, time_ns: int) -> None:
         super().__init__(time_ns)
         self._control = control
         self.move(0)
@@ -89,7 +90,7 @@ class SimulatedClock(FakeClock):
 class Rule:
     """A scripted fault, active until cleared."""
 
-    def __init__(self, rule: layout.Rule) -> None:
+    def __init__(self, rule: ctypes.Structure) -> None:
         self._rule = rule
 
     def clear(self) -> None:
@@ -103,7 +104,7 @@ class FakeGpu:
 
     LOST = GPU_IS_LOST
 
-    def __init__(self, nvml: "FakeNvml", gpu: layout.Gpu, index: int) -> None:
+    def __init__(self, nvml: "FakeNvml", gpu: ctypes.Structure, index: int) -> None:
         self._nvml = nvml
         self._gpu = gpu
         self._lost: Rule | None = None
@@ -128,8 +129,6 @@ class FakeGpu:
         A script begins with 60 W an hour ago, so that a test may set the recent past as well.
         """
         count = self._gpu.segment_count
-        if count == layout.MAX_SEGMENTS:
-            raise ValueError(f"a script holds at most {layout.MAX_SEGMENTS} steps of power")
         segment = self._gpu.segments[count]
         segment.from_ns = self._nvml.clock.monotonic_ns() if at_ns is None else at_ns
         segment.power_w = power_w
@@ -251,7 +250,6 @@ class FakeDriver:
     Attributes:
         NAME: Name of the fake: `NAME/fake_NAME.c` is its source.
         SONAME: Name of the library.
-        CONTROL: Layout of the script.
         GPU: Script of a GPU.
         clock: Both clocks of the script; a simulated one has `move(duration_s)`.
         gpus: Scripts of the GPUs.
@@ -259,17 +257,17 @@ class FakeDriver:
 
     NAME = ""
     SONAME = ""
-    CONTROL = layout.Control
     GPU = FakeGpu
 
     def __init__(self, folder: Path, gpus: int, simulated_utc_ns: int | None) -> None:
         source = FAKES / self.NAME / f"fake_{self.NAME}.c"
         self._library = build_library(source, self.SONAME)
+        types = structures(FAKES / "script_types.h", source)
         self._control_path = folder / f"{self.NAME}.control"
         self._calls_path = folder / f"{self.NAME}.calls"
-        self._control = layout.map_structure(self._control_path, self.CONTROL)
-        self._counts = layout.map_structure(self._calls_path, layout.Count * layout.MAX_COUNTS)
-        self._control.size = ctypes.sizeof(self.CONTROL)
+        self._control = map_structure(self._control_path, types["control"])
+        self._counts = map_structure(self._calls_path, types["count"] * COUNTS)
+        self._control.size = ctypes.sizeof(self._control)
         self._control.gpu_count = gpus
         self.clock = SystemClock()
         if simulated_utc_ns is not None:
@@ -330,8 +328,6 @@ class FakeDriver:
     def _add_rule(self, function: str, gpu: int | None, code: int = 0, hang: int = 0) -> Rule:
         used = self._control.rule_count
         free = next((r for r in self._control.rules[:used] if not r.code and not r.hang), None)
-        if free is None and used == layout.MAX_RULES:
-            raise ValueError(f"a script holds at most {layout.MAX_RULES} rules")
         rule = self._control.rules[used] if free is None else free
         rule.function = function.encode()
         rule.gpu = -1 if gpu is None else gpu

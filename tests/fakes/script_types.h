@@ -1,4 +1,4 @@
-/* What the scripts of the fake drivers have in common; fakes/nvml_layout.py mirrors it. */
+/* What the scripts of the fake drivers have in common; fakes/c_structures.py reads it. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

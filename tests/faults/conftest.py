@@ -2,7 +2,7 @@
 
 import pytest
 from fakes.daemon import DaemonProcess
-from fakes.nvml import FakeNvml, require_gcc
+from fakes.nvml import FakeNvml
 
 
 @pytest.fixture
@@ -23,7 +23,6 @@ def daemon_in(tmp_path):
 @pytest.fixture
 def gpus_of(tmp_path):
     """Creates a host with the given number of GPUs, each under load."""
-    require_gcc()
 
     def make(count, **options):
         fake = FakeNvml(tmp_path, gpus=count, **options)

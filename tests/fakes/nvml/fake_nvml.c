@@ -1,7 +1,7 @@
 /* A fake NVIDIA management library: the functions that pynvml calls, scripted by a mapped file.
  *
  * The control file (FAKE_NVML_CONTROL) is opened read-only and may be changed by the test at any
- * time; fakes/nvml_layout.py mirrors its layout. Time is CLOCK_MONOTONIC, or the control file's
+ * time; fakes/c_structures.py reads its layout from here. Time is CLOCK_MONOTONIC, or the control file's
  * simulated_ns. Power is a step function of time. Sensor errors are scripted too: a reading is the
  * mean over a window that ends at the last update (25 of 100 ms, or 1 s) times a gain; the energy
  * counter is the integral, advances in steps, and loses a share of the energy between two readings
