@@ -7,11 +7,14 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from costprobe.adapters.host.files import controller_of
 from costprobe.adapters.host.redaction import REDACTOR
+from fakes.daemon import DaemonProcess
+from fakes.nvml import FakeNvml
 from fakes.process_tests import starts_processes
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from fakes.sizes import sized
@@ -127,6 +130,31 @@ def victoria(tmp_path):
     """A real VictoriaMetrics that the test may stop."""
     with running(VictoriaMetrics, tmp_path / "victoria", "victoria-metrics") as server:
         yield server
+
+
+@pytest.fixture
+def daemon_in(tmp_path):
+    """Create daemons with the test's environment, each in the test's folder."""
+    with ExitStack() as stack:
+        yield lambda wrapper=(), **env: stack.enter_context(DaemonProcess(tmp_path, env, wrapper))
+
+
+@pytest.fixture
+def gpus_of(tmp_path):
+    """Create a host with so many GPUs, each of 300 W."""
+
+    def make(count):
+        fake = FakeNvml(tmp_path, gpus=count)
+        for gpu in fake.gpus:
+            gpu.set_power(300.0)
+        return fake
+
+    return make
+
+
+@pytest.fixture
+def gpus(gpus_of):
+    return gpus_of(2)
 
 
 def wait_until(condition, timeout_s=60.0):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from fakes.mail import Mailbox
-from fakes.nvml import FakeNvml
 from fakes.scenes import QUICK
 from fakes.servers import Alertmanager, Scripted, running
 
@@ -28,16 +27,12 @@ DAEMON_MEMORY_BYTES = 64 << 20
 FAILING = '[[rule]]\nname = "failing"\nkind = "fault"\nfaults = ["notifier_failing"]\n'
 
 
-def cool_gpu(folder):
-    fake = FakeNvml(folder, gpus=1)
-    fake.gpus[0].set(temp_c=60)
-    fake.gpus[0].fake = fake
-    return fake.gpus[0]
-
-
 @pytest.fixture
-def gpu(tmp_path):
-    return cool_gpu(tmp_path)
+def host(gpus_of):
+    """A host with one cool GPU."""
+    host = gpus_of(1)
+    host.gpus[0].set(temp_c=60)
+    return host
 
 
 def taking(*_):
@@ -64,7 +59,7 @@ def listed(daemon):
 
 
 def test_incident_reaches_every_notifier_and_one_that_fails_delays_no_other(
-    daemon_in, gpu, tmp_path
+    daemon_in, host, tmp_path
 ):
     with (
         running(Alertmanager, tmp_path / "am", "prometheus-alertmanager") as alertmanager,
@@ -76,14 +71,14 @@ def test_incident_reaches_every_notifier_and_one_that_fails_delays_no_other(
             f"mailto://me:pass@127.0.0.1:{mailbox.port}/?mode=insecure&smtp=127.0.0.1"
             "&from=costprobe@example.org&to=ops@example.org"
         )
-        daemon = daemon_in(**gpu.fake.env())
+        daemon = daemon_in(**host.env())
         notifiers = (
             f'[[notifier]]\nname = "pager"\nkind = "alertmanager"\nurl = "{alertmanager.url}"\n'
             f'[[notifier]]\nname = "mail"\nkind = "apprise"\nurl = "file:{url}"\n'
         )
         dead = webhook("http://127.0.0.1:1", "dead")
         daemon.start(QUICK + HOT + FAILING + notifiers + dead + webhook(server.url))
-        gpu.set(temp_c=90)
+        host.gpus[0].set(temp_c=90)
         (alert,) = daemon.wait_for(lambda: alertmanager.active(alertname="hot", device="gpu0"))
         assert alert["labels"]["severity"] == "critical"
         assert alert["annotations"]["summary"] == "temp_c of gpu0 is 90, above 85"
@@ -93,7 +88,7 @@ def test_incident_reaches_every_notifier_and_one_that_fails_delays_no_other(
         assert "FAULT" in daemon.look("status")
         daemon.wait_for(lambda: mailbox.messages)
         assert any("[FIRING] hot critical" in each["Subject"] for each in mailbox.messages)
-        gpu.set(temp_c=60)
+        host.gpus[0].set(temp_c=60)
         daemon.wait_for(lambda: not alertmanager.active(alertname="hot"))
         daemon.wait_for(lambda: ("resolved", "hot") in received(server))
         hot = [state for state, name in received(server) if name == "hot"]
@@ -107,23 +102,23 @@ def test_incident_reaches_every_notifier_and_one_that_fails_delays_no_other(
     assert "apprise" not in Path(f"/proc/{daemon.pid}/maps").read_text()
 
 
-def test_kill_9_loses_no_notice_while_a_notifier_is_unreachable(daemon_in, gpu):
+def test_kill_9_loses_no_notice_while_a_notifier_is_unreachable(daemon_in, host):
     is_up = []
 
     def answer(*_):
         return (200, {}, b"") if is_up else (503, {}, b"")
 
     with Scripted(answer) as server:
-        daemon = daemon_in(**gpu.fake.env())
+        daemon = daemon_in(**host.env())
         daemon.start(QUICK + HOT + webhook(server.url))
-        gpu.set(temp_c=90)
+        host.gpus[0].set(temp_c=90)
         (before,) = daemon.wait_for(lambda: listed(daemon))
         daemon.wait_for(lambda: server.requests)
         daemon.kill()
         daemon.start()
         (after,) = daemon.wait_for(lambda: listed(daemon))
         assert (after["id"], after["since_ns"]) == (before["id"], before["since_ns"])
-        gpu.set(temp_c=60)
+        host.gpus[0].set(temp_c=60)
         daemon.wait_for(lambda: not listed(daemon))
         daemon.kill()
         server.requests.clear()

@@ -6,7 +6,6 @@ from fractions import Fraction
 import pytest
 from costprobe.core.records import NS_PER_S
 from fakes.amdsmi import FakeAmdsmi
-from fakes.nvml import FakeNvml
 
 CONFIG = """
 [host]
@@ -21,11 +20,10 @@ per_hour = 3
 """
 
 
-@pytest.mark.processes
 def test_boards_of_two_vendors_are_measured_and_priced_and_parts_sum_to_their_board(
-    daemon_in, tmp_path
+    daemon_in, gpus_of, tmp_path
 ):
-    nvidia, amd = FakeNvml(tmp_path), FakeAmdsmi(tmp_path, gpus=2)
+    nvidia, amd = gpus_of(1), FakeAmdsmi(tmp_path, gpus=2)
     amd.gpus[0].set_power(400.0)
     amd.gpus[1].set_power(200.0)
     amd.gpus[1].divide(8, "CPX", "NPS4")

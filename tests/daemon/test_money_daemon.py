@@ -2,12 +2,15 @@
 
 import json
 import time
+from contextlib import closing
 
 import pytest
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
+from fakes.daemon import DaemonProcess
+from fakes.nvml import FakeNvml
 from fakes.scenes import QUICK
 from fakes.servers import Scripted
 
@@ -17,43 +20,38 @@ HOUR_NS = 3600 * NS_PER_S
 
 
 @pytest.fixture(scope="module")
-def files(module_folder):
-    prices, intensities = module_folder / "spot.csv", module_folder / "carbon.csv"
-    prices.write_text("1.00")
-    intensities.write_text("400")
-    return prices, intensities
-
-
-@pytest.fixture(scope="module")
 def receiver():
     with Scripted(lambda *_: (200, {}, b"{}")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def daemon(module_gpus, module_daemon_in, files, receiver):
+def daemon(tmp_path_factory, receiver):
     """A daemon with a spot price, a carbon series, and a budget that was exceeded before."""
-    daemon = module_daemon_in(**module_gpus.env())
-    now_ns = time.time_ns()
-    store = Store.open(daemon.store, SystemClock())
-    tags = {"host": "h", "device": "gpu7", "kind": "gpu", "currency": "USD"}
-    times = range(now_ns - 6 * HOUR_NS, now_ns + 1, 60 * NS_PER_S)
-    store.append([make_point("device", tags, {"cost": 1e6}, time_ns) for time_ns in times])
-    store.close()
-    prices, intensities = files
-    daemon.start(
-        QUICK
-        + HEAD
-        + BUDGET
-        + f'[[notifier]]\nname = "ops"\nkind = "webhook"\nurl = "{receiver.url}/ops"\n'
-        + f'[[price]]\nplan = "spot"\nfile = "{prices}"\nevery = "1s"\n'
-        + f'[carbon]\nfile = "{intensities}"\nevery = "1s"\n'
-    )
-    return daemon
+    folder = tmp_path_factory.mktemp("daemon")
+    (folder / "prices").write_text("1.00")
+    (folder / "intensities").write_text("400")
+    gpus = FakeNvml(folder, gpus=2)
+    gpus.gpus[0].set_power(300.0)
+    with DaemonProcess(folder, gpus.env()) as daemon:
+        now_ns = time.time_ns()
+        tags = {"host": "h", "device": "gpu7", "kind": "gpu", "currency": "USD"}
+        times = range(now_ns - 6 * HOUR_NS, now_ns + 1, 60 * NS_PER_S)
+        with closing(Store.open(daemon.store, SystemClock())) as store:
+            store.append([make_point("device", tags, {"cost": 1e6}, time_ns) for time_ns in times])
+        daemon.start(
+            QUICK
+            + HEAD
+            + BUDGET
+            + f'[[notifier]]\nname = "ops"\nkind = "webhook"\nurl = "{receiver.url}/ops"\n'
+            + f'[[price]]\nplan = "spot"\nfile = "{folder}/prices"\nevery = "1s"\n'
+            + f'[carbon]\nfile = "{folder}/intensities"\nevery = "1s"\n'
+        )
+        yield daemon
 
 
-def test_spot_price_appears_in_rows_events_status_and_history(daemon, files):
-    prices, _ = files
+def test_spot_price_appears_in_rows_events_status_and_history(daemon):
+    prices = daemon.folder / "prices"
 
     def rate():
         rows = [r for r in daemon.points("device", device="gpu0") if "price_rate_per_h" in r.fields]
@@ -83,14 +81,13 @@ def test_spot_price_appears_in_rows_events_status_and_history(daemon, files):
     assert "gpu1  NVIDIA Fake 80GB: $1.50/h (spot)" in daemon.look("price", "show")
 
 
-def test_carbon_series_appears_in_rows_and_status(daemon, files):
-    _, intensities = files
+def test_carbon_series_appears_in_rows_and_status(daemon):
     row = daemon.wait_for(
         lambda: [r for r in daemon.points("device", device="gpu0") if r.fields.get("carbon_g")]
     )[0]
     assert row.fields["carbon_g"] == pytest.approx(row.fields["energy_j"] * 400 / 3.6e6)
     assert row.fields["carbon_method"] == "series"
-    intensities.unlink()
+    (daemon.folder / "intensities").unlink()
     daemon.wait_for(lambda: daemon.status()["carbon"]["last_error"])
     assert "carbon   400 g/kWh" in daemon.look("status")
     assert "carbon: 400 g CO2e/kWh (grid 400 of " in daemon.look("price", "show")

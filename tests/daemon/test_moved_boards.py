@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-from fakes.nvml import FakeNvml
 from fakes.scenes import QUICK
 
 RULES = """
@@ -38,11 +36,10 @@ every = "1h"
 """
 
 
-@pytest.mark.processes
 def test_boards_keep_their_incidents_and_an_absent_one_is_reported_until_it_left(
-    daemon_in, tmp_path
+    daemon_in, gpus_of
 ):
-    fake = FakeNvml(tmp_path, gpus=2)
+    fake = gpus_of(2)
     first, second = (f"GPU-0000000{i}-fake-4000-8000-000000000000" for i in range(2))
     fake.gpus[1].set(temp_c=90)
     daemon = daemon_in(**fake.env())
@@ -73,11 +70,10 @@ def test_boards_keep_their_incidents_and_an_absent_one_is_reported_until_it_left
     assert daemon.status()["absent_boards"] == {}
 
 
-@pytest.mark.processes
 def test_boards_that_move_under_a_running_daemon_keep_their_history_prices_and_probes(
-    daemon_in, tmp_path
+    daemon_in, gpus_of
 ):
-    fake = FakeNvml(tmp_path, gpus=3)
+    fake = gpus_of(3)
     uuids = [f"GPU-0000000{i}-fake-4000-8000-000000000000" for i in range(3)]
     daemon = daemon_in(**fake.env())
     by_uuid = RULES.replace('"gpu1"', f'"{uuids[1]}"')

@@ -1,6 +1,5 @@
 """Two daemons with stores of their own on one host: one bills a device."""
 
-import pytest
 from fakes.daemon import DaemonProcess
 from fakes.nvml import FakeNvml
 from fakes.scenes import QUICK_STATUS
@@ -13,13 +12,11 @@ every = "1h"
 """
 
 
-@pytest.mark.processes
 def test_second_daemon_neither_bills_nor_probes_a_device_and_says_so(tmp_path):
     env = {**FakeNvml(tmp_path, gpus=1).env(), "COSTPROBE_SCOPE": str(tmp_path)[-60:]}
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    first, second = DaemonProcess(tmp_path / "a", env), DaemonProcess(tmp_path / "b", env)
-    try:
+    with DaemonProcess(tmp_path / "a", env) as first, DaemonProcess(tmp_path / "b", env) as second:
         first.start(QUICK_STATUS)
         second.start(QUICK_STATUS + PROBE)
         status = second.status()
@@ -35,6 +32,3 @@ def test_second_daemon_neither_bills_nor_probes_a_device_and_says_so(tmp_path):
         first.stop()
         second.wait_for(lambda: second.points("device"))
         assert second.status()["billed_elsewhere"] == {}
-    finally:
-        first.stop()
-        second.stop()

@@ -6,9 +6,10 @@ from datetime import datetime
 import pytest
 from costprobe.adapters.http.errors import Misconfigured, Rejected
 from costprobe.delivery.alertmanager import Alertmanager, AlertmanagerConfig, to_documents
+from fakes.cases import check_all
 from fakes.incidents import NS_PER_S, SINCE_NS, incident, symptom
 from fakes.servers import Scripted
-from record.record_files import check
+from record.record_files import check as check_record
 
 LASTS_NS = 240 * NS_PER_S
 
@@ -68,36 +69,39 @@ def test_resent_alert_lasts_longer_and_expires_without(alertmanager):
     assert alertmanager.active(host="dead") == []
 
 
-def test_resolved_alert_is_no_longer_listed(alertmanager):
-    for ended_ago_s in (0, 30):
-        host = f"resolved{ended_ago_s}"
-        sender, alert, now_ns = sender_of(alertmanager.url), now(host), time.time_ns()
-        sender.send([alert], now_ns)
-        assert len(alertmanager.active(host=host)) == 1
-        ended_ns = now_ns - ended_ago_s * NS_PER_S
-        sender.send([now(host, state="resolved", ended_ns=ended_ns)], now_ns)
-        assert alertmanager.active(host=host) == []
+AGO_NS = {"state": "resolved", "ended_ns": -30 * NS_PER_S}
+# What is sent, request by request, and the ids and severities that are listed then; times are relative to now.
+REQUESTS = {
+    "resolved now": ([[{}], [{"state": "resolved", "ended_ns": 0}]], []),
+    "resolved before": ([[{}], [AGO_NS]], []),
+    "raised": ([[{"severity": "info"}], [{"severity": "critical", "raised_from": "info"}]], [
+        ("3f2a-1", "critical"),
+    ]),
+    "raised and resolved": (
+        [[{"severity": "critical", "raised_from": "info"}], [{**AGO_NS, "severity": "critical"}]], [],
+    ),
+    "a backlog in one request": (
+        [[{"id": "a"}, {**AGO_NS, "id": "a"}, {"id": "b", "fired_ns": -10 * NS_PER_S},
+          {"id": "c", "name": "other"}]],
+        [("b", "warning"), ("c", "warning")],
+    ),
+}  # fmt: skip
 
 
-def test_raised_severity_leaves_one_alert(alertmanager):
-    sender, now_ns = sender_of(alertmanager.url), time.time_ns()
-    sender.send([now("risen", severity="info")], now_ns)
-    sender.send([now("risen", severity="critical", raised_from="info")], now_ns)
-    (found,) = alertmanager.active(host="risen")
-    assert found["labels"]["severity"] == "critical"
-    sender.send([now("risen", severity="critical", state="resolved", ended_ns=now_ns)], now_ns)
-    assert alertmanager.active(host="risen") == []
+def test_alerts_are_listed_until_they_are_resolved(alertmanager):
+    def check(host, requests, listed):
+        sender, now_ns = sender_of(alertmanager.url), time.time_ns()
+        for alerts in requests:
+            # A time is the age that the table gives.
+            sent = [
+                now(host, **{k: now_ns + v if k.endswith("_ns") else v for k, v in one.items()})
+                for one in alerts
+            ]
+            sender.send(sent, now_ns)
+        found = alertmanager.active(host=host)
+        assert sorted((a["annotations"]["id"], a["labels"]["severity"]) for a in found) == listed
 
-
-def test_backlog_in_one_request_keeps_the_order(alertmanager):
-    now_ns = time.time_ns()
-    first = now("backlog", id="a")
-    ended = now("backlog", id="a", state="resolved", ended_ns=now_ns - 30 * NS_PER_S)
-    again = now("backlog", id="b", fired_ns=now_ns - 10 * NS_PER_S)
-    other = now("backlog", id="c", name="other")
-    sender_of(alertmanager.url).send([first, ended, again, other], now_ns)
-    found = alertmanager.active(host="backlog")
-    assert sorted(alert["annotations"]["id"] for alert in found) == ["b", "c"]
+    check_all(check, [(host, *case) for host, case in REQUESTS.items()])
 
 
 def test_refusals_are_errors_by_what_the_caller_has_to_do(alertmanager):
@@ -140,4 +144,4 @@ def test_documents_are_as_recorded():
         name: to_documents(incident(**more), now_ns, LASTS_NS)
         for name, (more, now_ns) in DOCUMENTS.items()
     }
-    check("alertmanager_documents.json", made)
+    check_record("alertmanager_documents.json", made)

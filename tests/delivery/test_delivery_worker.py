@@ -2,26 +2,16 @@
 
 import itertools
 import random
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event as Flag
-from threading import Thread
 from typing import Any
 
 import pytest
 from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
-from costprobe.adapters.store.write import Store
-from costprobe.core.clock import SystemClock
 from costprobe.delivery.contract import Notifier
 from costprobe.delivery.loop import KEEP_S, MAX_BACKOFF_S, NotifierWorker
 from fakes.clock import FakeClock
 from fakes.incidents import incident
-from fakes.sizes import sized
-
-TESTS = Path(__file__).parents[1]
 
 
 @dataclass
@@ -213,96 +203,6 @@ def test_firing_alerts_are_resent_and_a_rejected_message_does_not_stop_others(cl
     assert sender.sent == [["2", "3"], ["4"]] * 2
     (record,) = caplog.records
     assert "no such channel" in record.getMessage()
-
-
-class Stuck(Scripted):
-    """Hangs until it is released."""
-
-    def __init__(self):
-        super().__init__()
-        self.let_go = Flag()
-
-    def send(self, alerts, time_ns):  # noqa: ARG002 - of the protocol
-        self.let_go.wait(30)
-        raise RetryLater("hung")
-
-
-def test_hanging_notifier_delays_no_other(tmp_path):
-    store, stop = Store.open(tmp_path / "s.db", SystemClock()), Flag()
-    stuck, well, rng = Stuck(), Scripted(), random.Random(1)
-    workers = [
-        NotifierWorker(store, name, sender, clock=SystemClock(), stop=stop, rng=rng)
-        for name, sender in (("dead", stuck), ("well", well))
-    ]
-    threads = [Thread(target=worker.run, daemon=True) for worker in workers]
-    for thread in threads:
-        thread.start()
-    alerts = [incident(id=str(n)).to_document() for n in range(3)]
-    store.commit_alerts([], {}, [(name, a) for a in alerts for name in ("dead", "well")])
-    for worker in workers:
-        worker.wake()
-    ends_s = time.monotonic() + 90
-    while len(well.sent) < 3 and time.monotonic() < ends_s:
-        time.sleep(0.01)
-    assert well.sent == [["0"], ["1"], ["2"]]
-    assert [notice.alert["id"] for notice in store.notices("dead", 9)] == ["0", "1", "2"]
-    stop.set()
-    stuck.let_go.set()
-    for worker, thread in zip(workers, threads, strict=True):
-        worker.wake()
-        thread.join(60)
-    store.close()
-
-
-PROGRAM = """
-import os, random, sys, threading
-from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-from fakes.incidents import incident
-from costprobe.core.clock import SystemClock
-from costprobe.delivery import loop
-from costprobe.delivery.contract import Notifier
-from costprobe.adapters.store.write import Store
-
-folder, last = Path(sys.argv[1]), int(sys.argv[2])
-store = Store.open(folder / "s.db", SystemClock())
-log = os.open(folder / "delivered", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-class Appending(Notifier):
-    def send(self, alerts, time_ns):
-        for alert in alerts:
-            os.write(log, f"{alert.id} {alert.state}\\n".encode())
-
-loop.MESSAGES_PER_MINUTE = 6_000_000
-stop = threading.Event()
-worker = loop.NotifierWorker(store, "ops", Appending(),
-                  clock=SystemClock(), stop=stop, rng=random.Random(1))
-threading.Thread(target=worker.run, daemon=True).start()
-while (n := (store.state("n") or 0)) < last:
-    state = "firing" if n % 2 == 0 else "resolved"
-    alert = incident(id=str(n // 2), state=state).to_document()
-    store.commit_alerts([], {"n": n + 1}, [("ops", alert)])
-    worker.wake()
-while store.notices("ops", 1):
-    worker.wake()
-os.write(log, b"done\\n")
-"""
-
-
-def test_kill_9_loses_and_reorders_nothing(tmp_path, wait_until):
-    count, kills, rng = sized(1000, 8000), sized(3, 16), random.Random(7)
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(count), str(TESTS)]
-    delivered = tmp_path / "delivered"
-    delivered.touch()
-    for kill in range(kills):
-        # At a random moment of each part of the whole: in that order, and before its end.
-        lines = count * (kill + rng.random()) / (kills + 1)
-        with subprocess.Popen(command, cwd=TESTS.parent) as process:
-            wait_until(lambda lines=lines: delivered.read_bytes().count(b"\n") > lines)
-            process.kill()
-    subprocess.run(command, cwd=TESTS.parent, check=True, timeout=60)
-    log = list(dict.fromkeys(line for line in delivered.read_text().splitlines() if line != "done"))
-    assert log == [f"{n // 2} {'resolved' if n % 2 else 'firing'}" for n in range(count)]
 
 
 def test_unstored_alerts_are_delivered_first_and_once_with_retries(clock):

@@ -1,11 +1,14 @@
-"""A secret is sent to its own server only, in a header, and is in no message."""
+"""Rows and secrets are sent to a trusted server only, a secret in a header and in no message."""
 
 import base64
+from contextlib import nullcontext
 
 import pytest
 from costprobe.adapters.http.errors import Misconfigured
 from fakes.sending import send, sink_of
-from fakes.servers import Scripted
+from fakes.servers import TLS, Scripted
+
+LINE = b"m v=1 1"
 
 
 @pytest.fixture(params=["v1", "v2", "otlp"])
@@ -13,19 +16,16 @@ def api(request):
     return request.param
 
 
-def test_redirect_is_not_followed_and_receives_no_secret(api, tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("canary-1234")
-    with Scripted(lambda *_: (204, {}, b"")) as thief:
-        answer = (307, {"Location": thief.url + "/write"}, b"")
-        with Scripted(lambda *_: answer) as server:
-            sink = sink_of(api, server.url, secret_file=secret)
-            with pytest.raises(Misconfigured, match="redirect") as caught:
-                send(sink, b"m v=1 1")
-            assert "canary" not in str(caught.value)
-            assert len(server.requests) == 1
+def test_server_receives_rows_only_if_its_certificate_is_trusted(api, tmp_path):
+    with Scripted(lambda *_: (204, {}, b""), tls=True) as server:
+        for authority in (None, tmp_path / "missing.pem", TLS / "server.pem"):
+            assert server.requests == []
+            sink = sink_of(api, server.url, ca_file=authority)
+            is_trusted = authority == TLS / "server.pem"
+            with nullcontext() if is_trusted else pytest.raises(Misconfigured, match="ca_file"):
+                send(sink, LINE)
             sink.close()
-        assert thief.requests == []
+    assert len(server.requests) == 1
 
 
 def test_rotated_secret_is_read_again(api, tmp_path):
@@ -41,9 +41,9 @@ def test_rotated_secret_is_read_again(api, tmp_path):
     with Scripted(answer) as server:
         sink = sink_of(api, server.url, secret_file=secret)
         with pytest.raises(Misconfigured):
-            send(sink, b"m v=1 1")
+            send(sink, LINE)
         secret.write_text("new")
-        send(sink, b"m v=1 1")
+        send(sink, LINE)
         sink.close()
 
 
@@ -52,11 +52,11 @@ def test_password_may_contain_any_text_and_a_token_only_ascii(tmp_path):
     secret.write_text("пароль")
     with Scripted(lambda *_: (204, {}, b"")) as server:
         sink = sink_of("v1", server.url, user="ü", secret_file=secret)
-        send(sink, b"m v=1 1")
+        send(sink, LINE)
         sink.close()
         ((_, path, headers, _),) = server.requests
         assert base64.b64decode(headers["Authorization"].split()[1]).decode() == "ü:пароль"
         assert "пароль" not in path
         with pytest.raises(Misconfigured, match="HTTP header") as caught:
-            send(sink_of("v2", server.url, secret_file=secret), b"m v=1 1")
+            send(sink_of("v2", server.url, secret_file=secret), LINE)
     assert "пароль" not in str(caught.value)

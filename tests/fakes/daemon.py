@@ -18,7 +18,7 @@ STOP_S = 60.0
 
 
 class DaemonProcess:
-    """A daemon process with its configuration file, store and output.
+    """A daemon process with its configuration file, store and output, stopped when the context ends.
 
     Args:
         folder: For its files.
@@ -36,6 +36,12 @@ class DaemonProcess:
         self.env = {**os.environ, **debugging, **scope, **env}
         self._wrapper = tuple(map(str, wrapper))
         self._process = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
 
     @property
     def pid(self):

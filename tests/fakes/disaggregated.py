@@ -53,19 +53,3 @@ class Instance(ServingEngine):
                     lines.append(f"{family}_count{{{labels}}} {float(counted['requests'])}")
                     lines.append(f"{family}_sum{{{labels}}} {float(moved * whole)}")
         return "\n".join([*lines, ""])
-
-
-class DisaggregatedVllm:
-    """A prefill and a decode instance behind the proxy.
-
-    Attributes:
-        prefill, decode: The instances.
-    """
-
-    def __init__(self):
-        self.prefill, self.decode = Instance(is_decoding=False), Instance(is_decoding=True)
-
-    def serve(self, requests, *, tokens_in, tokens_out):
-        """Serve requests with the given numbers of tokens."""
-        self.prefill.serve(requests=requests, tokens_in=tokens_in, tokens_out=1)
-        self.decode.serve(requests=requests, tokens_in=tokens_in, tokens_out=tokens_out)

@@ -12,16 +12,14 @@ class Mailbox:
     Args:
         user: User of the login.
         password: Password of the login.
-        refusal: Response to every message; None to accept them.
     """
 
-    def __init__(self, user, password, refusal=None):
+    def __init__(self, user, password):
         from aiosmtpd.controller import Controller
         from aiosmtpd.smtp import AuthResult
 
         self.port = free_port()
         self.messages = []
-        self._refusal = refusal
 
         def authenticate(_server, _session, _envelope, _mechanism, login):
             right = (login.login, login.password) == (user.encode(), password.encode())
@@ -38,8 +36,6 @@ class Mailbox:
     async def handle_DATA(self, _server, session, envelope):  # noqa: N802 - the library's name
         if not session.authenticated:
             return "530 log in first"
-        if self._refusal is not None:
-            return self._refusal
         self.messages.append(
             email.message_from_bytes(envelope.content, policy=email.policy.default)
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 def children_of(pid):
     """Processes whose parent is this one, without zombies."""
-    return [child for child in _listed(pid) if _is_alive(child)]
+    return [child for child in _listed(pid) if is_alive(child)]
 
 
 def descendants_of(pid, ignored=()):
@@ -28,9 +28,10 @@ def _listed(pid):
             continue
 
 
-def _is_alive(pid):
+def is_alive(pid):
+    """Whether a process runs; a zombie does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    return stat.rpartition(")")[2].split()[0] not in "ZX"

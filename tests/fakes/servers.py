@@ -38,9 +38,6 @@ bind-address = "127.0.0.1:{rpc}"
   bind-address = "127.0.0.1:{port}"
   log-enabled = false
   auth-enabled = {auth}
-  https-enabled = {https}
-  https-certificate = "{tls}/server.pem"
-  https-private-key = "{tls}/server.pem"
 """
 
 
@@ -78,8 +75,7 @@ def get(url, **query):
 
 
 def fetch(target, body=None):
-    context = ssl.create_default_context(cafile=TLS / "server.pem")
-    return urllib.request.urlopen(target, body, timeout=60, context=context)  # noqa: S310 - our own server
+    return urllib.request.urlopen(target, body, timeout=60)  # noqa: S310 - our own server
 
 
 class Server:
@@ -132,10 +128,8 @@ class InfluxDB(Server):
 
     health = "/ping"
 
-    def __init__(self, folder, *, auth=False, https=False):
+    def __init__(self, folder, *, auth=False):
         super().__init__(folder)
-        if https:
-            self.url = f"https://127.0.0.1:{self.port}"
         self._config = folder / "influxdb.conf"
         self._config.write_text(
             INFLUXD_CONF.format(
@@ -143,8 +137,6 @@ class InfluxDB(Server):
                 port=self.port,
                 rpc=free_port(),
                 auth=str(auth).lower(),
-                https=str(https).lower(),
-                tls=TLS,
             )
         )
 

@@ -19,7 +19,7 @@ from costprobe.fleet.answers import FleetAnswers, FleetPeriod
 from costprobe.fleet.groups import fleet_groups
 from fakes import pools
 from fakes.clock import FakeClock
-from fakes.disaggregated import KV_BYTES, DisaggregatedVllm
+from fakes.disaggregated import KV_BYTES, Instance
 from fakes.services import service_table
 from fakes.serving_bench import ServingBench
 from fakes.serving_engine import ServingEngine
@@ -46,10 +46,11 @@ def table(name, role, group, url=None):
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
     """The rows of all hosts, and the simulated pools."""
-    vllm, engine = DisaggregatedVllm(), ServingEngine()
+    reading, writing = Instance(is_decoding=False), Instance(is_decoding=True)
+    engine = ServingEngine()
     prefill, decode = pools.served((2, 2), per_s=PER_S, until_s=HOURS * HOUR_S, window_s=WINDOW_S)
     with ExitStack() as stack:
-        pages = (vllm.prefill, vllm.decode, engine)
+        pages = (reading, writing, engine)
         urls = [stack.enter_context(page.over_http()).url for page in pages]
         tables = {
             "p0": table("p0", "prefill", "llama", urls[0]),
@@ -73,7 +74,7 @@ def scene(tmp_path_factory):
         for window in range(HOURS * HOUR_S // WINDOW_S):
             hour = window * WINDOW_S // HOUR_S
             away = {0: {"e1"}, 2: {"d0"}}.get(hour, set())
-            for name, page, pool in (("p0", vllm.prefill, prefill), ("d0", vllm.decode, decode)):
+            for name, page, pool in (("p0", reading, prefill), ("d0", writing, decode)):
                 page.counters.setdefault("m", Counter()).update(pool.counts[window])
                 share = pool.busy_s[window] / pool.devices / WINDOW_S
                 hosts[name].util_pct = 100 * share

@@ -3,10 +3,9 @@
 import os
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 from costprobe.adapters.host.processes import NAME, kill_marked, new_mark
+from fakes.processes import is_alive
 
 # Prints the pid of an orphaned process in a process group of its own.
 DAEMON = """
@@ -30,26 +29,13 @@ def started_daemon(mark):
     return int(done.stdout)
 
 
-def is_alive(pid):
-    """Whether the process runs; a zombie does not."""
-    for _ in range(200):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        if state in "ZX":
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def test_daemonized_process_is_found_by_its_mark():
+def test_daemonized_process_is_found_by_its_mark(wait_until):
     mark, other = new_mark(), new_mark()
     pid, spared = started_daemon(mark), started_daemon(other)
     assert kill_marked(mark) == {pid}
-    assert not is_alive(pid)
+    wait_until(lambda: not is_alive(pid))
     assert kill_marked(other) == {spared}
-    assert not is_alive(spared)
+    wait_until(lambda: not is_alive(spared))
 
 
 def test_argument_that_contains_the_mark_does_not_match(tmp_path):
