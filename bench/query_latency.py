@@ -2,8 +2,8 @@
 
     python bench/query_latency.py [--repeats 9] [--folder FOLDER] [--json FILE]
 
-The store contains a year as retention leaves it (`tests/fakes/long_host.py`): runs of probes every five minutes for
-90 days, and eight devices with a row every ten seconds for 7 days, then rows an hour; writing it takes a minute.
+The store contains a year as retention leaves it (`tests/fakes/sample_host.py`): runs of probes every five minutes for
+90 days, and eight devices with a row every ten seconds for 7 days, then rows an hour; writing it takes two minutes.
 
 The queries cover the last 1, 10, 90 and 365 days. `trend` is the command's function, called in this process after its modules are loaded; it opens and closes the store and prints table and plot to
 memory. The page is its ASGI application, called without a socket, with its JSON response. Peers in
@@ -39,7 +39,7 @@ from costprobe.core.line_protocol import number_reader
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.trend import command as trend
 from costprobe.ui.dashboard.app import dashboard
-from fakes import long_host
+from fakes import sample_host
 from table import Table, add_json, finish
 
 DAYS = (1, 10, 90, 365)
@@ -309,7 +309,10 @@ def main() -> int:
         folder = options.folder or Path(temporary)
         config, store = folder / "costprobe.toml", folder / "costprobe.db"
         if not store.exists():
-            long_host.settled(long_host.made(folder, time.time_ns(), max(DAYS)), time.time_ns())
+            sample_host.settled(
+                sample_host.made(folder, time.time_ns(), max(DAYS), sample_host.FULL),
+                time.time_ns(),
+            )
             print(f"a year of rows, {store.stat().st_size / 1e6:,.0f} MB\n")
         table = Table()
         measure(table, store, config, repeats, influx_days=influx_days)

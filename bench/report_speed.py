@@ -4,7 +4,7 @@
 
 The store has rows as the default retention leaves them: every ten seconds for a week, then every
 hour, of eight devices; twelve probe series and a service with two models every five minutes for 90 days
-(`tests/fakes/long_host.py`), and the hour rows that the daemon writes beside them.
+(`tests/fakes/sample_host.py`), and the hour rows that the daemon writes beside them.
 It is written without a daemon, so that no hours of budgets are kept. `--rows` leaves these out:
 all is read from rows. Figures are medians; the peak is that of the largest process. The overview, with which the
 dashboard and the terminal begin, too, is called in this process.
@@ -31,7 +31,7 @@ from costprobe.configuration import load
 from costprobe.spend.evaluate import BudgetOverview, SpendBooks
 from costprobe.spend.now import host_months
 from costprobe.ui.host_overview import overview
-from fakes import long_host
+from fakes import sample_host
 from table import Table, add_json, finish
 
 # Days of the report, and its longest time in s.
@@ -102,9 +102,11 @@ def main() -> int:
     table = Table()
     for days, goal_s in GOALS_S.items():
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            config = long_host.made(Path(folder), time.time_ns(), max(days, 120))
+            config = sample_host.made(
+                Path(folder), time.time_ns(), max(days, 120), sample_host.FULL
+            )
             if not options.rows:
-                long_host.settled(config, time.time_ns())
+                sample_host.settled(config, time.time_ns())
             if days == min(GOALS_S):
                 for name, middle_ms in overview_ms(config, 3 * options.repeats).items():
                     goal = f"≤ {GOAL_MS}" if name == "overview" else ""

@@ -13,14 +13,14 @@ from costprobe.ui.cli.support.command_prices import savings_sections, stored_pri
 from costprobe.ui.cli.support.place import Settings
 from costprobe.ui.report.document import document
 from costprobe.ui.report.gather import Period, ReportSources, report_of
-from fakes import long_host
+from fakes import sample_host
 from fakes.clock import FakeClock
-from fakes.long_host import HOUR_NS, Detail
+from fakes.sample_host import HOUR_NS, Detail
 from store_samples import query
 
 S = 10**9
 T0_NS = 1_790_000_000 * S // HOUR_NS * HOUR_NS
-DETAIL = Detail(device_s=300, probe_s=900, raw_days=2, sampled_days=2)
+DETAIL = Detail((300, 300, 3), (900, 900, 3), (900, 900, 3))
 
 
 def figures(file, now_ns):
@@ -43,10 +43,11 @@ def figures(file, now_ns):
 
 def test_columns_hold_the_values_of_points_and_hour_rows_give_the_report_of_rows(tmp_path):
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS
-    file = long_host.made(tmp_path, now_ns, 3, DETAIL)
+    file = sample_host.made(tmp_path, now_ns, 3, DETAIL)
+    sample_host.settled(file, now_ns - 48 * HOUR_NS, keeps_rows=False)
     assert_columns_hold_the_values_of_points(file, now_ns)
     from_rows = figures(file, now_ns)
-    long_host.settled(file, now_ns)
+    sample_host.settled(file, now_ns)
     settled = "SELECT count(*) FROM hours WHERE NOT is_reduced"
     ((count,),) = query(tmp_path / "costprobe.db", settled)
     assert count > 500

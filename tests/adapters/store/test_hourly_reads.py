@@ -3,7 +3,7 @@
 from costprobe.adapters.store import read
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import RowEnd
-from fakes.long_host import HOUR_NS
+from fakes.sample_host import HOUR_NS
 from store_samples import T0_NS, point
 
 S = 10**9

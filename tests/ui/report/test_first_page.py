@@ -11,9 +11,8 @@ from costprobe.ui.report.gather import changes, trends
 from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.tables import Table
 from costprobe.ui.text import devices_text, short
-from fakes import long_host
 from fakes.command import called
-from fakes.long_host import COARSE, DRIFT, HOUR_NS
+from fakes.sample_host import COARSE, HOUR_NS, made
 from markupsafe import Markup
 
 A4_PAGES = 4
@@ -21,7 +20,7 @@ A4_PAGES = 4
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    return long_host.made(tmp_path_factory.mktemp("long"), time.time_ns(), 40, COARSE)
+    return made(tmp_path_factory.mktemp("long"), time.time_ns(), 40, COARSE)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +87,7 @@ def test_a_word_of_any_length_does_not_widen_the_page(tmp_path, browser):
 
 def test_chart_shows_a_drift_of_eight_percent():
     steps = [
-        Bucket(index * HOUR_NS, 0.2 * (1 + (DRIFT if index > 90 else 0))) for index in range(96)
+        Bucket(index * HOUR_NS, 0.2 * (1 + (0.084 if index > 90 else 0))) for index in range(96)
     ]
     span = (0, 96 * HOUR_NS)
     drawn = line_chart(
