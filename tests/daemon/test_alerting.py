@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fakes.mail import Mailbox
 from fakes.scenes import QUICK
-from fakes.servers import Alertmanager, Scripted, running
+from fakes.servers import Alertmanager, Scripted, Talking, running
 
 HOT = """
 [alerting]
@@ -39,6 +39,11 @@ def taking(*_):
     return 200, {}, b"{}"
 
 
+def hang(connection):
+    while connection.recv(65536):
+        pass
+
+
 def webhook(url, name="ops", **more):
     keys = "".join(f"{key} = {json.dumps(value)}\n" for key, value in more.items())
     return f'[[notifier]]\nname = "{name}"\nkind = "webhook"\nurl = "{url}/{name}"\n{keys}'
@@ -65,6 +70,7 @@ def test_incident_reaches_every_notifier_and_one_that_fails_delays_no_other(
         running(Alertmanager, tmp_path / "am", "prometheus-alertmanager") as alertmanager,
         Scripted(taking) as server,
         Mailbox("me", "pass") as mailbox,
+        Talking(hang) as hanging,
     ):
         url = tmp_path / "apprise.url"
         url.write_text(
@@ -76,7 +82,7 @@ def test_incident_reaches_every_notifier_and_one_that_fails_delays_no_other(
             f'[[notifier]]\nname = "pager"\nkind = "alertmanager"\nurl = "{alertmanager.url}"\n'
             f'[[notifier]]\nname = "mail"\nkind = "apprise"\nurl = "file:{url}"\n'
         )
-        dead = webhook("http://127.0.0.1:1", "dead")
+        dead = webhook(hanging.url, "dead", timeout="500ms")
         daemon.start(QUICK + HOT + FAILING + notifiers + dead + webhook(server.url))
         host.gpus[0].set(temp_c=90)
         (alert,) = daemon.wait_for(lambda: alertmanager.active(alertname="hot", device="gpu0"))
