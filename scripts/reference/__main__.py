@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from scripts.reference import commands, configuration, series, timing_page, webhook
+from scripts.reference import commands, configuration, schemas, series, timing_page, webhook
 from scripts.reference.samples import readme_sample, service_sample
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,7 @@ END = "<!-- end of configuration -->"
 def stale(root: Path = ROOT) -> dict[Path, str]:
     """Return the generated files that are out of date, with their new text."""
     wanted = {root / name: render() for name, render in PAGES.items()}
+    wanted |= {root / name: text for name, text in schemas.render().items()}
     for name, render in EXCERPTS.items():
         path = root / name
         text = path.read_text(encoding="utf-8") if path.exists() else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from costprobe.core.schema import (
     COUNTERS,
     PREFIX,
@@ -12,7 +14,7 @@ from costprobe.core.schema import (
 )
 
 from scripts.reference.markdown import MADE, code, table
-from scripts.reference.series_words import FIELDS, MEASUREMENTS, TAGS, Words
+from scripts.reference.words import Words
 
 _HEAD = """\
 # Series
@@ -33,25 +35,53 @@ Each counter is the sum of a field over all rows since the store was created. It
 `kind`, `uuid`, `plan`, `basis` and `engine`; only money has `currency`. `costprobe_service_*` counts whole services;
 where a server serves several models, `costprobe_model_*` counts each of them, with `served_model`.
 """
+_COLUMNS = ("name", "is", "meaning")
+_SHARED = """\
+## Tags and fields of several measurements
+
+Below, `Also` names those of them that a measurement has.
+
+"""
 _KINDS = {float: "float", int: "integer", str: "text", bool: "boolean"}
-_NO_WORDS = Words("", {})
 
 
 def render() -> str:
-    """Return the page."""
-    lines = [MADE, _HEAD]
+    """Return the page: names of several measurements with the same meaning, then the measurements."""
+    words = Words()
+    shared = _shared(words)
+    lines = [MADE, _HEAD, _SHARED + table(_COLUMNS, [shared[name] for name in sorted(shared)]), ""]
     for name, measurement in SCHEMA.items():
-        words = MEASUREMENTS.get(name, _NO_WORDS)
-        tags = [[code(tag), tag_words(name, tag)] for tag in measurement.tags]
-        fields = [
-            [code(field), _KINDS[kind], field_words(name, field)]
-            for field, kind in measurement.fields.items()
-        ]
-        lines += [f"## {code(name)}", "", words.about, ""]
-        lines += [table(["tag", "meaning"], tags), ""]
-        lines += [table(["field", "type", "meaning"], fields), ""]
+        lines += [f"## {code(name)}", "", words.measurements[name], ""]
+        rows = rows_of(name, measurement, words)
+        also = ", ".join(row[0] for row in rows if shared.get(row[0]) == row)
+        lines += [f"Also: {also}.", ""] if also else []
+        own = [row for row in rows if shared.get(row[0]) != row]
+        lines += [table(_COLUMNS, own), ""] if own else []
     lines += [_COUNTERS, _counters()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _shared(words: Words) -> dict[str, list[str]]:
+    """Return the rows that several measurements have, by name."""
+    rows = [tuple(row) for name, one in SCHEMA.items() for row in rows_of(name, one, words)]
+    return {row[0]: [*row] for row, number in Counter(rows).items() if number > 1}
+
+
+def rows_of(name: str, measurement: Measurement, words: Words) -> list[list[str]]:
+    """Return a row for each tag and field of a measurement: name, kind and meaning."""
+    found = [(tag, "tag") for tag in measurement.tags]
+    found += [(field, _KINDS[kind]) for field, kind in measurement.fields.items()]
+    return [[code(key), kind, words.of((name, key))] for key, kind in found]
+
+
+def explained(words: Words) -> set[str]:
+    """Return the tags and fields that have, somewhere on the page, the meaning of their name."""
+    return {
+        key
+        for name, measurement in SCHEMA.items()
+        for key in (*measurement.tags, *measurement.fields)
+        if words.of((name, key)) == words.of((key,))
+    }
 
 
 def _counters() -> str:
@@ -64,32 +94,10 @@ def _counters() -> str:
     return table(["counter", "rows of", "meaning"], [*counters, histogram])
 
 
-def tag_words(measurement: str, tag: str) -> str:
-    """Return the description of a tag; empty if there is none."""
-    return MEASUREMENTS.get(measurement, _NO_WORDS).tags.get(tag, TAGS.get(tag, ""))
-
-
-def field_words(measurement: str, field: str) -> str:
-    """Return the description of a field; empty if there is none."""
-    return MEASUREMENTS.get(measurement, _NO_WORDS).fields.get(field, FIELDS.get(field, ""))
-
-
 def without_words() -> list[str]:
     """Return measurements, tags and fields of the schema without a description."""
-    missing = [name for name in SCHEMA if not MEASUREMENTS.get(name, _NO_WORDS).about]
-    for name, measurement in SCHEMA.items():
-        missing += [f"{name}: tag {tag}" for tag in measurement.tags if not tag_words(name, tag)]
-        missing += [
-            f"{name}: field {field}" for field in measurement.fields if not field_words(name, field)
-        ]
+    words = Words()
+    missing = [name for name in SCHEMA if not words.measurements.get(name)]
+    for name, one in SCHEMA.items():
+        missing += [f"{name}.{row[0]}" for row in rows_of(name, one, words) if not row[2]]
     return missing
-
-
-def without_meaning() -> list[str]:
-    """Return descriptions of names that the schema does not contain."""
-    gone = [name for name in MEASUREMENTS if name not in SCHEMA]
-    for name, words in MEASUREMENTS.items():
-        known = SCHEMA.get(name, Measurement((), {}))
-        gone += [f"{name}: tag {tag}" for tag in words.tags if tag not in known.tags]
-        gone += [f"{name}: field {field}" for field in words.fields if field not in known.fields]
-    return gone

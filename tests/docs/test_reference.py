@@ -6,14 +6,17 @@ from typing import get_args
 
 import pytest
 from costprobe.configuration import Config
+from costprobe.core.schema import SCHEMA
 
-from scripts.reference import commands, configuration, series, webhook
+from scripts.reference import commands, configuration, schemas, series, webhook
 from scripts.reference.__main__ import stale
+from scripts.reference.words import Words
 
 ROOT = Path(__file__).parents[2]
 WRITE = {
     configuration: "give each field a description=, and examples=[...]",
-    series: "write each in scripts/reference/series_words.py",
+    schemas: "write each in scripts/reference/words.toml",
+    series: "write each in scripts/reference/words.toml",
     commands: "give each a help= or a docstring, and examples=(...)",
     webhook: 'give each a "description" in docs/webhook.schema.json',
 }
@@ -28,8 +31,16 @@ def test_reference_pages_are_up_to_date():
 def test_every_entry_has_a_description(part):
     missing = part.without_words()
     assert not missing, f"no words for {missing}: {WRITE[part]}; then: python -m scripts.reference"
-    gone = series.without_meaning()
-    assert not gone, f"not in core/schema.py: {gone}; remove them from series_words.py"
+
+
+def test_words_are_of_something():
+    words = Words()
+    found = schemas.documents(schemas.structures(), words)
+    for name, measurement in SCHEMA.items():
+        series.rows_of(name, measurement, words)
+    gone = [*words.unused(), *(set(words.measurements) - set(SCHEMA))]
+    gone += [name for name in words.documents if name.partition(".")[0] not in found.roots]
+    assert not gone, f"in no document and no series: {gone}; remove them from words.toml"
 
 
 def test_no_text_names_an_option_that_is_gone():
