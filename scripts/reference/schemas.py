@@ -24,8 +24,9 @@ Place = tuple[str, ...]
 _REFERENCE = "#/$defs/"
 # Keywords of a table of keys, and those that a file has from words.toml or from its name.
 _TABLE = ("required", "properties", "additionalProperties")
-_ADDED = {"$schema", "$id", "$defs", "$ref", "anyOf", "description", "x-unit"}
+_ADDED = {"$schema", "$defs", "$ref", "anyOf", "description", "x-unit"}
 _KINDS = {"string": "text"}
+_LINK = re.compile(r"\[([^\[\]]+)\]\([^)]+\)")
 # A shared table of fewer keys is shown wherever it occurs.
 _SHARED_KEYS = 4
 _WIDTH = 110
@@ -158,8 +159,8 @@ def _names(places: Mapping[str, list[Place]]) -> dict[str, str]:
     return names
 
 
-def _rank(path: Place) -> tuple[bool, int, bool, Place]:
-    return len(path) == 1, len(path), "--" in path[0], path
+def _rank(path: Place) -> tuple[bool, int, bool]:
+    return len(path) == 1, len(path), "--" in path[0]
 
 
 def _name(schema: Schema) -> str:
@@ -195,12 +196,13 @@ def structures() -> dict[str, Schema]:
 
 
 def _file(name: str, found: Documents, words: Words) -> str:
+    root = dict(found.roots[name])
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"costprobe.{file_of(name).name.removesuffix('.schema.json')}/1",
+        "$id": root.pop("$id", f"costprobe.{file_of(name).name.removesuffix('.schema.json')}/1"),
         "title": f"costprobe {name} --json",
         "description": words.documents.get(name, ""),
-        **found.roots[name],
+        **root,
     }
     if "$ref" in schema:
         schema |= found.tables[_name(schema)]
@@ -214,7 +216,7 @@ def _file(name: str, found: Documents, words: Words) -> str:
     if used:
         tables = (f"{json.dumps(one)}: {_compact(found.tables[one])}" for one in sorted(used))
         lines.append('"$defs": {\n' + ",\n".join(tables) + "\n}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return _LINK.sub(r"\1", "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _compact(value: object) -> str:

@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 from costprobe.configuration import Config
 from costprobe.core.schema import SCHEMA
+from fakes.documents import widened
 
 from scripts.reference import commands, configuration, schemas, series, webhook
 from scripts.reference.__main__ import stale
@@ -75,3 +76,24 @@ def test_keys_follow_the_naming_rules():
             if has_unit and not key.field.endswith(("_s", "_bytes")):
                 problems.append(f"{table}.{key.field}: the field has no unit")
     assert not problems, "\n".join(problems)
+
+
+def test_a_record_of_json_has_types_and_keys_of_all_documents():
+    printed = (
+        {"cost": 1, "found": [], "last": None},
+        {"cost": 0.5, "found": [{"text": "x", "value": None}], "last": {"time_ns": 1}},
+        {"cost": 2, "found": [{"text": "y"}], "last": None, "note": "z"},
+    )
+    schema = {"type": "object", "properties": {}, "required": []}
+    for document in (*printed, printed[0]):
+        schema = widened(schema, document)
+    found = {"text": {"type": "string"}, "value": {"type": "null"}}
+    items = {"type": "object", "required": ["text"], "properties": found}
+    last = {"required": ["time_ns"], "properties": {"time_ns": {"type": "integer"}}}
+    assert schema["required"] == ["cost", "found", "last"]
+    assert schema["properties"] == {
+        "cost": {"type": ["number"]},
+        "found": {"type": "array", "items": items},
+        "last": {"type": ["object", "null"], **last},
+        "note": {"type": "string"},
+    }
