@@ -3,15 +3,20 @@
 import json
 import os
 import re
+import shlex
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from costprobe.adapters.store.write import Store
 from fakes.clock import FakeClock
 from fakes.command import called
+from fakes.documents import SCHEMAS, checked, file_of
 
 SNAPSHOTS = Path(__file__).parents[1] / "ui" / "cli" / "snapshots"
+# A Monday in June, 12:25 in Berlin.
+NOW_S = 1_782_123_900
 
 
 class Cli:
@@ -42,6 +47,58 @@ class Cli:
 
     def json(self, *words):
         return json.loads(called(self.config, *words, "--json").stdout)
+
+
+@contextmanager
+def stopped_clock(now_s=NOW_S, zone="UTC"):
+    """Stop the wall clock of this process, in a time zone."""
+    try:
+        with (
+            patch("time.time", lambda: float(now_s)),
+            patch("time.time_ns", lambda: now_s * 10**9),
+            patch.dict(os.environ, {"TZ": zone}),
+        ):
+            time.tzset()
+            yield
+    finally:
+        time.tzset()
+
+
+def session(name, config, *replaced):
+    """Run the commands of a recorded session, and compare what they print and their exit codes.
+
+    JSON is also validated against its schema; its numbers are rounded, as the last digits of a sum
+    differ between versions of Python.
+
+    Args:
+        name: Its file: lines "$ costprobe ...", each followed by the output; COSTPROBE_RECORD=1 writes it again.
+        config: Path of the configuration; its folder is /host in the file.
+        replaced: Pairs of what else differs from run to run, and what the file has in its place.
+    """
+    varying = [(str(config.parent), "/host"), *replaced]
+    made = []
+    for line in re.findall(r"^\$ costprobe (.+)$", (SNAPSHOTS / f"{name}.txt").read_text(), re.M):
+        typed = line
+        for here, there in varying:
+            typed = typed.replace(there, str(here))
+        words = shlex.split(typed, comments=True)
+        done = called(config, *words, code=None)
+        if "--json" in words and done.exit_code == 0:
+            checked(schema_name(words), done.stdout)
+        made += [f"$ costprobe {line}", *done.output.splitlines()]
+        made += [f"exit code {done.exit_code}"] * bool(done.exit_code)
+    text = "\n".join([*(line.rstrip() for line in made), ""])
+    for here, there in varying:
+        text = text.replace(str(here), there)
+    text = re.sub(r"-?\d+\.\d{12,}(e-\d+)?", lambda number: f"{float(number[0]):.10g}", text)
+    same(name, text, masked=False)
+
+
+def schema_name(words):
+    """The command of a line, as its schema names it."""
+    flags = "".join(f" {flag}" for flag in ("--fleet", "--watch") if flag in words)
+    names = (" ".join(words[:count]) + flags for count in range(len(words), 0, -1))
+    return next(name for name in names if (SCHEMAS / file_of(name)).exists())
 
 
 def same(name, text, *, masked=True):

@@ -1,7 +1,7 @@
 """What most tests of commands begin with."""
 
 import pytest
-from fakes.cli import Cli
+from fakes.cli import Cli, stopped_clock
 from fakes.command import called
 
 
@@ -9,6 +9,13 @@ from fakes.command import called
 def costprobe(tmp_path):
     """A store and a configuration of its own; called with the words of a command."""
     return Cli(tmp_path)
+
+
+@pytest.fixture
+def stopped():
+    """The wall clock stands at NOW_S, in UTC."""
+    with stopped_clock():
+        yield
 
 
 @pytest.fixture

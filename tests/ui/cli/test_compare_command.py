@@ -1,12 +1,8 @@
 """`costprobe compare` on a store with history."""
 
-import json
-import time
-from functools import partial
-
 import pytest
 from fakes import rows
-from fakes.cli import Cli, same
+from fakes.cli import NOW_S, Cli, session
 
 HOUR_NS = 3600 * 10**9
 LABELS = {"large": {"team": "search"}}
@@ -41,9 +37,10 @@ def probed(probe, device, now_ns, cost, p99_ms, count=10, **more):
         yield rows.run_cost(tags, at_ns, cost, **more)
 
 
-@pytest.fixture
-def costprobe(tmp_path):
-    now_ns = time.time_ns() - HOUR_NS
+@pytest.mark.usefixtures("stopped")
+def test_comparisons_are_as_recorded(tmp_path):
+    """Within a bound, with a plot, and filtered by label, device, currency and name."""
+    now_ns = NOW_S * 10**9 - HOUR_NS
     served = {"device": "gpu0", "service": "shop", "currency": "EUR"}
     counts = {"cost_idle": 1.5, "inferences": 2000.0}
     cli = Cli(tmp_path, CONFIG)
@@ -55,22 +52,4 @@ def costprobe(tmp_path):
         probed("seldom", "gpu0", now_ns, 1e-9, 1.0, count=3),
         (rows.window_cost(served, now_ns - i * HOUR_NS, 3600, 2.0, **counts) for i in range(6)),
     )
-    return partial(cli, "compare")
-
-
-def test_text_output_has_the_same_figures(costprobe):
-    limited = costprobe("--p99", "50ms", "--quality", "0.9", "--plot")
-    same("compare", f"{limited}\n{costprobe()}")
-
-
-def test_comparison_can_be_filtered(costprobe):
-    (group,) = json.loads(costprobe("--label", "team=search", "--json"))["groups"]
-    assert [model["name"] for model in group["models"]] == ["large on gpu0, batch 8"]
-    (group,) = json.loads(costprobe("--device", "cpu", "--json"))["groups"]
-    assert [model["name"] for model in group["models"]] == ["small on cpu, batch 8"]
-    found = json.loads(costprobe("--currency", "EUR", "--json"))
-    assert [group["currency"] for group in found["groups"]] == ["EUR"]
-    assert "its currency is USD, not EUR" in [out["reason"] for out in found["left_out"]]
-    found = json.loads(costprobe("--only", "large", "--only", "shop", "--json"))
-    names = [model["name"] for group in found["groups"] for model in group["models"]]
-    assert names == ["shop", "large on gpu0, batch 8"]
+    session("compare", cli.config)
