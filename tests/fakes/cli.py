@@ -90,8 +90,12 @@ def session(name, config, *replaced):
     text = "\n".join([*(line.rstrip() for line in made), ""])
     for here, there in varying:
         text = text.replace(str(here), there)
-    text = re.sub(r"-?\d+\.\d{12,}(e-\d+)?", lambda number: f"{float(number[0]):.10g}", text)
+    text = re.sub(r"\d+\.\d+(?:e-?\d+)?", lambda number: _rounded(number[0]), text)
     same(name, text, masked=False)
+
+
+def _rounded(number):
+    return f"{float(number):.10g}" if len(number) > 14 else number
 
 
 def schema_name(words):

@@ -1,8 +1,5 @@
 """Self-host or API: services beside hosted models, with values computed by hand."""
 
-import re
-import time
-
 import pytest
 from costprobe.core.columns import columns_of
 from costprobe.core.records import Point
@@ -12,6 +9,7 @@ from costprobe.savings.hosted_apis import hosting_choices
 from costprobe.savings.settings import ApiConfig
 from costprobe.ui import hosted_apis
 from fakes.cases import check_all
+from fakes.cli import NOW_S, session
 from fakes.rows import window_cost
 
 HOUR_NS = 3600 * 10**9
@@ -147,36 +145,19 @@ def test_packaged_list_is_dated_and_has_a_source():
             parse_hosted(f"{head}\n{row}\n")
 
 
+@pytest.mark.usefixtures("stopped")
 def test_compare_report_and_list_show_the_same_figures(costprobe):
     costprobe.write(CONFIG)
-    costprobe.append(hour((time.time_ns() // HOUR_NS) - back) for back in range(6))
+    costprobe.append(hour(NOW_S // 3600 - back) for back in range(6))
+    session("hosted_apis", costprobe.config)
     (choice,) = costprobe.json("compare")["apis"]
-    found = {api["model"]: api for api in choice["hosted_models"]}
-    assert list(found) == ["openai/gpt-5-mini", "acme/large"]
-    assert found["acme/large"]["saving_per_month"] == pytest.approx(2409)
-    assert found["acme/large"]["as_of"] == ""
-    assert choice["other_currencies"] == ["acme/euro"]
-    listed = found["openai/gpt-5-mini"]
-    assert listed["as_of"] == "2026-11"
-    whole = costprobe.json("price", "list", "--apis")
-    (shown,) = [p for p in whole["hosted_models"] if p["model"] == "openai/gpt-5-mini"]
-    assert shown.items() <= listed.items()
-    text = costprobe("compare")
-    assert f"chat: $3,650 a month at 25 % utilization {PRICES}" in text
-    tokens = PRICES.strip("()").removesuffix(" per million tokens")
-    assert f"chat: per million tokens {tokens}; 20 % of tokens in cached, saved $" in text
-    assert re.search(
-        r"acme/large +\$5.00 +\$0.50 +\$25.00 +\$6,060 +\$2,410 +14 % +configured", text
-    )
-    assert "not in USD, so not compared: acme/euro" in text
-    assert "yours to evaluate" in text
-    report = costprobe.json("report", "--since", "2d")
-    assert report["apis"][0]["hosted_models"] == choice["hosted_models"]
+    models = {api["model"]: api for api in choice["hosted_models"]}
+    whole = costprobe.json("price", "list", "--apis")["hosted_models"]
+    (listed,) = [price for price in whole if price["model"] == "openai/gpt-5-mini"]
+    assert listed.items() <= models["openai/gpt-5-mini"].items()
+    (reported,) = costprobe.json("report", "--since", "2d")["apis"]
+    assert reported["hosted_models"] == choice["hosted_models"]
     for kind in ("md", "html"):
         shown = costprobe("report", "--since", "2d", "--format", kind)
-        assert "Self-host or API" in shown
-        assert "$2,410" in shown
-        assert "yours to evaluate" in shown
-    names = costprobe("price", "list", "--apis")
-    assert "openai/gpt-5-mini" in names
-    costprobe("price", "list", "--apis", "--gpu", "H100", code=2)
+        words = ("Self-host or API", "$2,410", "yours to evaluate")
+        assert [one for one in words if one not in shown] == []

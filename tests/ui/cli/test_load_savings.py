@@ -1,12 +1,9 @@
 """`costprobe savings` and `costprobe report` on a store with a load curve and a service's production."""
 
-import time
-
 import pytest
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
-from fakes.cli import Cli
-from fakes.documents import checked
+from fakes.cli import NOW_S, session
 from fakes.page_examples import missing_lines
 
 HOUR_NS = 3600 * NS_PER_S
@@ -67,29 +64,11 @@ def rows(now_ns, days=10):
             yield Point("device", tags, telemetry, end_ns)
 
 
-@pytest.fixture(scope="module")
-def costprobe(tmp_path_factory):
-    cli = Cli(tmp_path_factory.mktemp("load"), CONFIG)
-    cli.append(rows(time.time_ns() // HOUR_NS * HOUR_NS))
-    return cli
-
-
+@pytest.mark.usefixtures("stopped")
 def test_savings_state_the_cost_of_the_load_and_the_replicas_that_carry_it(costprobe):
-    text = costprobe("savings")
-    assert (
-        "at 12 % of saturation (120 of 1,000 generated tokens/s of a replica) it pays 5 times the"
-    ) in " ".join(text.split())
-    assert "merge 2 replicas into 1: saves $2,630 a month" in text
-    assert missing_lines("savings.md", text, having="of saturation") == []
-    (answer,) = checked("savings", costprobe("savings", "--json"))
-    load = answer["load_curve"]
-    assert (load["software"], load["problem"]) == ("unchanged", None)
-    assert load["tokens_in_change_share"] == pytest.approx(0.05)
-    assert load["cost"]["cost_ratio"] == pytest.approx(5.0, rel=0.01)
-    assert load["cost"]["merge"]["saving_per_month"] == "2628.00"
-    # 95 % busy by NVML: utilization alone would keep both.
-    assert "1 of gpu0 and gpu1" not in text
-
-
-def test_report_lists_it(costprobe):
+    """By NVML the devices are 95 % busy: utilization alone would keep both."""
+    costprobe.write(CONFIG)
+    costprobe.append(rows(NOW_S * NS_PER_S // HOUR_NS * HOUR_NS))
+    session("savings_of_a_load", costprobe.config)
+    assert missing_lines("savings.md", costprobe("savings"), having="of saturation") == []
     assert "merge 2 replicas into 1" in costprobe("report", "--format", "md")

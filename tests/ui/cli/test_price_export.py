@@ -1,6 +1,5 @@
 """`costprobe price export`: price files of gateways, from what tokens measurably cost."""
 
-import json
 import subprocess
 
 import pytest
@@ -8,7 +7,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
 from costprobe.unit_costs.price_files import PRICE_FILES
 from engines.environment import environment
-from fakes.cli import same
+from fakes.cli import session
 from fakes.command import called
 
 # 2026-05-29 00:00 UTC.
@@ -53,18 +52,6 @@ def windows(service="chat", currency="USD", cached=None, **tags):
         )
 
 
-@pytest.fixture
-def export(costprobe):
-    """Store rows, and return the command's result."""
-
-    def call(rows, *arguments, config="", code=0):
-        costprobe.write(config)
-        costprobe.append(rows)
-        return called(costprobe.config, "price", "export", *SPAN, *arguments, code=code)
-
-    return call
-
-
 SERVICE = """
 [[service]]
 name = "chat"
@@ -75,59 +62,33 @@ model = "llama"
 """
 
 
-def test_files_for_each_program_have_the_prices_of_tokens_and_their_origin(export):
+def test_files_for_each_program_have_the_prices_of_tokens_and_their_origin(costprobe):
     """Without cached tokens, with them, and with cached ones whose weight no calibration has measured."""
     unweighed = {**CACHED, "cost_tokens_fresh": 2.0, "cost_tokens_cached": 0.0}
-    rows = [*windows(), *windows("cached", cached=CACHED), *windows("free", cached=unweighed)]
-    made = {}
-    for program in PRICE_FILES:
-        made[program] = export(() if made else rows, "--for", program, config=SERVICE)
-    same("price_files", "".join(f"# {name}\n{one.stdout}" for name, one in made.items()))
-    same("price_files_notes", made["litellm"].stderr)
-    price = json.loads(made["litellm"].stdout)["openai/cached"]
-    openlit = json.loads(made["openlit"].stdout)["chat"]["cached"]
-    (langfuse,) = (
-        body["pricingTiers"][0]["prices"]
-        for body in map(json.loads, made["langfuse"].stdout.splitlines())
-        if body["modelName"] == "cached"
+    costprobe.write(SERVICE)
+    costprobe.append(windows(), windows("cached", cached=CACHED), windows("free", cached=unweighed))
+    session("price_files", costprobe.config)
+
+
+def test_models_of_services_and_other_currencies(costprobe):
+    costprobe.append(
+        windows(),
+        windows(served_model="meta/llama-3.1"),
+        windows("euros", currency="EUR", served_model="c"),
     )
-    # A call with 400 fresh, 600 cached and 500 generated tokens, as each program reckons it.
-    read = price["cache_read_input_token_cost"]
-    reckoned = (
-        400 * price["input_cost_per_token"] + 600 * read + 500 * price["output_cost_per_token"],
-        400 * langfuse["input"] + 600 * langfuse["input_cached_tokens"] + 500 * langfuse["output"],
-        0.4 * openlit["promptPrice"]
-        + 0.6 * openlit["cacheReadPrice"]
-        + 0.5 * openlit["completionPrice"],
-    )
-    assert reckoned == pytest.approx([COST] * 3)
-
-
-def test_models_of_a_service_and_other_currencies(export):
-    rows = [*windows(), *windows(served_model="meta/llama-3.1"), *windows(served_model="b")]
-    found = json.loads(export(rows, "--for", "litellm", "--provider", "hosted_vllm").stdout)
-    assert set(found) == {"hosted_vllm/b", "hosted_vllm/meta/llama-3.1"}
-    more = list(windows("euros", currency="EUR", served_model="c"))
-    done = export(more, "--for", "langfuse", "--usd", "1.5")
-    euros = [json.loads(line) for line in done.stdout.splitlines()][-1]
-    price = euros["pricingTiers"][0]["prices"]["input"]
-    assert (euros["modelName"], price) == ("c", pytest.approx(6e-6))
-
-
-def test_unusable_prices_are_refused(export):
-    assert "no tokens with a cost" in export((), "--for", "openlit", code=2).output
-    assert "--usd 1.08" in export(windows(currency="EUR"), "--for", "litellm", code=2).output
-    twice = [*windows(served_model="m"), *windows("other", served_model="m")]
-    done = export(twice, "--for", "litellm", "--usd", "1", code=2)
-    assert "several services or currencies" in done.output
+    session("price_files_models", costprobe.config)
+    costprobe.append(windows("other", served_model="c"))
+    words = ("price", "export", *SPAN, "--for", "litellm", "--usd", "1")
+    assert "several services or currencies" in costprobe(*words, code=2)
 
 
 @pytest.mark.soak
-def test_litellm_computes_the_cost_of_a_completion(export, tmp_path):
+def test_litellm_computes_the_cost_of_a_completion(costprobe, tmp_path):
     python = environment("litellm") / "bin" / "python"
-    (tmp_path / "prices.json").write_text(
-        export(windows(cached=CACHED), "--for", "litellm", config=SERVICE).stdout
-    )
+    costprobe.write(SERVICE)
+    costprobe.append(windows(cached=CACHED))
+    made = called(costprobe.config, "price", "export", *SPAN, "--for", "litellm").stdout
+    (tmp_path / "prices.json").write_text(made)
     done = subprocess.run(
         [python, "-c", LITELLM, tmp_path / "prices.json", "600"],
         env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HOME": str(tmp_path)},
