@@ -77,7 +77,9 @@ def session(name, config, *replaced):
     """
     varying = [(str(config.parent), "/host"), *replaced]
     made = []
-    for line in re.findall(r"^\$ costprobe (.+)$", (SNAPSHOTS / f"{name}.txt").read_text(), re.M):
+    for line in re.findall(
+        r"^\$ costprobe (.+)$", (SNAPSHOTS / f"{name}.txt").read_text(), re.MULTILINE
+    ):
         typed = line
         for here, there in varying:
             typed = typed.replace(there, str(here))

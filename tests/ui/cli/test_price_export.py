@@ -5,7 +5,6 @@ import subprocess
 import pytest
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
-from costprobe.unit_costs.price_files import PRICE_FILES
 from engines.environment import environment
 from fakes.cli import session
 from fakes.command import called
