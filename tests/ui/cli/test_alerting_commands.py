@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import time
 from threading import Event as Flag
 
@@ -18,7 +17,7 @@ from costprobe.ui.incidents import hidden_changes
 from daemon.test_control import Parts
 from fakes import rows
 from fakes.cases import check_all
-from fakes.cli import Cli, same
+from fakes.cli import NOW_S, Cli, session, stopped_clock
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.documents import checked
@@ -47,6 +46,7 @@ def keep(store, alerts=(), silenced=(), **more):
     store.put_state("alerts", {"alerts": alerts, "silenced": [*silenced], "silences": [], **more})
 
 
+@pytest.mark.usefixtures("stopped")
 def test_listing_states_how_old_it_is_and_what_no_alert_can_find(costprobe, store):
     names = ("device", "probe", "metric", "min_detectable_pct", "rule", "at_least_pct")
     series = (
@@ -58,26 +58,13 @@ def test_listing_states_how_old_it_is_and_what_no_alert_can_find(costprobe, stor
     )
     detectable = [dict(zip(names, one, strict=True)) for one in series]
     keep(store, detectable=detectable, noisy_services=[{"service": "chat", "noise_pct": 6.2}])
-    note, *listing = costprobe("alerts", "--exit-code", code=3).splitlines()
-    assert note.startswith("from the store, as of ")
-    words = "changes of the cost below 17 % are within the noise; rule cost-up asks for 10 %"
-    assert listing == [
-        "no alert is firing",
-        f"encoder on gpu0: {words}",
-        "chat: its work takes 6 % more or less by itself at the same load: no drift of it is found",
-    ]
-    assert hidden_changes(detectable, "gpu0", "encoder") == [words]
+    session("alerts_of_noise", costprobe.config)
     assert hidden_changes(detectable, "gpu1", "encoder") == []
-    keep(store, [incident(since_ns=time.time_ns() - 90 * S)], silenced=["3f2a-1"])
-    listed = costprobe("alerts", "--exit-code", code=3)
-    assert " ago, when 1 alert fired; what fires now is not known: " in listed
-    assert ", silenced\n" in listed
-    store.close()
-    store = Store.open(costprobe.store, FakeClock(time.time_ns() - 3600 * S))
-    keep(store)
+    keep(store, [incident(since_ns=NOW_S * S - 90 * S)], silenced=["3f2a-1"])
+    session("alerts_silenced", costprobe.config)
     # A script must not take the last known state for the present one.
-    assert "AS OF 60 min AGO" in costprobe("alerts", "--exit-code", code=3)
-    store.close()
+    with stopped_clock(NOW_S + 3600):
+        session("alerts_an_hour_later", costprobe.config)
 
 
 def test_daemon_that_runs_answers_instead_of_the_store(costprobe, store, daemon):
@@ -95,25 +82,21 @@ def test_daemon_that_runs_answers_instead_of_the_store(costprobe, store, daemon)
 def alert_row(state, minutes_ago, identity="a1", **fields):
     known = {"id": identity, "severity": "warning", "summary": "it is hot", "cause": "cooling"}
     tags = {"host": "h", "rule": "hot", "state": state, "device": "gpu0"}
-    return make_point("alert", tags, {**known, **fields}, time.time_ns() - minutes_ago * 60 * S)
+    return make_point("alert", tags, {**known, **fields}, (NOW_S - minutes_ago * 60) * S)
 
 
-def test_history_has_one_line_per_fired_incident(costprobe, store):
-    store.append(
-        [
-            alert_row("pending", 61),
-            alert_row("firing", 60),
-            alert_row("resolved", 15),
-            alert_row("pending", 50, "a2"),
-            alert_row("resolved", 49, "a2"),
-            alert_row("firing", 5, "a3", summary="it is hot again"),
-        ]
+@pytest.mark.usefixtures("stopped")
+def test_history_has_one_line_per_fired_incident(costprobe):
+    rows = (
+        alert_row("pending", 61),
+        alert_row("firing", 60),
+        alert_row("resolved", 15),
+        alert_row("pending", 50, "a2"),
+        alert_row("resolved", 49, "a2"),
+        alert_row("firing", 5, "a3", summary="it is hot again"),
     )
-    same("alerts_history", costprobe("alerts", "history"))
-    documents = [json.loads(line) for line in costprobe("alerts", "history", "--json").splitlines()]
-    assert [document["id"] for document in documents] == ["a1", "a3"]
-    assert documents[0]["labels"] == {"host": "h", "device": "gpu0"}
-    assert costprobe("alerts", "history", "--since", "1m") == "no incident in that time\n"
+    costprobe.append(rows)
+    session("alerts_history", costprobe.config)
 
 
 class Listing(Parts):
@@ -177,38 +160,24 @@ def test_test_alert_needs_no_daemon(tmp_path):
     assert "c4nary5ecret" not in output
 
 
-SPAN = ("--since", "2026-03-01", "--until", "2026-03-10")
-
-
-def runs(days=4, slower_from=3.5, rng_seed=1):
-    """Rows of a probe whose latency rises by 10 %."""
-    rng = random.Random(rng_seed)
+def runs():
+    """Rows of a probe of four days, whose latency rises by 10 % after three and a half."""
+    rng = random.Random(1)
     began_ns = 1_772_452_800 * S  # 2 March 2026, noon
     made = []
-    for index in range(int(days * 288)):
+    for index in range(4 * 288):
         time_ns = began_ns + index * 300 * S
-        slow = 1.1 if index >= slower_from * 288 else 1.0
+        slow = 1.1 if index >= 3.5 * 288 else 1.0
         latency_ms = 8 * slow * rng.lognormvariate(0, 0.008)
         made.append(rows.run(TAGS, time_ns, latency_ms, sm_clock_mhz=1980 / slow, fingerprint="f"))
         made.append(rows.run_cost(TAGS, time_ns, latency_ms * 1e-9, currency="EUR"))
     return made
 
 
-def test_replay_lists_the_alerts_that_would_have_fired(costprobe, store):
-    store.append(runs())
-    output = costprobe("replay", *SPAN, "--events")
-    assert "1 incident would have fired in 4.0 days; 3 drifts" in output
-    assert "performance  device=gpu0  cost per inference of e on gpu0 is +" in output
-    assert re.search(r"SM clock 19[78]\d → 1[78]\d\d MHz", output)
-    document = json.loads(costprobe("replay", *SPAN, "--json"))
-    assert [found["cause"] for found in document["events"]] == ["clock"] * 3
-    assert document["incidents"][0]["name"] == "performance"
-    assert costprobe("replay", "--since", "1m") == "no rows in that time range\n"
-    path = costprobe.folder / "rows.csv"
-    path.write_text(costprobe("export", "--format", "csv"))
-    assert "1 incident would have fired" in costprobe("replay", "--csv", str(path))
-    settings = ("--set", "rule.drift.at_least=30%", "--set", "detection.enabled=true")
-    assert "0 incidents" in costprobe("replay", *SPAN, *settings)
+def test_replay_lists_the_alerts_that_would_have_fired(costprobe):
+    costprobe.append(runs())
+    (costprobe.folder / "rows.csv").write_text(costprobe("export", "--format", "csv"))
+    session("replay", costprobe.config)
 
 
 def test_replay_reads_csv_with_one_column_per_field(costprobe, tmp_path):

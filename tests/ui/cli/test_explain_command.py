@@ -1,24 +1,19 @@
 """The command explain: exact parts, causes and events between two periods."""
 
-import json
 import math
 
-import pytest
-from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.core.schema import event_point
 from fakes import rows
-from fakes.clock import FakeClock
-from fakes.command import called
-from fakes.documents import checked
+from fakes.cli import session
 from fakes.page_examples import missing_lines
-from record.record_files import check
 
 S = NS_PER_S
 HOUR_S = 3600
 NOON_NS = 1_772_452_800 * S  # 2 March 2026, noon
 PERIODS = ("--between", "2026-03-02T12:00Z", "2026-03-03T12:00Z")
 PERIODS += ("--and", "2026-03-04T12:00Z", "2026-03-05T12:00Z")
+END_NS = NOON_NS + 96 * HOUR_S * S
 HOST = {"host": "h"}
 
 
@@ -51,66 +46,29 @@ def rows_of(hour):
     yield rows.device({**HOST, "device": "gpu1"}, end_ns - S, 60, 3.6, 300.0, **limited)
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("explain")
-    path = folder / "costprobe.toml"
-    path.write_text(f'[host]\nname = "h"\n[store]\npath = "{folder}/costprobe.db"\n')
-    store = Store.open(folder / "costprobe.db", FakeClock(NOON_NS + 96 * HOUR_S * S))
-    for hour in range(72):
-        store.append(list(rows_of(hour)))
-    for hour, text, subject in ((35.5, "deployed v42", {"service": "chat"}), (80, "later", {})):
-        time_ns = NOON_NS + int(hour * HOUR_S) * S
-        store.append(
-            [event_point(Event("annotation", "info", text, time_ns, subject=subject), HOST)]
+def test_explanations_of_a_probe_and_two_services_are_as_recorded(costprobe):
+    """A slower probe at a higher price, half of the tokens, and a lower power limit."""
+    costprobe.write('[host]\nname = "h"\n')
+    notes = [
+        event_point(Event("annotation", "info", text, NOON_NS + hours_ns, subject=subject), HOST)
+        for hours_ns, text, subject in (
+            (int(35.5 * HOUR_S) * S, "deployed v42", {"service": "chat"}),
+            (80 * HOUR_S * S, "later", {}),
         )
-    store.close()
-    return path
-
-
-@pytest.fixture
-def explain(config):
-    return lambda *words, code=0: called(config, "explain", *words, code=code).output
-
-
-def change_of(text, **tags):
-    (found,) = [one for one in checked("explain", text)["series"] if tags.items() <= one.items()]
-    return found["change"]
-
-
-def test_explanations_of_a_probe_and_two_services_are_as_recorded(explain):
-    """A slower probe at a higher price, half of the tokens, and a lower power limit; see `record_files`."""
-    text = explain(*PERIODS)
-    check("explained.txt", text + explain(*PERIODS, "--service", "chat"))
+    ]
+    costprobe.append(*map(rows_of, range(72)), notes, time_ns=END_NS)
+    session("explain", costprobe.config)
+    text = costprobe("explain", *PERIODS)
     assert missing_lines("alerting.md", text, having="costprobe explain") == []
 
 
-def test_parts_add_up_to_the_difference(explain):
-    document = checked("explain", explain(*PERIODS, "--json"))
-    for series in document["series"]:
-        change = series["change"]
-        difference = change["after"] - change["before"]
-        amounts = math.fsum(part["amount"] for part in change["parts"])
-        assert amounts == pytest.approx(difference, rel=1e-9)
-        factor = math.prod(1 + part["change_pct"] / 100 for part in change["parts"])
-        assert factor == pytest.approx(change["after"] / change["before"], rel=1e-9)
-    probe = change_of(json.dumps(document), probe="ranker")
-    names = {part["name"]: part["change_pct"] for part in probe["parts"]}
-    assert names["hardware price"] == pytest.approx(100, abs=1)
-    assert names["time per inference"] == pytest.approx(10, abs=0.1)
-
-
-@pytest.mark.parametrize("command", ["explain", "report"])
-def test_what_costs_nothing_is_no_error(tmp_path, command):
-    config = tmp_path / "costprobe.toml"
-    config.write_text(f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n')
-    store = Store.open(tmp_path / "costprobe.db", FakeClock(NOON_NS + 96 * HOUR_S * S))
+def test_what_costs_nothing_is_no_error(costprobe):
+    costprobe.write('[host]\nname = "h"\n')
     own = {**HOST, "device": "gpu0", "probe": "free"}
     for hour in range(96):
         at_ns = NOON_NS + hour * HOUR_S * S
-        latency_ms = 12.0 if hour < 48 else 15.0
-        store.append([rows.run(own, at_ns, latency_ms), rows.run_cost(own, at_ns, 0.0)])
-    store.close()
-    periods = {"explain": PERIODS, "report": ("--since", "2026-03-02", "--until", "2026-03-07")}
-    text = called(config, command, *periods[command]).output
-    assert ("time per inference of free on gpu0 is +25.0 %" in text) == (command == "explain")
+        run = rows.run(own, at_ns, 12.0 if hour < 48 else 15.0)
+        costprobe.append([run, rows.run_cost(own, at_ns, 0.0)], time_ns=END_NS)
+    words = "time per inference of free on gpu0 is +25.0 %"
+    assert words in costprobe("explain", *PERIODS)
+    assert words not in costprobe("report", "--since", "2026-03-02", "--until", "2026-03-07")
