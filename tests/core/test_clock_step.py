@@ -4,6 +4,7 @@ import pytest
 from costprobe.core.clock import NS_PER_MS, row_ns, utc_ns
 from costprobe.core.clock_step import LEAP_NS, ClockMonitor, ClockStep
 from costprobe.core.records import NS_PER_S
+from fakes.cases import check_all
 from fakes.clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,66 +51,64 @@ def test_only_timestamps_of_a_document_are_shifted():
     }
 
 
-def test_every_listener_is_notified_of_a_step_once():
-    clock, seen, others = FakeClock(), [], []
-    monitor = ClockMonitor(clock)
-    monitor.subscribe(seen.append)
-    monitor.subscribe(others.append)
+def suspended(_, clock):
+    clock.suspend(3600)
+
+
+def stopped(monitor, clock):
+    monitor.expect(10)
     clock.move(3600)
-    monitor.check()
-    clock.step(1.9)
-    monitor.check()
-    assert seen == []
-    clock.step(-3600)
-    clock.move(1)
-    for _ in range(2):
-        monitor.check()
-    assert [(step.by_ns, step.now_ns) for step in seen] == [
-        (round(-3598.1 * NS_PER_S), clock.time_ns())
-    ]
-    assert others == seen
-    monitor.unsubscribe(others.append)
-    clock.step(5)
-    monitor.check()
-    assert len(seen) == 2
 
 
-def test_gap_is_detected_once_and_is_a_step_for_the_listeners():
-    """A suspended host and a stopped process: no duration includes the time."""
+def in_time(monitor, clock):
+    monitor.expect(10)
+    clock.move(12)
 
-    def suspended(monitor, clock):
-        clock.suspend(3600)
 
-    def stopped(monitor, clock):
-        monitor.expect(10)
-        clock.move(3600)
+def busy(monitor, clock):
+    monitor.expect(10)
+    clock.move(10)
+    monitor.woke()
+    clock.move(3600)
 
-    def in_time(monitor, clock):
-        monitor.expect(10)
-        clock.move(12)
 
-    def busy(monitor, clock):
-        monitor.expect(10)
-        clock.move(10)
-        monitor.woke()
-        clock.move(3600)
+# What happens, the steps in s that each listener is notified of, once, and the gaps.
+HAPPENINGS = (
+    (lambda _, clock: clock.move(3600), [], []),
+    (lambda _, clock: clock.step(1.9), [], []),
+    (lambda _, clock: clock.step(-3600), [-3600], []),
+    # No duration includes the time of a suspended host or a stopped process.
+    (suspended, [3600], [(3600, True)]),
+    (stopped, [3600], [(3600, False)]),
+    (in_time, [], []),
+    (busy, [], []),
+)
 
-    table = [(suspended, [(3600, True)]), (stopped, [(3600, False)]), (in_time, []), (busy, [])]
-    wrong = []
-    for happen, expected in table:
-        clock, steps = FakeClock(), []
+
+def test_steps_and_gaps_are_detected_once():
+    def check(happen, steps_s, gaps):
+        clock, seen, others = FakeClock(), [], []
         monitor = ClockMonitor(clock)
-        monitor.subscribe(steps.append)
+        monitor.subscribe(seen.append)
+        monitor.subscribe(others.append)
         clock.move(60)
         monitor.check()
         happen(monitor, clock)
+        for _ in range(2):
+            monitor.check()
+            monitor.woke()
+        assert [(step.by_ns / NS_PER_S, step.now_ns) for step in seen] == [
+            (step_s, clock.time_ns()) for step_s in steps_s
+        ]
+        assert others == seen
+        assert [(gap.length_s, gap.is_suspension) for gap in monitor.gaps()] == gaps
+        assert monitor.gaps() == []
+        monitor.unsubscribe(others.append)
+        clock.step(5)
         monitor.check()
-        monitor.woke()
-        gaps = [(gap.length_s, gap.is_suspension) for gap in monitor.gaps()]
-        steps_s = [step.by_ns / NS_PER_S for step in steps]
-        if gaps != expected or monitor.gaps() or steps_s != [length_s for length_s, _ in expected]:
-            wrong.append((happen.__name__, gaps, steps_s))
-    assert wrong == []
+        assert len(seen) == len(others) + 1
+
+    check_all(check, HAPPENINGS)
 
 
 def test_step_during_a_suspension_is_told_apart(caplog):

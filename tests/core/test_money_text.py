@@ -4,7 +4,6 @@ import math
 from decimal import Decimal
 
 from costprobe.core.money import (
-    PER_THOUSAND,
     cents,
     cents_of_parts,
     common_scale,
@@ -37,25 +36,16 @@ AMOUNTS = (
     (2.5, "", "2.50", "2.5", "2.50"),
     (0.1, "?", "0.100 ?", "0.10 ?", "0.10 ?"),
 )
-# Fields, whether they are amounts, and the number of inferences that they are written for.
-FIELDS = (
-    ("cost.cost_per_inference", True, 1000),
-    ("cost.cost_hardware", True, 1000),
-    ("cost.cost_per_request", True, 1000),
-    ("cost.rolling_24h_iqr", True, 1000),
-    ("cost.rolling_24h_coverage", False, 1),
-    ("cost.cost_total", True, 1),
-    ("cost.cost_per_million_tokens_in", True, 1),
-    ("cost.energy_per_request_j", False, 1),
-    ("cost.idle_share", False, 1),
-    ("sweep.cost_per_inference", True, 1000),
-    ("allocation.cost_hardware", True, 1),
-    ("device.cost", True, 1),
-    ("device.price_rate_per_h", True, 1),
-    ("device.power_w", False, 1),
-    ("budget.forecast_low", True, 1),
-    ("probe.latency_p50_ms", False, 1),
-)
+# Amounts, those of one inference among them, and fields that are no amounts.
+AMOUNTS_OF_ONE = ("cost_per_inference", "cost_hardware", "cost_per_request", "rolling_24h_iqr")
+OTHER_AMOUNTS = (
+    "cost.cost_total", "cost.cost_per_million_tokens_in", "allocation.cost_hardware", "device.cost",
+    "device.price_rate_per_h", "budget.forecast_low",
+)  # fmt: skip
+NO_AMOUNTS = (
+    "cost.rolling_24h_coverage", "cost.energy_per_request_j", "cost.idle_share", "device.power_w",
+    "probe.latency_p50_ms",
+)  # fmt: skip
 
 
 def test_amounts_have_their_digits_separators_and_currency():
@@ -83,12 +73,10 @@ def test_durations_of_messages_have_two_units():
 
 
 def test_fields_of_money_are_known():
-    def check(name, is_money, factor):
-        measurement, field = name.split(".")
-        found_factor = PER_THOUSAND if is_each(measurement, field) else 1
-        assert (is_amount(measurement, field), found_factor) == (is_money, factor)
-
-    check_all(check, FIELDS)
+    of_one = {"sweep.cost_per_inference", *(f"cost.{name}" for name in AMOUNTS_OF_ONE)}
+    fields = [name.split(".") for name in (*of_one, *OTHER_AMOUNTS, *NO_AMOUNTS)]
+    assert {".".join(name) for name in fields if is_each(*name)} == of_one
+    assert {".".join(name) for name in fields if is_amount(*name)} == of_one | {*OTHER_AMOUNTS}
 
 
 def test_values_of_fields_are_written_with_their_unit():

@@ -10,34 +10,22 @@ def ns(*when):
     return int(datetime(*when, tzinfo=UTC).timestamp()) * NS_PER_S
 
 
-def test_windows_on_working_days_and_across_midnight():
-    """A window belongs to the day on which it starts."""
-    work = (WEEKDAYS[:5], "08:00", "21:00", "Europe/Berlin")
-    night = (("sun",), "22:00", "02:00", "UTC")
-    expected = {
-        (work, 2, 6, 59): False,  # a Monday
-        (work, 2, 7, 0): True,
-        (work, 2, 19, 59): True,
-        (work, 2, 20, 0): False,
-        (work, 7, 12, 0): False,  # a Saturday
-        (night, 1, 21, 59): False,  # a Sunday
-        (night, 1, 22, 0): True,
-        (night, 2, 1, 59): True,
-        (night, 2, 2, 0): False,
-        (night, 2, 22, 0): False,
-    }
-    found = [is_within(*window, ns(2026, 3, *when)) for window, *when in expected]
-    assert found == list(expected.values())
+WORK = (WEEKDAYS[:5], "08:00", "21:00", "Europe/Berlin")
+NIGHT = (("sun",), "22:00", "02:00", "UTC")
+MORNING = (WEEKDAYS, "09:00", "10:00", "Europe/Berlin")
+DAY = (("mon",), "00:00", "24:00", "UTC")
+# Windows, days of March 2026 and UTC times in them, and just outside: the 1st is a Sunday. A window belongs
+# to the day on which it starts. On the 29th Berlin changes from UTC+1 to UTC+2.
+INSIDE = (
+    (WORK, 2, 7, 0), (WORK, 2, 19, 59), (NIGHT, 1, 22, 0), (NIGHT, 2, 1, 59), (MORNING, 30, 7, 30),
+    *((DAY, 2, hour, 0) for hour in range(24)),
+)  # fmt: skip
+OUTSIDE = (
+    (WORK, 2, 6, 59), (WORK, 2, 20, 0), (WORK, 7, 12, 0), (NIGHT, 1, 21, 59), (NIGHT, 2, 2, 0),
+    (NIGHT, 2, 22, 0), (MORNING, 28, 7, 30), (DAY, 3, 0, 0),
+)  # fmt: skip
 
 
-def test_window_follows_local_time_across_daylight_saving():
-    # On 29 March 2026 Berlin changes from UTC+1 to UTC+2.
-    before, after = ns(2026, 3, 28, 7, 30), ns(2026, 3, 30, 7, 30)
-    assert not is_within(WEEKDAYS, "09:00", "10:00", "Europe/Berlin", before)
-    assert is_within(WEEKDAYS, "09:00", "10:00", "Europe/Berlin", after)
-
-
-def test_whole_day_is_one_window():
-    for hour in range(24):
-        assert is_within(["mon"], "00:00", "24:00", "UTC", ns(2026, 3, 2, hour))
-    assert not is_within(["mon"], "00:00", "24:00", "UTC", ns(2026, 3, 3))
+def test_windows_follow_local_time():
+    found = [case for case in (*INSIDE, *OUTSIDE) if is_within(*case[0], ns(2026, 3, *case[1:]))]
+    assert found == list(INSIDE)
