@@ -2,8 +2,9 @@
 
 import itertools
 import random
-from dataclasses import replace
+import tomllib
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from costprobe.adapters.engines.scrape import MAX_NAMES
@@ -12,12 +13,7 @@ from costprobe.alerts.rules.kinds import effective_rules
 from costprobe.alerts.settings import AlertingConfig
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import series_key
-from costprobe.core.records import (
-    NS_PER_S,
-    Device,
-    Event,
-    Reading,
-)
+from costprobe.core.records import NS_PER_S, Device, Event, Reading
 from costprobe.core.schema import SCHEMA, event_point
 from costprobe.devices.charges import device_point
 from costprobe.probing.cost import CostSample, ProbeEnergy
@@ -33,44 +29,7 @@ HOST = {"host": "gpu-node-17", "rack": "r1"}
 START_NS = 1_780_000_000 * NS_PER_S
 ROUNDS = 300
 # The bound of each tag's values on a host; a tag without one fails the test.
-BOUNDED_BY = {
-    "device": "the host's devices, and sets of them that the configuration names",
-    "kind": "a literal: kinds of devices, kinds of events",
-    "uuid": "the host's devices: one for each that was ever put in, or MIG instance made",
-    "model": "the host's devices: the vendor's name of the product",
-    "currency": "the configuration's prices",
-    "probe": "the configuration's probes",
-    "batch": "the powers of two up to a probe's largest batch, and a sweep's, refined ones among them",
-    "threads": "the powers of two up to the processors of the host, and their number",
-    "cold": "a literal",
-    "compile": "a literal",
-    "cuda_graph": "a literal",
-    "weights": "a literal",
-    "cache": "a literal",
-    "concurrency": "the configuration's probes; of a load curve 32, or the powers of two up to 1024",
-    "loop": "a literal",
-    "step": "64 points of a load curve",
-    "service": "the configuration's services",
-    "service_group": "the configuration's services, and the workloads of the node",
-    "service_role": "a literal",
-    "served_model": f"{MAX_NAMES} of a service at a time, the rest as one",
-    "tenant": "`names` of a service's tenants at a time, the rest as one, and the unattributed part",
-    "basis": "a literal",
-    "plan": "a literal, and sets of them that work as one",
-    "engine": "a literal",
-    "part": "a literal",
-    "budget": "the configuration's budgets",
-    "period": "a literal",
-    "metric": "a literal",
-    "rule": "the configuration's rules",
-    "state": "a literal",
-    "version": "releases that the host ever ran",
-    "driver": "versions that the host ever ran",
-    "torch": "versions that the host ever ran",
-    "cuda": "versions that the host ever ran",
-    "dtype": "the configuration's probes",
-    "weights_hash": "the models that the host ever loaded",
-}
+BOUNDED_BY = tomllib.loads(Path(__file__).with_name("bounded_tags.toml").read_text())
 
 
 def hostile():
@@ -149,101 +108,89 @@ def test_alert_texts_add_no_series():
     assert len(series_of(rows)) <= len(rules) * states
 
 
-class Engine:
-    """A server with one model label per tenant."""
-
-    def __init__(self):
-        self.second = 0
-
-    def __call__(self, _):
-        self.second += 1
-        kept = [f"tenant-{number}" for number in range(self.second * 20)][-200:]
-        odd = [f"{name}\\n\\u0007é{'x' * 300}" for name in kept[:20]]
-        rows = (
-            f'vllm:{counter}_total{{model_name="{name}"}} {self.second * 10}\n'
-            for counter in ("request_success", "prompt_tokens", "generation_tokens")
-            for name in kept + odd
-        )
-        return "".join(rows).encode()
-
-
-def served_rows(meter, number):
-    window = meter.close_window()
-    models = tuple(
-        ServedCost(model, counts, hardware=Decimal(1), energy=Decimal(0), idle=None)
-        for model, counts in window.models.items()
+def page_of(names, count):
+    """What a server shows: its counters of each model at `count`."""
+    counters = ("request_success", "prompt_tokens", "generation_tokens")
+    rows = (
+        f'vllm:{counter}_total{{model_name="{name}"}} {count}\n'
+        for counter in counters
+        for name in names
     )
-    total = ServedCost("", window.total, hardware=Decimal(1), energy=Decimal(0), idle=None)
-    time_ns = START_NS + number * NS_PER_S
-    cost = ServiceCost(window, ("gpu0",), time_ns, total=total, models=models)
-    return window_points(cost, HOST)
+    return "".join(rows).encode()
+
+
+def service_of(**more):
+    known = {"name": "chat", "url": "http://127.0.0.1:1", "engine": "vllm", "devices": ["gpu0"]}
+    return ServiceConfig.model_validate({**known, **more})
+
+
+def clocks():
+    """The two clocks of a meter, a second later at each reading."""
+    times = itertools.count(START_NS, NS_PER_S)
+    return (lambda: next(times),) * 2
+
+
+def whole(counts, model="", **more):
+    return ServedCost(model, counts, hardware=Decimal(1), energy=Decimal(0), idle=None, **more)
+
+
+def cost_of(window, number, **parts):
+    return ServiceCost(window, ("gpu0",), START_NS + number * NS_PER_S, **parts)
 
 
 def test_labels_of_a_server_add_a_bounded_number_of_series():
-    service = ServiceConfig.model_validate(
-        {"name": "chat", "url": "http://127.0.0.1:1", "engine": "vllm", "devices": ["gpu0"]}
-    )
-    times = itertools.count(START_NS, NS_PER_S)
-    meter = ServiceMeter(service, Engine(), lambda: next(times), lambda: next(times))
-    found = series_of(row for number in range(60) for row in served_rows(meter, number))
-    # In each of two measurements: a row per named model, one for others, one without a model.
-    assert MAX_NAMES < len(found) <= 2 * (MAX_NAMES + 2)
-
-
-def test_tenants_add_a_bounded_number_of_series():
-    tenants = {"label": "model_name", "tokens_in": "vllm:prompt_tokens_total", "names": 5}
-    service = ServiceConfig.model_validate(
-        {
-            "name": "chat",
-            "url": "http://127.0.0.1:1",
-            "engine": "vllm",
-            "devices": ["gpu0"],
-            "tenants": tenants,
-        }
-    )
-    times = itertools.count(START_NS, NS_PER_S)
+    """A server with ever new model labels, odd ones among them."""
     seconds = itertools.count(1)
 
     def page(_):
         second = next(seconds)
-        return "".join(
-            f'vllm:prompt_tokens_total{{model_name="team {number}"}} {second * 10}\n'
-            for number in range(second)
-        ).encode()
+        kept = [f"tenant-{number}" for number in range(second * 20)][-200:]
+        return page_of(
+            [*kept, *(f"{name}\\n\\u0007é{'x' * 300}" for name in kept[:20])], second * 10
+        )
+
+    meter = ServiceMeter(service_of(), page, *clocks())
+    rows = []
+    for number in range(60):
+        window = meter.close_window()
+        models = tuple(whole(counts, model) for model, counts in window.models.items())
+        rows += window_points(
+            cost_of(window, number, total=whole(window.total), models=models), HOST
+        )
+    # In each of two measurements: a row per named model, one for others, one without a model.
+    assert MAX_NAMES < len(series_of(rows)) <= 2 * (MAX_NAMES + 2)
+
+
+def test_tenants_add_a_bounded_number_of_series():
+    tenants = {"label": "model_name", "tokens_in": "vllm:prompt_tokens_total", "names": 5}
+    service = service_of(tenants=tenants)
+    seconds, (clock, wall_clock) = itertools.count(1), clocks()
+
+    def page(_):
+        second = next(seconds)
+        return page_of([f"team {number}" for number in range(second)], second * 10)
 
     meter = ServiceMeter(
         tenants_endpoint(service, service.tenants),
         page,
-        lambda: next(times),
-        lambda: next(times),
-        TenantNames(service.tenants, lambda: next(times), {}),
+        clock,
+        wall_clock,
+        TenantNames(service.tenants, clock, {}),
         tenants_engine(service.tenants),
     )
     rows = []
     for number in range(60):
         counted = meter.close_window()
-        tokens = TokenShares("weights", 1.0, 0.0)
-        total = ServedCost("", counted.total, Decimal(1), Decimal(0), None, tokens=tokens)
-        cost = ServiceCost(counted, ("gpu0",), START_NS + number, total=total)
-        split = replace(cost, tenants=tenant_split(total, counted))
-        rows += [row for row in window_points(split, HOST) if row.measurement == "tenant"]
+        total = whole(counted.total, tokens=TokenShares("weights", 1.0, 0.0))
+        cost = cost_of(counted, number, total=total, tenants=tenant_split(total, counted))
+        rows += [row for row in window_points(cost, HOST) if row.measurement == "tenant"]
     assert len(series_of(rows)) == 5 + 2
 
 
 def test_series_beyond_the_bound_are_counted_as_other():
     count = 10
-
-    def page(_):
-        return "".join(
-            f'vllm:request_success_total{{model_name="m{number}"}} {count}\n'
-            for number in range(100)
-        ).encode()
-
-    service = ServiceConfig.model_validate(
-        {"name": "chat", "url": "http://127.0.0.1:1", "engine": "vllm", "devices": ["gpu0"]}
-    )
-    times = itertools.count(START_NS, NS_PER_S)
-    meter = ServiceMeter(service, page, lambda: next(times), lambda: next(times))
+    names = [f"m{number}" for number in range(100)]
+    meter = ServiceMeter(service_of(), lambda _: page_of(names, count), *clocks())
     meter.close_window()
     count = 20
     window = meter.close_window()
