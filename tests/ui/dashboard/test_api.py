@@ -81,6 +81,8 @@ SERVED = (
     *(f"{COST}&points=10&scale=auto", f"{COST}&points=10&group=device&scale=amount&device=gpu0"),
 )
 MANY = [f"{COST}&probe=many&points=10&group={group}" for group in ("model", "series")]
+MIXED = [f"{COST}&since=10h&points=20&service=s"]
+HOURS = [f"{POWER}&since=24h&device=gpu9&points=20&rows={rows}" for rows in (300, 5000)]
 OLD = [f"{COST}&since=42d&until=35d&scale=change&device={device}" for device in ("gpu1", "gpu7")]
 
 
@@ -120,6 +122,14 @@ def test_documents_of_the_page_are_as_recorded(page, store, clock):
     record("sixteen devices", ["/api/now"], *states)
     idle = row("device", clock.time_ns(), {"util_pct": 0.0}, device="gpu0")
     record("a service that waits", ["/api/now"], idle, *served_rows(clock.time_ns()), alerts={})
+    now_ns = clock.time_ns()
+    record("windows of a service, of which a cost is the ratio of sums", MIXED, *mixed_rows(now_ns))
+    store.append(
+        row("device", now_ns - at * 60 * NS_PER_S, {"power_w": 9.0}, device="gpu9")
+        for at in range(1440)
+    )
+    store.settle(now_ns, limit=10**4)
+    record("more rows than are read", HOURS)
     check("page.txt", "\n".join([*recorded.lines, ""]))
 
 
@@ -128,6 +138,16 @@ def test_power_is_that_of_boards_their_partitions_have_none(page, store, clock):
     store.append([row("device", clock.time_ns(), {"temp_c": 40.0}, **partition)])
     *_, tile = page.json("/api/now")["tiles"]
     assert "2 devices" in str(tile), tile
+
+
+def mixed_rows(now_ns):
+    """A busy window, one with few inferences, and an idle one, in turn: 15.00 for 1,010 inferences."""
+    own = {"device": "gpu0", "service": "s", "basis": "serving", "currency": "EUR"}
+    for number in range(600):
+        count = (1000.0, 10.0, 0.0)[number % 3]
+        cost = {"cost_per_inference": 5.0 / count} if count else {}
+        fields = {"cost_total": 5.0, "inferences": count, **cost}
+        yield row("cost", now_ns - (600 - number) * 60 * NS_PER_S, fields, **own)
 
 
 def test_trend_is_downsampled_with_its_minima_and_maxima(kept_page, kept_store):
@@ -145,38 +165,6 @@ def test_trend_is_downsampled_with_its_minima_and_maxima(kept_page, kept_store):
     costs = [one.fields["cost_per_inference"] for one in stored(kept_store, "cost", device="gpu1")]
     assert series["values"] == costs[-len(series["values"]) :]
     assert 20 <= len(series["values"]) <= 24
-
-
-def test_downsampled_cost_of_a_service_is_a_ratio_of_sums(page, store, clock):
-    now_ns = clock.time_ns()
-    own = {"device": "gpu0", "service": "s", "basis": "serving", "currency": "EUR"}
-    # A busy window, one with few inferences, and an idle one, in turn.
-    windows = []
-    for i in range(600):
-        count = (1000.0, 10.0, 0.0)[i % 3]
-        cost = {"cost_per_inference": 5.0 / count} if count else {}
-        fields = {"cost_total": 5.0, "inferences": count, **cost}
-        windows.append(row("cost", now_ns - (600 - i) * 60 * NS_PER_S, fields, **own))
-    store.append(windows)
-    (series,) = page.json(f"{COST}&since=10h&points=20&service=s")["series"]
-    assert len(series["values"]) == 20
-    # Thirty windows each: ten of each kind.
-    assert series["values"][3:-3] == pytest.approx([15.0 / 1010] * 14, rel=0.1)
-    assert (min(series["lows"]), max(series["highs"])) == (0.005, 0.5)
-
-
-def test_trend_above_the_row_limit_is_by_the_hour(page, store, clock):
-    now_ns = clock.time_ns()
-    times_ns = range(now_ns - 86_400 * NS_PER_S, now_ns, 60 * NS_PER_S)
-    store.append(row("device", at, {"power_w": 9.0}, device="gpu7") for at in times_ns)
-    store.settle(now_ns, limit=10**4)
-    assert page.json(f"{POWER}&since=24h&device=gpu7&rows=5000")["hourly"] is False
-    found = page.json(f"{POWER}&since=24h&device=gpu7&rows=300")
-    assert (found["hourly"], found["notes"]) == (True, ["Hours were read, evenly spaced."])
-    (series,) = found["series"]
-    # Hours, and the minutes of those that have not settled.
-    assert 21 + 120 <= len(series["values"]) <= 22 + 180
-    assert set(series["values"]) == {9.0}
 
 
 def test_numbers_have_the_names_of_the_series(kept_page):
