@@ -8,29 +8,26 @@ import pytest
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.kinds import check_sink
 from costprobe.ui.influx_setup.v2 import deadman_task, rollup_task
+from fakes.cli import session
 from fakes.influx_v2 import ORG_ID, TOKEN, FakeInfluxV2
 from fakes.sending import config_of
 from fakes.servers import InfluxDB, get, running
 
 ADMIN_PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for a test
+V1 = 'api = "v1"\nurl = "{url}"\ndatabase = "d"\n'
+V2 = 'api = "v2"\nurl = "{url}"\norg = "ml"\nbucket = "costprobe"\n'
 
 
 @pytest.fixture
-def costprobe(on_sink):
-    """Runs `costprobe influx` with a sink; returns its output."""
-    return lambda sink, *words, code=0: on_sink(sink, "influx", *words, code=code)
+def recorded(tmp_path):
+    """Runs a recorded session with sinks at a server."""
 
+    def run(name, server, *sinks):
+        config = tmp_path / "costprobe.toml"
+        config.write_text("".join(f"[[sink]]\n{sink.format(url=server.url)}" for sink in sinks))
+        session(f"influx_{name}", config, (server.url, "http://influxdb:8086"))
 
-def v1(server, database, *more):
-    return ['api = "v1"', f'url = "{server.url}"', f'database = "{database}"', *more]
-
-
-def v2(server, *more):
-    return ['api = "v2"', f'url = "{server.url}"', 'org = "ml"', 'bucket = "costprobe"', *more]
-
-
-def mode_of(path):
-    return stat.S_IMODE(path.stat().st_mode)
+    return run
 
 
 def rows(server, text, **more):
@@ -42,169 +39,105 @@ def query_as(server, user, password, text):
     return json.loads(get(f"{server.url}/query", u=user, p=password, q=text))
 
 
-def test_existing_retention_is_kept_and_an_old_query_replaced(costprobe, own_influxdb):
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_existing_retention_is_kept_and_an_old_query_replaced(recorded, own_influxdb):
     own_influxdb.query('CREATE DATABASE "d" WITH DURATION 7d REPLICATION 1 NAME "autogen"')
     own_influxdb.query(
         'CREATE CONTINUOUS QUERY "costprobe_agent_hourly" ON "d" BEGIN SELECT max("rss_bytes")'
         ' INTO "x" FROM "agent" GROUP BY time(1h) END'
     )
-    stdout = costprobe(v1(own_influxdb, "d"), "setup", "--apply")
-    assert "exists: database d, kept for 1w" in stdout
-    assert 'ALTER RETENTION POLICY "autogen" ON "d" DURATION 2592000s' in stdout
-    assert "created: continuous query costprobe_agent_hourly, replaced" in stdout
-    (policy,) = rows(own_influxdb, 'SHOW RETENTION POLICIES ON "d"')
-    assert policy[1] == "168h0m0s"
+    recorded("v1_existing", own_influxdb, V1)
     (queries,) = [s for s in own_influxdb.query("SHOW CONTINUOUS QUERIES") if s["name"] == "d"]
     assert "d_hourly.autogen.agent" in dict(queries["values"])["costprobe_agent_hourly"]
-    sink = v1(own_influxdb, "d", 'retention_policy = "a month"')
-    stdout = costprobe(sink, "setup", "--apply", "--keep", "31d")
-    assert "created: retention policy a month, kept for 31d" in stdout
+    recorded("v1_policy", own_influxdb, f'{V1}retention_policy = "a month"\n')
     found = {row[0]: row[1] for row in rows(own_influxdb, 'SHOW RETENTION POLICIES ON "d"')}
     assert found == {"autogen": "168h0m0s", "a month": "744h0m0s"}
-    assert "nothing is missing" in costprobe(sink, "setup", "--keep", "31d")
 
 
 @pytest.fixture
 def guarded(tmp_path):
-    """An InfluxDB 1.x with authentication, and the file with its administrator's password."""
-    password = tmp_path / "admin"
-    password.write_text(ADMIN_PASSWORD)
+    """An InfluxDB 1.x with authentication."""
     with running(InfluxDB, tmp_path / "influx", "influxd") as server:
         server.query(f"CREATE USER boss WITH PASSWORD '{ADMIN_PASSWORD}' WITH ALL PRIVILEGES")
         server.stop()
     with running(InfluxDB, tmp_path / "influx", "influxd", auth=True) as server:
-        yield server, ("--admin-user", "boss", "--admin-password-file", str(password))
+        yield server
 
 
-def test_created_user_may_only_write(costprobe, guarded, tmp_path):
-    server, admin = guarded
-    secret = tmp_path / "influxdb.password"
-    sink = v1(server, "d", 'user = "costprobe"', f'password = "file:{secret}"')
-    shown = costprobe(sink, "setup", *admin)
-    assert "would create: user costprobe" in shown
-    assert not secret.exists()
-    made = costprobe(sink, "setup", "--apply", *admin)
-    password = secret.read_text().strip()
-    assert len(password) >= 32
-    assert mode_of(secret) == 0o600
-    assert password not in made
-    assert ADMIN_PASSWORD not in made
-    settings = config_of("v1", server.url, user="costprobe", secret_file=secret)
-    assert check_sink(settings, SystemClock()).ok
+def test_created_user_may_only_write_and_an_existing_password_is_used(recorded, guarded, tmp_path):
+    """A random password is in no session; the administrator's is not either."""
+    (tmp_path / "admin").write_text(ADMIN_PASSWORD)
+    (tmp_path / "wrong").write_text("not-the-password")
+    (tmp_path / "chosen").write_text("it's mine\n")
+    for name in ("created", "chosen"):
+        secret = tmp_path / name
+        sink = f'{V1}user = "{name}"\npassword = "file:{secret}"\n'
+        recorded(f"v1_password_{name}", guarded, sink)
+        settings = config_of("v1", guarded.url, user=name, secret_file=secret)
+        assert check_sink(settings, SystemClock()).ok
+    assert secret.read_text() == "it's mine\n"
+    password = (tmp_path / "created").read_text().strip()
+    assert (len(password) >= 32, mode_of(tmp_path / "created")) == (True, 0o600)
     for text in ('DROP DATABASE "d"', "SELECT * FROM d.autogen.device"):
         with pytest.raises(urllib.error.HTTPError) as refused:
-            query_as(server, "costprobe", password, text)
+            query_as(guarded, "created", password, text)
         with refused.value:
             assert refused.value.code == 403
-    grants = query_as(server, "boss", ADMIN_PASSWORD, "SHOW GRANTS FOR costprobe")
+    grants = query_as(guarded, "boss", ADMIN_PASSWORD, "SHOW GRANTS FOR created")
     assert grants["results"][0]["series"][0]["values"] == [["d", "WRITE"]]
-    assert "nothing is missing" in costprobe(sink, "setup", *admin)
-
-
-def test_existing_password_file_is_used_and_wrong_credentials_are_an_error(
-    costprobe, guarded, tmp_path
-):
-    server, admin = guarded
-    secret, wrong = tmp_path / "influxdb.password", tmp_path / "wrong"
-    secret.write_text("it's mine\n")
-    wrong.write_text("not-the-password")
-    sink = v1(server, "d", 'user = "costprobe"', f'password = "file:{secret}"')
-    for words in ((), ("--apply", "--admin-user", "boss", "--admin-password-file", str(wrong))):
-        printed = costprobe(sink, "setup", *words, code=1)
-        assert "401" in printed
-        assert "not-the-password" not in printed
-    assert "belong together" in costprobe(sink, "setup", "--admin-user", "b", code=2)
-    costprobe(sink, "setup", "--apply", *admin)
-    assert secret.read_text() == "it's mine\n"
-    settings = config_of("v1", server.url, user="costprobe", secret_file=secret)
-    assert check_sink(settings, SystemClock()).ok
 
 
 @pytest.fixture
 def organization(tmp_path):
-    token = tmp_path / "admin.token"
-    token.write_text(TOKEN)
+    (tmp_path / "admin.token").write_text(TOKEN)
+    (tmp_path / "wrong").write_text("a-wrong-token")
     with FakeInfluxV2() as server:
-        yield server, ("--admin-token-file", str(token))
+        yield server
 
 
-def test_v2_setup_creates_everything_once(costprobe, organization, tmp_path):
-    server, admin = organization
+def test_v2_setup_creates_everything_once(recorded, organization, tmp_path):
     token = tmp_path / "write.token"
-    sink = v2(server, f'token = "file:{token}"')
-    shown = costprobe(sink, "setup", *admin)
-    assert shown.count("would create: ") == 7
-    assert server.changes == []
-    assert not token.exists()
-    made = costprobe(sink, "setup", "--apply", *admin)
-    assert made.count("\ncreated: ") + made.startswith("created: ") == 7
-    buckets = {one["name"]: one for one in server.all("buckets")}
-    assert buckets["costprobe"]["retentionRules"] == [{"type": "expire", "everySeconds": 2592000}]
-    assert buckets["costprobe_hourly"]["retentionRules"][0]["everySeconds"] == 1095 * 86400
-    mapped = {(one["database"], one["bucketID"], one["default"]) for one in server.all("dbrps")}
-    assert mapped == {(name, one["id"], True) for name, one in buckets.items()}
-    assert [one["flux"] for one in server.all("tasks")] == [
-        rollup_task("costprobe", "costprobe_hourly"),
-        deadman_task("costprobe"),
-    ]
-    (granted,) = server.all("authorizations")
+    sink = f'{V2}token = "file:{token}"\n'
+    recorded("v2_shown", organization, sink)
+    assert (organization.changes, token.exists()) == ([], False)
+    recorded("v2_applied", organization, sink)
+    buckets = {one["name"]: one for one in organization.all("buckets")}
+    kept_s = {name: one["retentionRules"][0]["everySeconds"] for name, one in buckets.items()}
+    assert kept_s == {"costprobe": 2_592_000, "costprobe_hourly": 1095 * 86_400}
+    mapped = {(one["database"], one["bucketID"]) for one in organization.all("dbrps")}
+    assert mapped == {(name, one["id"]) for name, one in buckets.items()}
+    tasks = [rollup_task("costprobe", "costprobe_hourly"), deadman_task("costprobe")]
+    assert [one["flux"] for one in organization.all("tasks")] == tasks
+    (granted,) = organization.all("authorizations")
     resource = {"type": "buckets", "id": buckets["costprobe"]["id"], "orgID": ORG_ID}
     assert granted["permissions"] == [{"action": "write", "resource": resource}]
-    assert token.read_text() == granted["token"] + "\n"
-    assert mode_of(token) == 0o600
-    assert granted["token"] not in made
-    assert TOKEN not in made
-    changes = len(server.changes)
-    again = costprobe(sink, "setup", "--apply", *admin)
-    assert "nothing is missing" in again
-    assert len(server.changes) == changes
+    assert (token.read_text(), mode_of(token)) == (granted["token"] + "\n", 0o600)
+    written = [(tmp_path / f"flux/{name}.flux").read_text() for name in ("hourly", "deadman")]
+    assert written == tasks
+    changes = len(organization.changes)
+    recorded("v2_again", organization, sink)
+    assert len(organization.changes) == changes
 
 
-def test_v2_setup_replaces_an_older_task_and_keeps_another_retention(
-    costprobe, organization, tmp_path
-):
-    server, admin = organization
-    unwritable = v2(server, f'token = "file:{tmp_path}/nowhere/token"')
-    stdout = costprobe(unwritable, "setup", "--apply", *admin, code=1)
-    assert "nowhere/token: cannot be written" in stdout
-    assert server.all("authorizations") == []
-    costprobe(v2(server), "setup", "--apply", *admin)
-    task = next(one for one in server.all("tasks") if one["name"] == "costprobe hourly")
+def test_v2_setup_replaces_an_older_task_and_keeps_another_retention(recorded, organization):
+    recorded("v2_unwritable", organization, f'{V2}token = "file:/host/nowhere/token"\n')
+    assert organization.all("authorizations") == []
+    recorded("v2_without_a_token", organization, V2)
+    task = next(one for one in organization.all("tasks") if one["name"] == "costprobe hourly")
     task["flux"] = 'option task = {name: "costprobe hourly", every: 1h}'
-    stdout = costprobe(v2(server), "setup", "--apply", "--keep", "7d", *admin)
-    assert "created: task costprobe hourly, replaced" in stdout
+    recorded("v2_replaced", organization, V2)
     assert task["flux"] == rollup_task("costprobe", "costprobe_hourly")
-    assert "note: no token for the sink" in stdout
-    assert "exists: bucket costprobe, kept for 30d (not kept for 1w; change it there)" in stdout
 
 
 def test_wrong_token_organization_or_server_is_an_error_without_the_token(
-    costprobe, organization, own_influxdb, tmp_path
+    recorded, organization, own_influxdb
 ):
-    server, admin = organization
-    wrong = tmp_path / "wrong"
-    wrong.write_text("a-wrong-token")
-    printed = costprobe(v2(server), "setup", "--admin-token-file", str(wrong), code=1)
-    assert "401" in printed
-    assert "a-wrong-token" not in printed
-    other = [line.replace('"ml"', '"other"') for line in v2(server)]
-    assert "organization not found" in costprobe(other, "setup", *admin, code=1)
-    assert "404" in costprobe(v2(own_influxdb), "setup", *admin, code=1)
-    assert "--admin-token-file" in costprobe(v2(server), "setup", code=2)
-    away = [line.replace(server.url, "http://127.0.0.1:9") for line in v2(server)]
-    assert "127.0.0.1:9" in costprobe(away, "setup", *admin, code=1)
-    assert "--keep" in costprobe(v2(server), "setup", "--keep", "soon", *admin, code=2)
-    several = [*v2(server), "[[sink]]", 'name = "b"', *v2(server)]
-    assert "several sinks: influxdb, b" in costprobe(several, "setup", *admin, code=2)
-    assert "unknown sink 'c'" in costprobe(several, "setup", "--sink", "c", *admin, code=2)
-
-
-def test_tasks_are_written_to_files(costprobe, organization, tmp_path):
-    server, _ = organization
-    costprobe(v2(server), "setup", "--tasks", str(tmp_path / "flux"))
-    assert (tmp_path / "flux" / "deadman.flux").read_text() == deadman_task("costprobe")
-    text = (tmp_path / "flux" / "hourly.flux").read_text()
-    assert text == rollup_task("costprobe", "costprobe_hourly")
-    assert 'api = "v2"' in costprobe(
-        v1(server, "d"), "setup", "--tasks", str(tmp_path / "f"), code=2
-    )
+    recorded("v2_wrong", organization, V2)
+    recorded("v2_wrong_organization", organization, V2.replace("ml", "other"))
+    recorded("v2_wrong_server", own_influxdb, V2)
+    recorded("v2_away", organization, V2.format(url="http://127.0.0.1:9"))
+    recorded("v2_several", organization, V2, f'name = "b"\n{V2}')
+    recorded("v1_has_no_tasks", organization, V1)
