@@ -9,7 +9,7 @@ from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support.command_classes import commands_of, examples_of
 from costprobe.ui.cli.support.place import EXIT_CODES
 
-from scripts.reference.markdown import MADE, code, table
+from scripts.reference.markdown import MADE, Tables, code, table
 
 _HEAD = """\
 # Commands
@@ -29,6 +29,13 @@ _ENVIRONMENT = """\
 
 def render() -> str:
     """Return the page."""
+    found = [*commands()]
+    options = Tables(
+        ("option", "meaning"),
+        [_options(command) for _, command, _ in found],
+        least=3,
+        where="[Shared](#options-of-several-commands)",
+    )
     lines = [
         MADE,
         _HEAD,
@@ -38,17 +45,21 @@ def render() -> str:
         "",
         "## Options of all commands",
         "",
-        *_options(main),
+        *options.lines(_options(main)),
         *_examples(main),
+        "## Options of several commands",
+        "",
+        options.shared,
+        "",
         _ENVIRONMENT,
     ]
-    for path, command, level in commands():
-        context = click.Context(command, info_name=path)
-        usage = " ".join(command.collect_usage_pieces(context))
+    for path, command, level in found:
+        usage = " ".join(command.collect_usage_pieces(click.Context(command, info_name=path)))
         lines += [f"{'#' * level} {code(f'costprobe {path}')}", ""]
-        lines += ["```text", f"costprobe {path} {usage}".rstrip(), "```", ""]
+        if usage != "[OPTIONS]":
+            lines += [code(f"costprobe {path} {usage}"), ""]
         lines += _paragraphs(command.help or "")
-        lines += _options(command)
+        lines += options.lines(_options(command))
         lines += _examples(command)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -86,14 +97,14 @@ def _shown_options(command: click.Command) -> list[click.Option]:
     return [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
 
 
-def _options(command: click.Command) -> list[str]:
+def _options(command: click.Command) -> list[list[str]]:
     context = click.Context(command, info_name="costprobe", terminal_width=80)
     rows = []
     for option in _shown_options(command):
         record = option.get_help_record(context)
         if record is not None:
             rows.append([code(record[0]), record[1]])
-    return [table(["option", "meaning"], rows), ""] if rows else []
+    return rows
 
 
 def _examples(command: click.Command) -> list[str]:

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from scripts.reference import rules
 from scripts.reference.docstrings import about
 from scripts.reference.kinds import kind_words, limit_words, sections_in
-from scripts.reference.markdown import MADE, code, table
+from scripts.reference.markdown import MADE, Tables, code
 
 REQUIRED = "**required**"
 _HEAD = """\
@@ -86,15 +86,25 @@ class Page(NamedTuple):
     paragraphs: list[str]
     keys: list[Key]
 
+    @property
+    def rows(self) -> list[list[str]]:
+        """Its keys as rows of a table."""
+        return [[code(key.name), key.kind, key.shown, key.words] for key in self.keys]
+
 
 def render() -> str:
     """Return the page."""
-    lines = [MADE, _HEAD]
-    for part in pages():
+    found = [*pages()]
+    keys = Tables(
+        ("key", "type", "default", "description"),
+        [part.rows for part in found],
+        least=3,
+        where="[Shared](#keys-of-several-tables)",
+    )
+    lines = [MADE, _HEAD, "## Keys of several tables", "", keys.shared, ""]
+    for part in found:
         lines += [f"{'#' * part.level} {part.heading}", "", *_apart(part.paragraphs)]
-        if part.keys:
-            rows = [[code(key.name), key.kind, key.shown, key.words] for key in part.keys]
-            lines += [table(["key", "type", "default", "description"], rows), ""]
+        lines += keys.lines(part.rows)
     lines.append(rules.section())
     return "\n".join(lines).rstrip() + "\n"
 

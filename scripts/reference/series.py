@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from costprobe.core.schema import (
     COUNTERS,
     PREFIX,
@@ -13,7 +11,7 @@ from costprobe.core.schema import (
     Measurement,
 )
 
-from scripts.reference.markdown import MADE, code, table
+from scripts.reference.markdown import MADE, Tables, code, table
 from scripts.reference.words import Words
 
 _HEAD = """\
@@ -35,36 +33,24 @@ Each counter is the sum of a field over all rows since the store was created. It
 `kind`, `uuid`, `plan`, `basis` and `engine`; only money has `currency`. `costprobe_service_*` counts whole services;
 where a server serves several models, `costprobe_model_*` counts each of them, with `served_model`.
 """
-_COLUMNS = ("name", "is", "meaning")
-_SHARED = """\
-## Tags and fields of several measurements
-
-Below, `Also` names those of them that a measurement has.
-
-"""
 _KINDS = {float: "float", int: "integer", str: "text", bool: "boolean"}
 
 
 def render() -> str:
     """Return the page: names of several measurements with the same meaning, then the measurements."""
     words = Words()
-    shared = _shared(words)
-    lines = [MADE, _HEAD, _SHARED + table(_COLUMNS, [shared[name] for name in sorted(shared)]), ""]
-    for name, measurement in SCHEMA.items():
-        lines += [f"## {code(name)}", "", words.measurements[name], ""]
-        rows = rows_of(name, measurement, words)
-        also = ", ".join(row[0] for row in rows if shared.get(row[0]) == row)
-        lines += [f"Also: {also}.", ""] if also else []
-        own = [row for row in rows if shared.get(row[0]) != row]
-        lines += [table(_COLUMNS, own), ""] if own else []
+    rows = {name: rows_of(name, one, words) for name, one in SCHEMA.items()}
+    tables = Tables(
+        ("name", "is", "meaning"),
+        rows.values(),
+        least=2,
+        where="[Shared](#names-of-several-measurements)",
+    )
+    lines = [MADE, _HEAD, "## Names of several measurements", "", tables.shared, ""]
+    for name in SCHEMA:
+        lines += [f"## {code(name)}", "", words.measurements[name], "", *tables.lines(rows[name])]
     lines += [_COUNTERS, _counters()]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _shared(words: Words) -> dict[str, list[str]]:
-    """Return the rows that several measurements have, by name."""
-    rows = [tuple(row) for name, one in SCHEMA.items() for row in rows_of(name, one, words)]
-    return {row[0]: [*row] for row, number in Counter(rows).items() if number > 1}
 
 
 def rows_of(name: str, measurement: Measurement, words: Words) -> list[list[str]]:
