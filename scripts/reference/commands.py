@@ -54,10 +54,12 @@ def render() -> str:
         _ENVIRONMENT,
     ]
     for path, command, level in found:
-        usage = " ".join(command.collect_usage_pieces(click.Context(command, info_name=path)))
         lines += [f"{'#' * level} {code(f'costprobe {path}')}", ""]
-        if usage != "[OPTIONS]":
-            lines += [code(f"costprobe {path} {usage}"), ""]
+        context = click.Context(command, info_name=path)
+        arguments = " ".join(
+            piece for one in command.params for piece in one.get_usage_pieces(context)
+        )
+        lines += [f"Arguments: {code(arguments)}", ""] if arguments else []
         lines += _paragraphs(command.help or "")
         lines += options.lines(_options(command))
         lines += _examples(command)
