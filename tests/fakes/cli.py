@@ -12,7 +12,9 @@ from unittest.mock import patch
 from costprobe.adapters.store.write import Store
 from fakes.clock import FakeClock
 from fakes.command import called
-from fakes.documents import SCHEMAS, checked, file_of
+from fakes.documents import checked
+
+from scripts.reference.schemas import file_of
 
 SNAPSHOTS = Path(__file__).parents[1] / "ui" / "cli" / "snapshots"
 # A Monday in June, 12:25 in Berlin.
@@ -106,7 +108,7 @@ def schema_name(words):
     """The command of a line, as its schema names it."""
     flags = "".join(f" {flag}" for flag in ("--fleet", "--watch") if flag in words)
     names = (" ".join(words[:count]) + flags for count in range(len(words), 0, -1))
-    return next(name for name in names if (SCHEMAS / file_of(name)).exists())
+    return next(name for name in names if file_of(name).exists())
 
 
 def same(name, text, *, masked=True):
