@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from scripts.dashboards import (
-    energy,
-    fleet,
-    health,
-    home,
-    host,
-    model_cost,
-    prices,
-    production,
-)
+from scripts.dashboards.boards import BOARDS, build
 from scripts.dashboards.prometheus import prometheus_edition
 from scripts.dashboards.queries import PROMETHEUS
 
 FOLDER = Path(__file__).parents[2] / "agent/costprobe/ui/grafana/dashboards"
-PAGES: Mapping[str, Callable[[], builders.Dashboard]] = {
-    "home": home.build,
-    "fleet": fleet.build,
-    "host": host.build,
-    "model": model_cost.build,
-    "prices": prices.build,
-    "energy": energy.build,
-    "production": production.build,
-    "health": health.build,
-}
 
 
-def described(build: Callable[[], builders.Dashboard]) -> dict[str, Any]:
+def described(name: str) -> dict[str, Any]:
     """Return a dashboard in Grafana's format, with what both editions are written from."""
-    board = build().build()
+    board = build(name).build()
     for number, panel in enumerate(board.panels or [], start=1):
         panel.id_val = number
     found: dict[str, Any] = json.loads(json.dumps(board, cls=JSONEncoder))
@@ -65,7 +44,7 @@ def written(board: dict[str, Any]) -> str:
 
 def main(folder: Path, *, check: bool) -> int:
     """Write the files, or compare them; return the exit code: 1 if a file differs."""
-    boards = {f"{name}.json": described(build) for name, build in PAGES.items()}
+    boards = {f"{name}.json": described(name) for name in BOARDS}
     files = {folder / name: written(influxdb_edition(board)) for name, board in boards.items()}
     files |= {
         folder / "prometheus" / name: written(prometheus_edition(board))

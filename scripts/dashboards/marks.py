@@ -64,7 +64,7 @@ def marks(
     )
 
 
-def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQuery]:
+def all_marks() -> list[dashboard.AnnotationQuery]:
     """Drifts, prices, software, faults and annotations from `event`, and incidents from `alert`."""
     kinds = (
         ("Drift", "orange", Tag("kind", "drift|anomaly", "=~"), "cause"),
@@ -78,7 +78,7 @@ def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQue
         marks(
             name,
             color,
-            Query(f'"title", "{words}", {tags}', "event", over=over, where=(condition,)).rows,
+            Query(f'"title", "{words}", {tags}', "event", where=(condition,)).rows,
             title="title",
             words=words,
             tags="kind,host,device,probe,service",
@@ -88,7 +88,6 @@ def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQue
     fires = Query(
         '"summary", "cause", "severity", "rule", "host"',
         "alert",
-        over=over,
         where=(Tag("state", "firing|resolved", "=~"),),
     )
     alerts = marks(

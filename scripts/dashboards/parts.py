@@ -103,23 +103,22 @@ def target(query: Query, number: int, result: str) -> Target:
     return Target(query, chr(ord("A") + number), result, columns_of(query))
 
 
-def figure(  # noqa: PLR0913 - each is a property of the panel
+def figure(
     title: str,
     unit: str,
-    query: Query,
-    *,
+    *queries: Query,
     about: str = "",
     steps: Steps = (),
     base: str = "green",
     shown: str = "",
     span: int = 4,
 ) -> stat.Panel:
-    """Return a panel with one number.
+    """Return a panel with a number for each query.
 
     Args:
         title: Title of the panel.
         unit: Grafana's name of the unit.
-        query: The query.
+        queries: Its queries.
         about: Description shown with the panel.
         steps: Thresholds, which color the number.
         base: Color below the first.
@@ -139,8 +138,9 @@ def figure(  # noqa: PLR0913 - each is a property of the panel
         .reduce_options(reduced.fields(f"/^{shown}$/") if shown else reduced)
         .thresholds(thresholds(steps, base))
         .no_value("none")
-        .with_target(target(query, 0, "time_series"))
     )
+    for number, query in enumerate(queries):
+        panel.with_target(target(query, number, "time_series"))
     return panel.description(about) if about else panel
 
 

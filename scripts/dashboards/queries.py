@@ -47,8 +47,6 @@ class Known(NamedTuple):
 
 # The last on a field, in InfluxQL only.
 Condition = Tag | Known | str
-# Whole boards: the power of a part of a board is in the board's.
-BOARDS = (Tag("kind", "mig", "!="),)
 
 
 @dataclass(frozen=True)
@@ -126,23 +124,17 @@ class Query:
         return Query(outer, self, (), conditions, by, every, alias, self.since)
 
 
-def newest(
-    field: str,
-    source: str,
-    over: tuple[str, ...],
-    by: tuple[str, ...],
-    where: tuple[Condition, ...] = (),
-) -> Query:
-    """Return the query of a field's newest values, as the column `newest`, whatever the time range."""
-    select = f'last("{field}") AS "newest"'
-    return Query(select, source, over=over, where=where, by=by, every=None, since=NOW)
-
-
 def assumed_prices() -> Query:
     """Return the query of the number of devices whose price is an assumed one."""
-    over = ("host", "currency")
-    is_assumed = ('"price_assumed" = true',)
-    rows = newest("price_assumed", "device", over, ("host", "device"), where=is_assumed)
+    rows = Query(
+        'last("price_assumed") AS "newest"',
+        "device",
+        over=("host", "currency"),
+        where=('"price_assumed" = true',),
+        by=("host", "device"),
+        every=None,
+        since=NOW,
+    )
     series = 'costprobe_device_price_assumed{host=~"$host",currency=~"$currency"}'
     promql = f"count(max by (host, device) (last_over_time({series}[{NOW}])))"
     return replace(rows.of('count("newest")'), prometheus={"": promql})
