@@ -80,6 +80,7 @@ class Served:
     tokens_out: int = 0
     busy_s: float = 0.0
     decode_steps: int = 0
+    done: list[BatchedRequest] = field(default_factory=list)
 
     @property
     def prefill_share(self) -> float:
@@ -90,6 +91,7 @@ class Served:
 @dataclass(eq=False)
 class BatchedRequest:
     shape: Shape
+    sent_s: float = 0.0
     read: int = 0
     written: int = 0
     begun_s: float = -1.0
@@ -114,11 +116,13 @@ class BatchingServer:
         gpu: The device.
         model: The model.
         budget: Tokens of a pass with chunked prefill; None for serial scheduling.
+        fitting: Requests that fit its memory; others wait.
     """
 
     gpu: Gpu
     model: Model
     budget: int | None = None
+    fitting: int | None = None
     now_s: float = field(default=0.0, init=False)
 
     def serve(self, load: RequestLoad, requests: int) -> Served:
@@ -129,7 +133,8 @@ class BatchingServer:
         waiting = deque(unsent.popleft() for _ in range(min(load.concurrency, requests)))
         running: list[BatchedRequest] = []
         while waiting or running:
-            chunks = self._chunks(waiting, running)
+            fresh = None if self.fitting is None else self.fitting - len(running)
+            chunks = self._chunks(list(islice(waiting, fresh)), running)
             decoding = [] if self.budget is None and chunks else running
             self._run(chunks, decoding, served)
             for request, tokens in chunks:
@@ -145,11 +150,14 @@ class BatchingServer:
             running = [request for request in running if request.left > 0]
             for request in done:
                 served.requests += 1
+                served.done.append(request)
                 served.tokens_out += request.written
                 decode_s = request.last_s - request.first_s
                 served.decode_request_s += decode_s
                 served.time_per_output_token_s += decode_s / max(1, request.written - 1)
-            waiting.extend(unsent.popleft() for _ in range(min(len(done), len(unsent))))
+            for _ in range(min(len(done), len(unsent))):
+                waiting.append(unsent.popleft())
+                waiting[-1].sent_s = self.now_s
         return served
 
     def _chunks(

@@ -8,6 +8,11 @@ of a model, they are two batches, as of a probe.
 
 The constants of `costprobe.savings.decoder` are fitted to the results in `decoders.csv` without one board, and judged
 on that board.
+
+The load curves of `costprobe.savings.served` are predicted for simulated servers (`batching.py`) on boards whose
+rates and fixed times differ from those of the method, and from each other's. With --curves they are the
+published ones of NVIDIA NIM, and with --batches fixed batches of TensorRT-LLM 0.9: tables of NVIDIA's course on
+sizing inference, as in github.com/wbing520/ai-performance-engineering@5a4d0c3. None of them is in a fit.
 """
 
 from __future__ import annotations
@@ -20,6 +25,8 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -28,9 +35,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "agent"))
 
+from batching import BatchingServer, Gpu, Model, RequestLoad, Shape
+from costprobe.core.statistics import quantile
+from costprobe.pricing.catalogue import GpuModel, PriceRange
 from costprobe.pricing.catalogue_files import gpu_names
-from costprobe.savings import decoder, where
-from costprobe.serving.settings import size_of
+from costprobe.probing.load_curve import LoadCurve, LoadPoint
+from costprobe.savings import decoder, served, where
+from costprobe.serving.settings import ModelSize, size_of
 
 RESULTS = ROOT / "bench" / "mlperf.csv"
 DECODERS = ROOT / "bench" / "decoders.csv"
@@ -131,7 +142,7 @@ TRIED = (
 )
 
 
-def served() -> list[Served]:
+def decoders() -> list[Served]:
     """Return the results of boards of which the catalogue has the rates."""
     found = []
     with DECODERS.open() as file:
@@ -173,7 +184,7 @@ def fit_decoder(found: Sequence[Served]) -> None:
 
 def judge_decoders() -> None:
     """Print how well the decoders of each board are predicted by the others."""
-    found = served()
+    found = decoders()
     used = [getattr(decoder, name) for name in NAMES]
     fit_decoder(found)
     print(f"{len(found)} decoders; fitted", *(f"{n} {getattr(decoder, n):g}" for n in NAMES))
@@ -188,15 +199,208 @@ def judge_decoders() -> None:
         inside = np.mean(errors <= math.log(decoder.ERROR))
         print(f"{board:24} {middle:6.2f} {most:5.2f} {inside:21.0%}")
     print(f"all {np.mean(np.array(of_all) <= math.log(decoder.ERROR)):.0%} within the interval")
+    for name, value in zip(NAMES, used, strict=True):
+        setattr(decoder, name, value)
+
+
+# A load curve, and what else than the board it has in common with others that it predicts.
+Measured = tuple[object, served.ServedModel]
+SIZES = {
+    "1B": Model(1.24e9, 16, 2048, 8, 64),
+    "8B": Model(8.03e9, 32, 4096, 8),
+    "70B": Model(70.6e9, 80, 8192, 8),
+}
+BOARDS = (
+    "NVIDIA L4",
+    "NVIDIA L40S",
+    "NVIDIA A100-SXM4-80GB",
+    "NVIDIA H100 80GB HBM3",
+    "NVIDIA H200",
+)
+LOADS = ((200, 200), (2000, 250), (500, 500), (8000, 200))
+
+
+def simulated_curve(
+    size: str, gpu: GpuModel, board: Gpu, lengths: tuple[int, int], budget: int | None
+) -> served.ServedModel | None:
+    """Return the load curve of a simulated server; None if the model does not fit its board."""
+    tokens_in, tokens_out = lengths
+    shapes = tuple(
+        Shape(int(tokens_in * x), int(tokens_out * y)) for x, y in ((0.6, 1.3), (1, 1), (1.4, 0.7))
+    )
+    model = SIZES[size]
+    free = 0.9 * float(gpu.memory_gb or 0) * 1e9 - 2 * model.parameters
+    fitting = int(free / (model.kv_bytes * (tokens_in + tokens_out)))
+    if fitting < 1:
+        return None
+    points = []
+    for number, clients in enumerate((1, 2, 4, 8, 16, 32, 64), 1):
+        load = RequestLoad(tokens_in, tokens_out, clients, shapes)
+        done = BatchingServer(board, model, budget, fitting).serve(load, 6 * clients + 30).done
+        # Requests of the steady state: without those that are sent at once, and those of the end.
+        done = done[2 * clients : -clients]
+        times = {
+            "ttft": [one.first_s - one.sent_s for one in done],
+            "tpot": [(one.last_s - one.first_s) / (one.written - 1) for one in done],
+            "latency": [one.last_s - one.sent_s for one in done],
+        }
+        tokens = sum(one.written for one in done[1:])
+        figures = {
+            "tokens_out_per_s": tokens / (done[-1].last_s - done[0].last_s),
+            "tokens_in": float(tokens_in),
+            "tokens_out": float(tokens_out),
+            "requests": float(len(done)),
+            **{f"{name}_p90_ms": quantile(sorted(s), 0.9) * 1e3 for name, s in times.items()},
+        }
+        points.append(LoadPoint("closed", number, clients, figures))
+    curve = LoadCurve("p", "gpu0", "USD", "", 0, {}, tuple(points))
+    billion = model.parameters / 1e9
+    return served.ServedModel(curve, ModelSize(billion, billion), "bf16", gpu, 1)
+
+
+def simulated_curves() -> list[Measured]:
+    """Return the load curves of simulated servers on boards that reach different shares of their peaks."""
+    gpus = {gpu.model: gpu for gpu in gpu_names().gpus}
+    chance = random.Random(1)
+    found: list[Measured] = []
+    for board in BOARDS:
+        gpu = gpus[board]
+        flop, rate = gpu.flop_per_s["bf16"], gpu.memory_bytes_per_s or 0.0
+        reached = Gpu(
+            flop * chance.uniform(0.35, 0.6),
+            rate * chance.uniform(0.65, 0.9),
+            chance.uniform(1e-3, 4e-3),
+        )
+        for key in itertools.product(SIZES, LOADS, (None, 2048)):
+            curve = simulated_curve(key[0], gpu, reached, *key[1:])
+            found += [] if curve is None else [(key, curve)]
+    return found
+
+
+def published_curves(file: Path) -> list[Measured]:
+    """Return the load curves of NIM, in which the 95th percentile of the first token stands for the 90th."""
+    gpus = {gpu.model.replace(" ", "_"): gpu for gpu in gpu_names().gpus}
+    curves: dict[tuple[str, ...], list[LoadPoint]] = defaultdict(list)
+    with file.open() as lines:
+        for row in csv.DictReader(lines):
+
+            def value(name: str, row: dict[str, str] = row) -> float:
+                return float(row[name])
+
+            of_task = [
+                row[f"task_inputs-{name}"] for name in ("model", "precision", "GPU", "n_gpus")
+            ]
+            tokens = value("num_output_token-avg")
+            decode_ns = value("request_latency-avg") - value("time_to_first_token-avg")
+            figures = {
+                "tokens_out_per_s": value("output_token_throughput-avg"),
+                "tokens_in": value("num_input_token-avg"),
+                "tokens_out": tokens,
+                "ttft_p90_ms": value("time_to_first_token-p95") / 1e6,
+                "tpot_p90_ms": decode_ns / (tokens - 1) / 1e6,
+                "latency_p90_ms": value("request_latency-p95") / 1e6,
+                "requests": 1.0,
+            }
+            clients = int(value("input_config-concurrency"))
+            lengths = [f"{round(figures[name], -2)}" for name in ("tokens_in", "tokens_out")]
+            curves[*of_task, *lengths].append(LoadPoint("closed", clients, clients, figures))
+    found: list[Measured] = []
+    for (model, precision, gpu, boards, *lengths), points in curves.items():
+        size, dtype = size_of(model), cast("decoder.Dtype", precision.replace("fp16", "bf16"))
+        if size is not None:
+            curve = LoadCurve("p", "gpu0", "USD", "", 0, {}, tuple(points))
+            one = served.ServedModel(curve, size, dtype, gpus[f"NVIDIA_{gpu}"], int(boards))
+            found.append(((size, dtype, *lengths), one))
+    return found
+
+
+# Models of the tables of batches with grouped-query attention, and the catalogue's names of its boards.
+GROUPED = {"Mistral 7B": 7.2, "LLaMA v2 70B": 69.0}
+GH200 = {"NVIDIA GH200 120GB": "NVIDIA GH200 480GB", "NVIDIA H200 141GB HBM3": "NVIDIA H200"}
+
+
+def published_batches(file: Path) -> list[Measured]:
+    """Return the throughput of fixed batches of TensorRT-LLM as load curves."""
+    gpus = {gpu.model: gpu for gpu in gpu_names().gpus}
+    points: dict[tuple[str, ...], list[LoadPoint]] = defaultdict(list)
+    with file.open() as lines:
+        for row in csv.DictReader(lines):
+            board, tokens_per_s = f"NVIDIA {row['GPU']}", row["Throughput (tokens / sec)"]
+            whole = row["Tensor Model Parallel Size"] == row["Number of GPUs"]
+            if tokens_per_s and whole and row["Model"] in GROUPED:
+                batch = int(row["Batch Size"])
+                names = {"tokens_in": "Input Token Length", "tokens_out": "Output Token Length"}
+                figures = {name: float(row[column]) for name, column in names.items()}
+                figures |= {"tokens_out_per_s": float(tokens_per_s), "requests": 1.0}
+                key = row["Model"], row["Precision"], row["Input/Output Lengths"]
+                place = GH200.get(board, board), row["Number of GPUs"]
+                points[*key, *place].append(LoadPoint("closed", batch, batch, figures))
+    found: list[Measured] = []
+    for (model, precision, lengths, board, number), of_board in points.items():
+        size, boards = ModelSize(GROUPED[model], GROUPED[model]), int(number)
+        curve = LoadCurve("p", "gpu0", "USD", "", 0, {}, tuple(of_board))
+        dtype: decoder.Dtype = "fp8" if precision == "FP8" else "bf16"
+        if boards in decoder.counts_of(gpus[board]):
+            one = served.ServedModel(curve, size, dtype, gpus[board], boards)
+            found.append(((model, precision, lengths), one))
+    return found
+
+
+SLO = {"ttft_p90": 500.0, "tpot_p90": 40.0}
+PRICE = PriceRange(Decimal(1), Decimal(1), Decimal(1), (), "")
+
+
+def judge_curves(name: str, found: Sequence[Measured], slo: dict[str, float]) -> None:
+    """Print how well the load curve of each board predicts that of each other one, and its cheapest point."""
+    errors: dict[tuple[bool, str], list[float]] = defaultdict(list)
+    inside: list[bool] = []
+    for (key, here), (other, there) in itertools.permutations(found, 2):
+        if key != other:
+            continue
+        same = here.boards == there.boards
+        truth = {point.concurrency: point for point in there.curve.points}
+        for point in served.moved(here, there.gpu, there.boards).points:
+            for figure in ("tokens_out_per_s", "ttft_p90_ms", "tpot_p90_ms", "latency_p90_ms"):
+                guess = point[figure]
+                real = truth[point.concurrency][figure] if point.concurrency in truth else None
+                if real and guess:
+                    errors[same, figure].append(abs(math.log(guess / real)))
+        bound = replace(here, curve=replace(here.curve, bounds_ms=slo))
+        guessed = served.on_boards(bound, there.gpu, there.boards, PRICE).cost
+        device = "+".join("g" * there.boards)
+        curve = replace(there.curve, device=device)
+        reached = served.measured_there(bound, curve, there.gpu, PRICE).cost
+        if guessed is not None:
+            cost = math.inf if reached is None else reached.value
+            inside.append(guessed.low <= cost <= guessed.high)
+    print(f"{len(found)} {name} load curves   points  median  80 %   within the interval")
+    for (same, figure), each in sorted(errors.items(), reverse=True):
+        error = served.FIRST_ERROR if "ttft" in figure else decoder.ERROR
+        width = math.log(error * (1 if same else served.COUNT_ERROR))
+        middle, most = (math.exp(np.quantile(each, share)) for share in (0.5, 0.8))
+        words = figure if same else f"{figure}, other number"
+        share = np.mean(np.array(each) <= width)
+        print(f"{words:31} {len(each):6,} {middle:7.2f} {most:5.2f} {share:21.0%}")
+    if slo:
+        print(
+            f"lowest cost within {slo}: {np.mean(inside):.0%} of {len(inside)} within the interval"
+        )
 
 
 def main() -> None:
     """Print the exponents, and the errors for boards that were left out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--halves", type=int, default=300)
-    halves = parser.parse_args().halves
-    judge_boards(halves)
+    parser.add_argument("--curves", type=Path, help="nim.csv")
+    parser.add_argument("--batches", type=Path, help="trt_llm_0_9_0_dli.csv")
+    asked = parser.parse_args()
+    judge_boards(asked.halves)
     judge_decoders()
+    judge_curves("simulated", simulated_curves(), SLO)
+    if asked.curves is not None:
+        judge_curves("published", published_curves(asked.curves), SLO)
+    if asked.batches is not None:
+        judge_curves("published batches as", published_batches(asked.batches), {})
 
 
 def judge_boards(halves: int) -> None:

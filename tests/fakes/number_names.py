@@ -24,7 +24,7 @@ DECLARED = {
     "tested", "untested", "updated", "peer_count", "replicas", "hosts_compared", "hosts_not_changed", "hosts_left_out",
     "refused_requests_per_week", "refused_requests_per_week_max",
     # Positions, identifiers and parameters.
-    "acked_seq", "batch", "concurrency", "number", "cheapest_threads", "break_even_months", "purchase_price", "purchase_price_low", "purchase_price_high", "cheapest_batch", "hint", "pid", "port", "pue", "quality", "revision",
+    "acked_seq", "batch", "concurrency", "concurrency_max", "parameters_b", "number", "cheapest_threads", "break_even_months", "purchase_price", "purchase_price_low", "purchase_price_high", "cheapest_batch", "hint", "pid", "port", "pue", "quality", "revision",
     # The field is named beside them: `trend`, `replay` and alerts.
     "values", "lows", "highs", "base", "fields", "value", "threshold",
     # By currency, and by part of a price.

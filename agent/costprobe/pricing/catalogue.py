@@ -12,7 +12,7 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from itertools import islice
@@ -530,6 +530,10 @@ class Catalogue:
         # Azure's names are written in several ways: standard_nc24ads_a100_v4.
         wanted = (cloud, instance.lower())
         return [offer for offer in self.offers if (offer.cloud, offer.instance.lower()) == wanted]
+
+    def loaded(self) -> Catalogue:
+        """Return the catalogue with its offers parsed once, for many questions."""
+        return replace(self, offers=tuple(self.offers))
 
     def gpu_range(self, models: Iterable[str], cloud: str = "") -> PriceRange | None:
         """Return the price of one GPU per hour, with its share of the instance.

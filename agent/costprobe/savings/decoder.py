@@ -89,9 +89,25 @@ class Decoder(NamedTuple):
 
     size: ModelSize
     dtype: Dtype
-    tokens_in: int
-    tokens_out: int
+    tokens_in: float
+    tokens_out: float
     concurrency: int | None = None
+
+
+class Passes(NamedTuple):
+    """What the passes of a decoder take.
+
+    Attributes:
+        fitting: Requests whose cache fits beside the weights.
+        decoding: Requests that a step decodes.
+        prompt_s: Seconds of the prefill of a request.
+        step_s: Seconds of a decode step.
+    """
+
+    fitting: int
+    decoding: float
+    prompt_s: float
+    step_s: float
 
 
 class Replica(NamedTuple):
@@ -131,13 +147,26 @@ class PricedReplica:
     cost_per_million_tokens_out: float
 
 
-def replica(decoder: Decoder, gpu: GpuModel, boards: int) -> Replica | None:
-    """Return a decoder on some boards; None if a rate is unknown, the type is not theirs, or it does not fit."""
+def is_served(dtype: Dtype, gpu: GpuModel) -> bool:
+    """Whether a board has weights of a type, and its rates are known. Engines of today need one with bf16."""
+    is_known = gpu.flop_per_s.get("bf16") and gpu.memory_bytes_per_s and gpu.memory_gb
+    return bool(is_known and _TYPES[dtype].boards.search(gpu.model))
+
+
+def passes(
+    decoder: Decoder, gpu: GpuModel, boards: int, in_flight: float | None = None
+) -> Passes | None:
+    """Return the passes of a decoder on some boards; None if a rate is unknown, the type is not theirs, or it does not fit.
+
+    Args:
+        decoder: The model and its requests.
+        gpu: The board.
+        boards: Their number.
+        in_flight: Requests in flight, of which as many decode as fit; None for as many as fit.
+    """
     kind = _TYPES[decoder.dtype]
-    # Engines of today need boards that compute with bf16.
-    rate = gpu.flop_per_s.get("bf16")
-    bandwidth, memory_gb = gpu.memory_bytes_per_s, gpu.memory_gb
-    if not rate or not bandwidth or not memory_gb or not kind.boards.search(gpu.model):
+    rate, bandwidth, memory_gb = gpu.flop_per_s.get("bf16"), gpu.memory_bytes_per_s, gpu.memory_gb
+    if not rate or not bandwidth or not memory_gb or not is_served(decoder.dtype, gpu):
         return None
     size, context = decoder.size, decoder.tokens_in + decoder.tokens_out / 2
     growth = (size.active_b / DEFAULT_SIZE_B) ** KV_EXPONENT
@@ -145,9 +174,9 @@ def replica(decoder: Decoder, gpu: GpuModel, boards: int) -> Replica | None:
     weights = size.total_b * BILLION * kind.weight_bytes
     free = _MEMORY_SHARE * float(memory_gb) * _GB * boards - weights
     fitting = min(_MOST_REQUESTS, int(free / (context * kv_bytes)))
-    batch = fitting if decoder.concurrency is None else decoder.concurrency
-    if fitting < 1 or batch > fitting:
+    if fitting < 1:
         return None
+    batch = fitting if in_flight is None else min(in_flight, fitting)
     flop_per_s = boards * rate * kind.rate * PREFILL
     token_s = 2 * size.active_b * BILLION / flop_per_s
     # Experts that at least one of the batch's tokens uses; of a dense model all parameters.
@@ -158,9 +187,21 @@ def replica(decoder: Decoder, gpu: GpuModel, boards: int) -> Replica | None:
         + batch * context * kv_bytes / (boards * bandwidth * CACHE)
         + layers * (LAYER_S + (EXCHANGE_S if boards > 1 else 0.0))
     )
-    return Replica(
-        gpu, boards, batch, batch * decoder.tokens_in * token_s, decoder.tokens_out * step_s
-    )
+    return Passes(fitting, batch, decoder.tokens_in * token_s, step_s)
+
+
+def replica(decoder: Decoder, gpu: GpuModel, boards: int) -> Replica | None:
+    """Return a decoder on some boards; None as of `passes`, or if fewer requests fit than are in flight."""
+    found = passes(decoder, gpu, boards, decoder.concurrency)
+    if found is None or found.decoding < (decoder.concurrency or 0):
+        return None
+    batch = int(found.decoding)
+    return Replica(gpu, boards, batch, batch * found.prompt_s, decoder.tokens_out * found.step_s)
+
+
+def counts_of(gpu: GpuModel) -> tuple[int, ...]:
+    """Return how many boards of a model may serve a replica."""
+    return _BOARDS if _LINKED.search(gpu.model) else _BOARDS[:1]
 
 
 def priced_replicas(decoder: Decoder, catalogue: Catalogue) -> list[PricedReplica]:
@@ -175,7 +216,7 @@ def priced_replicas(decoder: Decoder, catalogue: Catalogue) -> list[PricedReplic
 
 
 def _priced(decoder: Decoder, gpu: GpuModel, price: PriceRange) -> Iterator[PricedReplica]:
-    for boards in _BOARDS if _LINKED.search(gpu.model) else _BOARDS[:1]:
+    for boards in counts_of(gpu):
         one = replica(decoder, gpu, boards)
         if one is not None:
             per_s = float(price.median) * boards / HOUR_S

@@ -50,6 +50,7 @@ from costprobe.savings.history import (
     probe_histories,
 )
 from costprobe.savings.placements import board_slices, slices_of
+from costprobe.savings.served import ServedCurve
 from costprobe.savings.settings import WorkloadConfig
 from costprobe.savings.supply import DevicePrice
 from costprobe.savings.where import MeasuredBatch, Precision
@@ -279,6 +280,11 @@ class MeasuredModel:
     peak_flop_per_s: float | None = None
     paid: tuple[float, str] | None = None
 
+    @property
+    def subject(self) -> str:
+        """Probe and device, as text."""
+        return self.history.subject
+
 
 def measured_models(
     reader: StoreReader, probes: Sequence[AnyProbeConfig], since_ns: int
@@ -343,6 +349,45 @@ def measured_models(
                 )
             )
     return found
+
+
+def served_curves(
+    reader: StoreReader,
+    probes: Sequence[AnyProbeConfig],
+    services: Sequence[ServiceConfig],
+    since_ns: int,
+) -> list[ServedCurve]:
+    """Return the newest load curve of each probe of a server on each of its devices.
+
+    Args:
+        reader: The store.
+        probes: The configured probes.
+        services: The configured services.
+        since_ns: UTC ns.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    boards = {device.name: device for device in devices_in(reader, since_ns) if device.is_board}
+    found = []
+    for probe in probes:
+        if isinstance(probe, ServedProbeConfig):
+            newest = {one.device: one for one in _curves(reader, probe, since_ns, time.time_ns())}
+            own = tuple(one for one in services if probe in probes_of([probe], one))
+            for device, curve in newest.items():
+                names = device.split(TOGETHER)
+                whole = tuple(boards[name] for name in names if name in boards)
+                whole = whole if len(whole) == len(names) else ()
+                found.append(ServedCurve(probe, curve, whole, own))
+    return found
+
+
+def _curves(
+    reader: StoreReader, probe: ServedProbeConfig, since_ns: int, now_ns: int
+) -> list[LoadCurve]:
+    """Return the load curves of a probe, in order of time, with its service level."""
+    rows = reader.points("sweep", since_ns, now_ns, {"probe": probe.name})
+    return curves_from_rows(rows, probe.slo.bounds_ms if probe.slo else {})
 
 
 def _newest_costs(reader: StoreReader, now_ns: int) -> dict[tuple[str, str], tuple[float, str]]:
@@ -466,10 +511,7 @@ def _load_evidence(
         curves = [
             curve
             for probe in probes_of(probes, service)
-            for curve in curves_from_rows(
-                reader.points("sweep", 0, now_ns, {"probe": probe.name}),
-                probe.slo.bounds_ms if probe.slo else {},
-            )
+            for curve in _curves(reader, probe, 0, now_ns)
         ]
         if curves:
             curve = max(curves, key=lambda each: (each.time_ns, each.device))

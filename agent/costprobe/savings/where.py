@@ -34,6 +34,11 @@ _MS_PER_S: Final = 1000.0
 _GB: Final = 1e9
 _SAME_RATE: Final = 0.02
 
+
+class UnpredictedError(Exception):
+    """There is no prediction, for the reason of the message."""
+
+
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
 

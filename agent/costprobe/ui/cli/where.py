@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
@@ -14,11 +13,14 @@ from costprobe.core.money import MEASURED, MODELLED, common_scale, money, per_wo
 from costprobe.core.outside import SHAPE_ERRORS, bounded_object, read_regular
 from costprobe.core.units import counted, percent, significant
 from costprobe.pricing.catalogue import RANGE_CURRENCY, Catalogue, GpuModel
+from costprobe.probing.load_curve import LoadCurve
+from costprobe.probing.settings import ServedProbeConfig
 from costprobe.savings.decoder import ERROR, Decoder, Dtype, PricedReplica, priced_replicas
-from costprobe.savings.gather import MeasuredModel, measured_models
+from costprobe.savings.gather import MeasuredModel, measured_models, served_curves
+from costprobe.savings.served import ServedCurve
 from costprobe.savings.where import (
     Elsewhere,
-    Estimate,
+    UnpredictedError,
     cheapest_first,
     elsewhere,
     fixed_share,
@@ -32,8 +34,15 @@ from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import STORED_PROBES, check_names
 from costprobe.ui.cli.support.option_types import Parsed, since_option
-from costprobe.ui.cli.support.output import echo_answer, echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
+from costprobe.ui.cli.where_served import (
+    ServedAnswer,
+    curve_of,
+    interval,
+    range_words,
+    served_answer,
+)
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_TOKENS: Final = 1_000_000
@@ -67,21 +76,20 @@ def _size(text: str) -> ModelSize:
     "files",
     type=Parsed("board=file", _board_file),
     multiple=True,
-    help="Result of this probe on another board: the output of costprobe probe NAME --json there. May"
-    " be repeated.",
+    help="Result of this probe on another board: the output of costprobe probe NAME --json there, of a server"
+    " with --load. May be repeated.",
 )
 @click.option(
     "--decoder",
     "size",
     type=Parsed("size", _size),
-    help="Instead of a probe, a decoder of this size: 8B, 70B, 30B-A3B.",
+    help="A decoder of this size, such as 8B, 70B or 30B-A3B: without PROBE one that was not measured, else"
+    " the model of a server, where its name does not state it.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(get_args(Dtype)),
-    default="bf16",
-    show_default=True,
-    help="Type of its weights.",
+    help="Type of its weights (default: as the model's name of a served probe states, else bf16).",
 )
 @click.option(
     "--in",
@@ -113,7 +121,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     probe: str | None,
     files: Sequence[tuple[str, Path]],
     size: ModelSize | None,
-    dtype: Dtype,
+    dtype: Dtype | None,
     tokens_in: int,
     tokens_out: int,
     concurrency: int | None,
@@ -128,74 +136,76 @@ def command(  # noqa: PLR0913 - one argument for each option
     nothing is measured: the range is that of one engine (TensorRT-LLM) at full load.
     """
     settings = Settings(config)
-    if size is not None:
-        if probe is not None:
-            raise bad_input("--decoder: it has no probe; leave one of them out")
-        decoder = Decoder(size, dtype, tokens_in, tokens_out, concurrency)
-        prices = stored_prices(settings)
-        replicas = priced_replicas(decoder, prices.catalogue())
-        echo_notes(prices)
-        if not replicas:
-            raise bad_input(
-                f"no board of the catalogue holds it in {dtype}, nor eight with NVLink; lower"
-                " --concurrency, or choose another --dtype"
-            )
-        documents = [_replica_document(one) for one in replicas]
-        echo_answer(documents, _replica_lines(replicas), as_json=as_json)
+    if size is not None and probe is None:
+        decoder = Decoder(size, dtype or "bf16", tokens_in, tokens_out, concurrency)
+        found = _replicas(settings, decoder)
+        documents = [_replica_document(one) for one in found]
+        echo_answer(documents, _replica_lines(found), as_json=as_json)
         return
     if files and probe is None:
         raise bad_input("--measured: name the probe")
-    with reader_of(settings) as reader:
-        check_names(reader, settings, {"probe": probe})
-        prices = stored_prices(settings)
-        catalogue = prices.catalogue()
-        echo_notes(prices)
-        models = [
-            one
-            for one in measured_models(reader, settings.config.probe, since_ns)
-            if probe in (None, one.history.probe)
-        ]
-    if not models:
-        raise nothing_since("run of a probe on a whole GPU", since_ns)
-    results = {_board(catalogue, board): _result(board, file) for board, file in files}
-    compared: set[str] = set()
-    answers: list[dict[str, Any]] = []
-    lines: list[str] = []
-    for one in models:
-        here = catalogue.gpus.named(one.device.model, one.device.memory_bytes)
-        if here is None or here.tdp_w is None or not here.flop_per_s:
-            lines.append(
-                f"{one.history.subject}: the catalogue has no peak rates of {one.device.model}"
-            )
-            continue
-        places, unknown = elsewhere(
-            one.batches,
-            here,
-            catalogue,
-            precision_of(here, one.peak_flop_per_s, one.precision),
-            one.history.bound_ms,
-        )
-        compared |= {place.gpu.model for place in places}
-        found = _Found(
-            one,
-            here,
-            cheapest_first(
-                place.measured(*results[place.gpu.model]) if place.gpu.model in results else place
-                for place in places
-            ),
-            unknown,
-        )
-        answers.append(_document(found))
-        lines += _lines(found)
-    if alone := sorted(results.keys() - compared):
+    models, curves, catalogue = _measured(settings, probe, since_ns)
+    if size is not None and not curves:
+        raise bad_input(f"--decoder: {probe} is no server with a load curve; leave one of them out")
+    boards = {_board(catalogue, name): (name, file) for name, file in files}
+    runs = {board: _result(*given) for board, given in boards.items() if models}
+    there = {board: _curve(*given) for board, given in boards.items() if not models}
+    answers: list[ModelAnswer | ServedAnswer] = []
+    problems: list[str] = []
+    measured: list[MeasuredModel | ServedCurve] = [*models, *curves]
+    for one in measured:
+        try:
+            if isinstance(one, ServedCurve):
+                answers.append(served_answer(one, catalogue, size, dtype, there))
+            else:
+                answers.append(model_answer(one, catalogue, runs))
+        except UnpredictedError as error:
+            problems.append(f"{one.subject}: {error}")
+    if probe is not None and not answers:
+        raise bad_input("; ".join(problems))
+    compared = {place.gpu.model for answer in answers for place in answer.places}
+    if alone := sorted(boards.keys() - compared):
         raise bad_input(
             f"--measured: {', '.join(alone)} has no prediction: it is the board of the probe, its peaks are"
             " unknown, or it is too slow for latency_bound"
         )
-    if as_json:
-        echo_json(answers)
-    else:
-        echo_lines(lines)
+    documents = [answer.document() for answer in answers]
+    lines = [line for answer in answers for line in answer.lines()]
+    echo_answer(documents, [*lines, *problems], as_json=as_json)
+
+
+def _measured(
+    settings: Settings, probe: str | None, since_ns: int
+) -> tuple[list[MeasuredModel], list[ServedCurve], Catalogue]:
+    """Return what was measured of one probe or of all, and the catalogue; raises if nothing was."""
+    config = settings.config
+    with reader_of(settings) as reader:
+        check_names(reader, settings, {"probe": probe})
+        prices = stored_prices(settings)
+        catalogue = prices.catalogue().loaded()
+        echo_notes(prices)
+        models = measured_models(reader, config.probe, since_ns)
+        curves = served_curves(reader, config.probe, config.service, since_ns)
+    models = [one for one in models if probe in (None, one.history.probe)]
+    curves = [one for one in curves if probe in (None, one.probe.name)]
+    if not models and not curves:
+        if any(isinstance(one, ServedProbeConfig) and one.name == probe for one in config.probe):
+            raise nothing_since(f"load curve of {probe} (costprobe probe {probe} --load)", since_ns)
+        raise nothing_since("run of a probe on a whole GPU", since_ns)
+    return models, curves, catalogue
+
+
+def _replicas(settings: Settings, decoder: Decoder) -> list[PricedReplica]:
+    """Return a decoder on the boards of the catalogue; raises with exit code 2 if none holds it."""
+    prices = stored_prices(settings)
+    found = priced_replicas(decoder, prices.catalogue().loaded())
+    echo_notes(prices)
+    if not found:
+        raise bad_input(
+            f"no board of the catalogue holds it in {decoder.dtype}, nor eight with NVLink; lower"
+            " --concurrency, or choose another --dtype"
+        )
+    return found
 
 
 def _replica_document(one: PricedReplica) -> dict[str, Any]:
@@ -247,7 +257,7 @@ def _replica_lines(found: Sequence[PricedReplica]) -> Iterator[str]:
     yield from table_lines(rows, ranks=(0, 2, 0, 1, 0, 3, 0, 0))
 
 
-class _Found(NamedTuple):
+class ModelAnswer(NamedTuple):
     """A model here and on other boards.
 
     Attributes:
@@ -266,6 +276,126 @@ class _Found(NamedTuple):
     def fixed(self) -> float | None:
         """Share of a pass that does not grow with the batch."""
         return fixed_share(self.model.batches, self.model.history.present.batch)
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer as JSON."""
+        history, present = self.model.history, self.model.history.present
+        return {
+            "probe": history.probe,
+            "device": history.device,
+            "gpu_model": self.here.model,
+            "batch": present.batch,
+            "latency_p50_ms": present.latency_p50_ms,
+            "energy_per_inference_j": present.energy_j,
+            "cost_per_inference": None if self.model.paid is None else self.model.paid[0],
+            "currency": None if self.model.paid is None else self.model.paid[1],
+            "fixed_share": self.fixed,
+            "currency_of_boards": RANGE_CURRENCY,
+            "boards": [
+                {
+                    "gpu_model": place.gpu.model,
+                    "is_measured": place.is_measured,
+                    "fits": place.fits,
+                    "batch": place.batch,
+                    "latency_p50_ms": interval(place.latency_ms),
+                    "energy_per_inference_j": interval(place.energy_per_inference_j),
+                    "cost_per_inference": interval(place.cost_per_inference),
+                    "price_rate_per_h": None if place.price is None else float(place.price.median),
+                }
+                for place in self.places
+            ],
+            "boards_unknown": list(self.unknown),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the answer as text."""
+        history, fixed = self.model.history, self.fixed
+        shown = [place for place in self.places if place.fits is not False and place.price]
+        costs = [place.cost_per_inference for place in shown]
+        scale = common_scale([None if cost is None else cost.value for cost in costs])
+        here = here_at(self.model.batches, history.bound_ms)
+        energies = [place.energy_per_inference_j for place in shown]
+        unit, joules = si_column(
+            [
+                *(one.energy_j for one, _ in here),
+                *(None if one is None else rounded(one.value, MODELLED) for one in energies),
+            ],
+            "J",
+        )
+        yield (
+            f"{history.subject}: "
+            + (
+                f"a sweep would narrow the intervals: costprobe probe {history.probe} --sweep"
+                if fixed is None
+                else f"{percent(fixed)} of a pass does not grow with the batch"
+            )
+        )
+        heads = ("board", "batch", "latency ms", "80 %", f"energy {unit}", "$/h")
+        rows = [(*heads, f"cost {per_words(scale)}", "80 %")]
+        for (one, share), cell in zip(here, joules, strict=False):
+            paid = (
+                "-"
+                if self.model.paid is None
+                else money(self.model.paid[0] * share * scale, self.model.paid[1])
+            )
+            latency = significant(one.latency_p50_ms, MEASURED)
+            name = f"{self.here.model} (here)"
+            rows.append((name, str(one.batch), latency, "measured", cell, "", paid, "measured"))
+        for place, cell in zip(shown, joules[len(here) :], strict=True):
+            cost = place.cost_per_inference
+            digits = MEASURED if place.is_measured else MODELLED
+            rows.append(
+                (
+                    place.gpu.model,
+                    str(place.batch),
+                    significant(place.latency_ms.value, digits),
+                    range_words(place.latency_ms, is_measured=place.is_measured),
+                    cell,
+                    "-" if place.price is None else f"{place.price.median:.2f}",
+                    "-" if cost is None else money(cost.value * scale, RANGE_CURRENCY, digits),
+                    "-"
+                    if cost is None
+                    else range_words(cost.times(scale), is_measured=place.is_measured),
+                )
+            )
+        yield from table_lines(rows, ranks=(0, 0, 0, 2, 3, 1, 0, 0))
+        small = [place.gpu.model for place in self.places if place.fits is False]
+        unlisted = [
+            place.gpu.model for place in self.places if place.fits is not False and not place.price
+        ]
+        if small:
+            yield f"too little memory: {', '.join(small)}"
+        if unlisted:
+            yield f"no cloud lists: {', '.join(unlisted)}"
+        if self.unknown:
+            yield f"no peak rate or power of {counted(len(self.unknown), 'other board')} is known"
+
+
+def model_answer(
+    model: MeasuredModel,
+    catalogue: Catalogue,
+    results: Mapping[str, tuple[int, float, float | None]],
+) -> ModelAnswer:
+    """Return a measured model on all boards of the catalogue.
+
+    Args:
+        model: As measured here.
+        catalogue: Boards and prices.
+        results: Batch, latency in ms and energy of an item that were measured on other boards, by their models.
+
+    Raises:
+        UnpredictedError: The peak rates of its board are unknown.
+    """
+    here = catalogue.gpus.named(model.device.model, model.device.memory_bytes)
+    if here is None or here.tdp_w is None or not here.flop_per_s:
+        raise UnpredictedError(f"the catalogue has no peak rates of {model.device.model}")
+    precision = precision_of(here, model.peak_flop_per_s, model.precision)
+    places, unknown = elsewhere(model.batches, here, catalogue, precision, model.history.bound_ms)
+    known = (
+        place.measured(*results[place.gpu.model]) if place.gpu.model in results else place
+        for place in places
+    )
+    return ModelAnswer(model, here, cheapest_first(known), unknown)
 
 
 def _board(catalogue: Catalogue, name: str) -> str:
@@ -299,102 +429,13 @@ def _result(board: str, path: Path) -> tuple[int, float, float | None]:
     return batch, latency_ms, energy_j
 
 
-def _document(found: _Found) -> dict[str, Any]:
-    history, present = found.model.history, found.model.history.present
-    return {
-        "probe": history.probe,
-        "device": history.device,
-        "gpu_model": found.here.model,
-        "batch": present.batch,
-        "latency_p50_ms": present.latency_p50_ms,
-        "energy_per_inference_j": present.energy_j,
-        "cost_per_inference": None if found.model.paid is None else found.model.paid[0],
-        "currency": None if found.model.paid is None else found.model.paid[1],
-        "fixed_share": found.fixed,
-        "currency_of_boards": RANGE_CURRENCY,
-        "boards": [
-            {
-                "gpu_model": place.gpu.model,
-                "is_measured": place.is_measured,
-                "fits": place.fits,
-                "batch": place.batch,
-                "latency_p50_ms": _interval(place.latency_ms),
-                "energy_per_inference_j": _interval(place.energy_per_inference_j),
-                "cost_per_inference": _interval(place.cost_per_inference),
-                "price_rate_per_h": None if place.price is None else float(place.price.median),
-            }
-            for place in found.places
-        ],
-        "boards_unknown": list(found.unknown),
-    }
-
-
-def _interval(figure: Estimate | None) -> dict[str, float] | None:
-    return None if figure is None else asdict(figure)
-
-
-def _lines(found: _Found) -> Iterator[str]:
-    history, fixed = found.model.history, found.fixed
-    shown = [place for place in found.places if place.fits is not False and place.price]
-    costs = [place.cost_per_inference for place in shown]
-    scale = common_scale([None if cost is None else cost.value for cost in costs])
-    here = here_at(found.model.batches, history.bound_ms)
-    energies = [place.energy_per_inference_j for place in shown]
-    unit, joules = si_column(
-        [
-            *(one.energy_j for one, _ in here),
-            *(None if one is None else rounded(one.value, MODELLED) for one in energies),
-        ],
-        "J",
-    )
-    yield (
-        f"{history.subject}: "
-        + (
-            f"a sweep would narrow the intervals: costprobe probe {history.probe} --sweep"
-            if fixed is None
-            else f"{percent(fixed)} of a pass does not grow with the batch"
-        )
-    )
-    heads = ("board", "batch", "latency ms", "80 %", f"energy {unit}", "$/h")
-    rows = [(*heads, f"cost {per_words(scale)}", "80 %")]
-    for (one, share), cell in zip(here, joules, strict=False):
-        paid = (
-            "-"
-            if found.model.paid is None
-            else money(found.model.paid[0] * share * scale, found.model.paid[1])
-        )
-        latency = significant(one.latency_p50_ms, MEASURED)
-        name = f"{found.here.model} (here)"
-        rows.append((name, str(one.batch), latency, "measured", cell, "", paid, "measured"))
-    for place, cell in zip(shown, joules[len(here) :], strict=True):
-        cost = place.cost_per_inference
-        digits = MEASURED if place.is_measured else MODELLED
-        rows.append(
-            (
-                place.gpu.model,
-                str(place.batch),
-                significant(place.latency_ms.value, digits),
-                _range(place.latency_ms, is_measured=place.is_measured),
-                cell,
-                "-" if place.price is None else f"{place.price.median:.2f}",
-                "-" if cost is None else money(cost.value * scale, RANGE_CURRENCY, digits),
-                "-" if cost is None else _range(cost.times(scale), is_measured=place.is_measured),
-            )
-        )
-    yield from table_lines(rows, ranks=(0, 0, 0, 2, 3, 1, 0, 0))
-    small = [place.gpu.model for place in found.places if place.fits is False]
-    unlisted = [
-        place.gpu.model for place in found.places if place.fits is not False and not place.price
-    ]
-    if small:
-        yield f"too little memory: {', '.join(small)}"
-    if unlisted:
-        yield f"no cloud lists: {', '.join(unlisted)}"
-    if found.unknown:
-        yield f"no peak rate or power of {counted(len(found.unknown), 'other board')} is known"
-
-
-def _range(figure: Estimate, *, is_measured: bool) -> str:
-    if is_measured:
-        return "measured"
-    return " to ".join(significant(rounded(one, MODELLED)) for one in (figure.low, figure.high))
+def _curve(board: str, path: Path) -> LoadCurve:
+    """Return a load curve, as `probe --load --json` printed it."""
+    try:
+        return curve_of(bounded_object(read_regular(path, MAX_FILE_BYTES)))
+    except OSError as error:
+        raise bad_input(f"--measured {board}: {path}: {error.strerror}") from error
+    except SHAPE_ERRORS as error:
+        raise bad_input(
+            f"--measured {board}: {path}: not the output of costprobe probe NAME --load --json"
+        ) from error
