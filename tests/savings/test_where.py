@@ -160,7 +160,7 @@ def test_runs_beside_a_server_and_of_one(tmp_path):
             rows.run({**board, "probe": "server"}, time_ns, 900.0, batch=1),
         ]
     )
-    (document,) = checked("where", host("where", "--json"))
+    (document,) = checked("where", host("where", "--json"))["probes"]
     boards = {one["gpu_model"]: one for one in document["boards"]}
     assert boards["Tesla T4"]["fits"] is None
     assert boards["NVIDIA H200"]["fits"] is True
@@ -213,7 +213,7 @@ def test_decoder_follows_the_roofline_of_its_two_phases():
 
 def test_decoder_is_priced_on_the_boards_of_the_catalogue(cli):
     words = ("where", "--decoder", "70B", "--dtype", "fp8", "--in", "2000", "--out", "250")
-    boards = {one["gpu_model"]: one for one in checked("where", cli(*words, "--json"))}
+    boards = {one["gpu_model"]: one for one in checked("where", cli(*words, "--json"))["decoders"]}
     assert boards["NVIDIA H200"]["devices"] in (1, 2, 4, 8)
     # Without NVLink it would have to fit one board.
     assert "NVIDIA L40S" not in boards
@@ -260,7 +260,9 @@ def test_command_names_boards_by_cost_and_takes_results_of_others(cli, tmp_path)
         ["NVIDIA", "L4", "(here)", "64"],
     ]
     assert shown[-1].startswith("no peak rate or power of ")
-    (document,) = checked("where", cli("where", "--measured", f"L40S={result}", "ranker", "--json"))
+    (document,) = checked(
+        "where", cli("where", "--measured", f"L40S={result}", "ranker", "--json")
+    )["probes"]
     boards = {board["gpu_model"]: board for board in document["boards"]}
     ran = boards["NVIDIA L40S"]
     assert (ran["is_measured"], ran["batch"], ran["latency_p50_ms"]["high"]) == (True, 64, 7.5)

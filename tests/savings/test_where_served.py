@@ -257,19 +257,19 @@ def test_command_predicts_a_served_probe_and_takes_a_curve_of_another_board(cli,
         json.dumps(curve_document(curve(points=(point(1, 64, 2500.0, 90.0, 20.0),)), None))
     )
     words = ("where", "chat", "--measured", f"H200={there}", "--json")
-    (document,) = checked("where", cli(*words))
+    (document,) = checked("where", cli(*words))["servers"]
     boards = {one["gpu_model"]: one for one in document["boards"]}
     ran = boards["NVIDIA H200"]
     assert (ran["is_measured"], ran["concurrency"]) == (True, 64)
     assert ran["tokens_out_per_s"] == {"value": 2500.0, "low": 2500.0, "high": 2500.0}
     guess = boards["NVIDIA H100 80GB HBM3"]
-    assert [one["name"] for one in guess["times"]] == ["ttft_p90", "tpot_p90"]
-    assert all(one["low_ms"] < one["value_ms"] < one["high_ms"] for one in guess["times"])
+    assert [one["name"] for one in guess["slo_times"]] == ["ttft_p90", "tpot_p90"]
+    assert all(one["low_ms"] < one["value_ms"] < one["high_ms"] for one in guess["slo_times"])
     costs = [one["cost_per_million_tokens_out"] for one in document["boards"]]
     assert [x["value"] for x in costs if x] == sorted(x["value"] for x in costs if x)
     there.write_text('{"points": [], "device": "gpu0"}')
     assert "not the output of costprobe probe NAME --load --json" in cli(*words, code=2)
-    fp8 = checked("where", cli("where", "chat", "--dtype", "fp8", "--json"))[0]
+    (fp8,) = checked("where", cli("where", "chat", "--dtype", "fp8", "--json"))["servers"]
     assert "NVIDIA A100-SXM4-80GB" not in {one["gpu_model"] for one in fp8["boards"]}
     refused = cli("where", "chat", "--decoder", "70B", code=2)
     assert "chat on gpu0: 70B in bf16 do not fit gpu0" in refused

@@ -195,6 +195,15 @@ def rank(one: ServedElsewhere) -> tuple[bool, bool, bool, float]:
     return not one.fitting, one.point is None, one.cost is None, cost
 
 
+def measured_here(model: ServedModel) -> ServedElsewhere:
+    """Return the cheapest load that was measured; its cost is in the currency of the curve."""
+    boards = model.boards
+    here = ServedElsewhere(
+        model.gpu, boards, None, fitting(model, model.gpu, boards), is_measured=True
+    )
+    return _chosen(here, (model.curve, model.curve, model.curve), {})
+
+
 def measured_there(
     model: ServedModel, there: LoadCurve, gpu: GpuModel, price: PriceRange | None
 ) -> ServedElsewhere:
@@ -319,7 +328,7 @@ def _chosen(
         return Estimate(value, value / error, value * error)
 
     cost = None
-    if on.price is not None and middle.cost is not None:
+    if middle.cost is not None:
         low = middle.cost if fast is None or fast.cost is None else fast.cost
         cost = Estimate(middle.cost, low, math.inf if slow is None else slow.cost or math.inf)
     return replace(

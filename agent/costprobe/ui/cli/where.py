@@ -139,8 +139,8 @@ def command(  # noqa: PLR0913 - one argument for each option
     if size is not None and probe is None:
         decoder = Decoder(size, dtype or "bf16", tokens_in, tokens_out, concurrency)
         found = _replicas(settings, decoder)
-        documents = [_replica_document(one) for one in found]
-        echo_answer(documents, _replica_lines(found), as_json=as_json)
+        document = {"probes": [], "servers": [], "decoders": [_replica_document(x) for x in found]}
+        echo_answer(document, _replica_lines(found), as_json=as_json)
         return
     if files and probe is None:
         raise bad_input("--measured: name the probe")
@@ -169,9 +169,13 @@ def command(  # noqa: PLR0913 - one argument for each option
             f"--measured: {', '.join(alone)} has no prediction: it is the board of the probe, its peaks are"
             " unknown, or it is too slow for latency_bound"
         )
-    documents = [answer.document() for answer in answers]
+    document = {
+        "probes": [one.document() for one in answers if isinstance(one, ModelAnswer)],
+        "servers": [one.document() for one in answers if isinstance(one, ServedAnswer)],
+        "decoders": [],
+    }
     lines = [line for answer in answers for line in answer.lines()]
-    echo_answer(documents, [*lines, *problems], as_json=as_json)
+    echo_answer(document, [*lines, *problems], as_json=as_json)
 
 
 def _measured(

@@ -17,7 +17,7 @@ from costprobe.savings.served import (
     ServedCurve,
     ServedElsewhere,
     ServedModel,
-    fitting,
+    measured_here,
     measured_there,
     rank,
     served_elsewhere,
@@ -50,23 +50,16 @@ class ServedAnswer(NamedTuple):
     def document(self) -> dict[str, Any]:
         """Return the answer as JSON."""
         model, curve = self.model, self.model.curve
-        here = curve.cheapest
         return {
             "probe": curve.probe,
             "device": curve.device,
-            "gpu_model": model.gpu.model,
-            "devices": model.boards,
             "parameters_b": model.size.total_b,
             "dtype": model.dtype,
             "slo_ms": dict(curve.bounds_ms),
-            "concurrency_max": fitting(model, model.gpu, model.boards),
-            **_load(here),
-            "tokens_out_per_s": None if here is None else here.work_per_s,
-            "times_ms": {name: here and here[f"{name}_ms"] for name in curve.bounds_ms},
-            "cost_per_million_tokens_out": None if here is None else here.cost,
             "currency": curve.currency or None,
+            "here": _document(measured_here(model)),
             "currency_of_boards": RANGE_CURRENCY,
-            "boards": [_document(place) for place in self.places],
+            "boards": [{**_document(place), **_rates(place)} for place in self.places],
         }
 
     def lines(self) -> Iterator[str]:
@@ -105,26 +98,20 @@ class ServedAnswer(NamedTuple):
         yield BASIS
 
     def _rows(self) -> list[tuple[str, ...]]:
-        model, curve = self.model, self.model.curve
+        curve, here = self.model.curve, measured_here(self.model)
         times = [f"{name} ms" for name in curve.bounds_ms]
-        rows: list[tuple[str, ...]] = [
-            ("boards", "load", "tokens out/s", *times, "$/h", "per million out", "80 %", "by cloud")
-        ]
-        here = curve.cheapest
-        if here is not None:
-            rows.append(
-                (
-                    f"{_name(model.gpu, model.boards)} (here)",
-                    here.text,
-                    significant(here.work_per_s, MEASURED),
-                    *(significant(here[f"{name}_ms"] or 0.0, MEASURED) for name in curve.bounds_ms),
-                    "",
-                    "-" if here.cost is None else money(here.cost, curve.currency),
-                    "measured",
-                    "",
-                )
-            )
-        return rows + [tuple(_row(one)) for one in self.places if one.point and one.price]
+        heads = (
+            "boards",
+            "load",
+            "tokens out/s",
+            *times,
+            "$/h",
+            "per million out",
+            "80 %",
+            "by cloud",
+        )
+        listed = [_row(one, RANGE_CURRENCY) for one in self.places if one.point and one.price]
+        return [heads, *([_row(here, curve.currency)] if here.point else []), *listed]
 
 
 def served_answer(
@@ -182,33 +169,32 @@ def curve_of(document: Mapping[str, Any]) -> LoadCurve:
     return LoadCurve("", device, "", "", 0, {}, tuple(points))
 
 
-def _load(point: LoadPoint | None) -> dict[str, Any]:
-    return {
-        "concurrency": None if point is None else point.concurrency,
-        "offered_per_s": None if point is None else point["offered_per_s"],
-    }
-
-
 def _document(place: ServedElsewhere) -> dict[str, Any]:
-    price = place.price
-    rates = (None,) * 3 if price is None else (price.median, price.low, price.high)
-    names = ("price_rate_per_h", "price_rate_low_per_h", "price_rate_high_per_h")
+    point = place.point
     return {
         "gpu_model": place.gpu.model,
         "devices": place.boards,
         "is_measured": place.is_measured,
         "concurrency_max": place.fitting,
-        **_load(place.point),
+        "concurrency": None if point is None else point.concurrency,
+        "offered_per_s": None if point is None else point["offered_per_s"],
         "tokens_out_per_s": interval(place.tokens_out_per_s),
-        "times": [
+        "slo_times": [
             {"name": name, **{f"{end}_ms": value for end, value in asdict(one).items()}}
             for name, one in place.times_ms.items()
         ],
         "cost_per_million_tokens_out": interval(place.cost),
-        **{
-            name: None if rate is None else float(rate) * place.boards
-            for name, rate in zip(names, rates, strict=True)
-        },
+    }
+
+
+def _rates(place: ServedElsewhere) -> dict[str, float | None]:
+    """Return the list prices of boards: the median, that of the cheapest cloud and of the dearest."""
+    price = place.price
+    rates = (None,) * 3 if price is None else (price.median, price.low, price.high)
+    names = ("price_rate_per_h", "price_rate_low_per_h", "price_rate_high_per_h")
+    return {
+        name: None if rate is None else float(rate) * place.boards
+        for name, rate in zip(names, rates, strict=True)
     }
 
 
@@ -231,18 +217,22 @@ def _name(gpu: GpuModel, boards: int) -> str:
     return f"{boards} x {gpu.model}" if boards > 1 else gpu.model
 
 
-def _row(place: ServedElsewhere) -> Iterator[str]:
-    """Yield the cells of boards with a load."""
+def _row(place: ServedElsewhere, currency: str) -> tuple[str, ...]:
+    """Return the cells of boards with a load."""
     digits = MEASURED if place.is_measured else MODELLED
-    yield _name(place.gpu, place.boards)
-    yield "" if place.point is None else place.point.text
-    for figure in (place.tokens_out_per_s, *place.times_ms.values()):
-        yield "" if figure is None else significant(rounded(figure.value, digits))
-    if place.price is not None and place.cost is not None:
-        cost, price = place.cost, place.price
-        yield f"{float(price.median) * place.boards:.2f}"
-        yield money(cost.value, RANGE_CURRENCY, digits)
-        yield range_words(cost, is_measured=place.is_measured)
-        per_rate = cost.value / float(price.median)
-        by_cloud = Estimate(cost.value, per_rate * float(price.low), per_rate * float(price.high))
-        yield range_words(by_cloud, is_measured=False)
+    cost, price = place.cost, place.price
+    per_hour = by_cloud = ""
+    if price is not None and cost is not None:
+        per_hour = f"{float(price.median) * place.boards:.2f}"
+        low, high = (cost.value * float(one / price.median) for one in (price.low, price.high))
+        by_cloud = range_words(Estimate(cost.value, low, high), is_measured=False)
+    figures = (place.tokens_out_per_s, *place.times_ms.values())
+    return (
+        _name(place.gpu, place.boards) + ("" if price else " (here)"),
+        "" if place.point is None else place.point.text,
+        *("" if one is None else significant(rounded(one.value, digits)) for one in figures),
+        per_hour,
+        "-" if cost is None else money(cost.value, currency, digits),
+        "measured" if cost is None else range_words(cost, is_measured=place.is_measured),
+        by_cloud,
+    )
