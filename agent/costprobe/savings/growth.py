@@ -205,9 +205,9 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     if load is None:
         needs.append(f"{LEAST_DAYS} days of load; there are {known}")
     if not busy:
-        needs.append(f"for the end of capacity: utilization of {on}")
+        needs.append("for the end of capacity: utilization of its devices")
     elif peak is None:
-        needs.append(f"for the end of capacity: {LEAST_DAYS} days of utilization of {on}")
+        needs.append(f"for the end of capacity: {LEAST_DAYS} days of utilization of its devices")
     others = [name for name in workload.services if name != subject.service]
     if others:
         notes.append(f"capacity and cost are those of {on}, shared with {' and '.join(others)}")
@@ -219,11 +219,11 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     if prices and not (others or part) and subject.unit != DEVICE_HOURS:
         marginal = _marginal_cost(subject, prices[0], per_unit_j)
         if per_unit_j is None:
-            needs.append(f"energy of 1,000 more: a week of hours with load and power of {on}")
+            needs.append("energy of 1,000 more: a week of hours with load and power of its devices")
     if prices and peak is not None:
         money = _monthly_money(history, subject, prices, (load, peak), per_unit_j)
         if money is None:
-            needs.append(f"the power of {on}, because electricity is billed separately")
+            needs.append("the power of its devices, because electricity is billed separately")
         elif per_unit_j is None and prices[0].electricity_per_j:
             notes.append("electricity is that of now, because its growth with load is unknown")
     return Growth(
@@ -258,12 +258,11 @@ def _prices_in_force(
 ) -> tuple[list[DevicePrice], list[str]]:
     """Return the prices in force of devices; none, and what is missing, unless all have one."""
     found = [history.prices.get(name) for name in devices]
-    on = " and ".join(name for name, prices in zip(devices, found, strict=True) if not prices)
-    if on:
-        return [], [f"a price of {on} in [[price]]"]
+    if not all(found):
+        return [], ["a price of its devices in [[price]]"]
     prices = [prices[0] for prices in found if prices]
     if len({price.rate.currency for price in prices}) > 1:
-        return [], [f"one currency for {' and '.join(devices)}"]
+        return [], ["one currency for its devices"]
     return prices, []
 
 

@@ -144,11 +144,11 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
     needs += _weeks_needed(workload)
     price = history.prices[placement.device][0]
     if price.rate.plan == "assumed":
-        needs.append(f"the price of {placement.words} in [[price]]: it is only assumed")
+        needs.append("the price of its devices in [[price]]: it is only assumed")
     as_now = Choice(placement, (placement.held,) * HOURS_A_WEEK, price)
     now = monthly_cost(workload, as_now)
     if now.total is None:
-        needs.append(_watts_needed(placement))
+        needs.append(_watts_needed("its devices"))
         return Answer(workload, measured.bound_ms, currency, None, [], [], needs)
     supplies, rejected = [], []
     least = max(_CENT, now.total * LEAST_SHARE)
@@ -156,7 +156,7 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
         cost = now if choice == as_now else monthly_cost(workload, choice)
         if choice.price.rate.currency != currency or cost.total is None:
             if cost.total is None:
-                needs.append(_watts_needed(choice.placement))
+                needs.append(_watts_needed(choice.placement.words))
             continue
         supply = _supply(history, workload, choice, (now, cost), held_out)
         if supply.saving_per_month < least:
@@ -184,12 +184,11 @@ def _missing(history: History, measured: MeasuredWorkload) -> tuple[str, list[st
     workload = measured.workload
     prices = [history.prices.get(name) for name in workload.devices]
     known = [found[0] for found in prices if found]
-    on = " and ".join(workload.devices)
     if len(known) < len(prices):
-        return "", [f"a price of {on} in [[price]]"]
+        return "", ["a price of its devices in [[price]]"]
     rates = {(price.rate.currency, price.rate.per_hour, price.rate.plan) for price in known}
     if len(rates) > 1:
-        return "", [f"one price of {on}: they are priced differently"]
+        return "", ["one price of its devices: they are priced differently"]
     currency = known[0].rate.currency
     if len(workload.hours) < LEAST_HOURS:
         hours = f"known: {len(workload.hours)} of {LEAST_HOURS} hours"
@@ -224,9 +223,9 @@ def _start_needed(
     return [f"the time of a cold start, to compare scale to zero; {', or '.join(ways)}"]
 
 
-def _watts_needed(placement: Placement) -> str:
+def _watts_needed(devices: str) -> str:
     return (
-        f"the power of {placement.words}, because electricity is billed separately: run a probe of"
+        f"the power of {devices}, because electricity is billed separately: run a probe of"
         " the model on it"
     )
 

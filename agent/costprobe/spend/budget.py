@@ -200,14 +200,17 @@ def _missing(
 ) -> list[str]:
     if not covered_s:
         return [f"no cost data for {budget.scope} in this period"]
-    gaps = [
-        f"{device}: no cost data for {(elapsed_s - known_s) / HOUR_S:.1f} h of the period"
-        for device, known_s in sorted(covered_s.items(), key=lambda item: natural(item[0]))
-        if elapsed_s - known_s >= REPORTED_GAP_S
+    gaps: dict[str, list[str]] = {}
+    for device, known_s in sorted(covered_s.items(), key=lambda item: natural(item[0])):
+        if elapsed_s - known_s >= REPORTED_GAP_S:
+            gaps.setdefault(f"{(elapsed_s - known_s) / HOUR_S:.1f} h", []).append(device)
+    problems = [
+        f"{' and '.join(devices)}: no cost data for {hours} of the period"
+        for hours, devices in gaps.items()
     ]
-    unreported = len(gaps) - MAX_REPORTED
-    more = [f"and {counted(unreported, 'more device')}"] if unreported > 0 else []
-    problems = [*gaps[:MAX_REPORTED], *more]
+    unreported = sum(map(len, [*gaps.values()][MAX_REPORTED:]))
+    more = [f"and {counted(unreported, 'more device')}"] if unreported else []
+    problems = [*problems[:MAX_REPORTED], *more]
     return problems + [
         f"{money(amount, currency) if currency else f'{amount:,.4g} in an unknown currency'} is not added to {budget.currency}"
         for currency, amount in sorted(foreign.items())

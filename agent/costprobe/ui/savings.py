@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
-from costprobe.core.money import money, price_scale, unit_price
-from costprobe.core.units import counted, percent, significant
+from costprobe.core.money import MODELLED, money, price_scale, unit_price
+from costprobe.core.units import MONTH_H, counted, percent, significant
 from costprobe.probing.load_curve import slo_text
 from costprobe.savings.load import LoadCost, LoadPosition, Merge
 from costprobe.savings.savings import Answer, Supply
 from costprobe.savings.supply import HeldOut, Scaling
 from costprobe.savings.workload import WorkloadHistory
+from costprobe.spend.now import Spending
 from costprobe.ui.text import ago, local
 
 
@@ -30,6 +31,19 @@ def load_words(workload: WorkloadHistory) -> str:
         f" highest minute, {workload.days:.1f} days, coverage {percent(workload.coverage)}, from"
         f" {workload.origin}"
     )
+
+
+def bound_words(found: Iterable[Spending]) -> str:
+    """Return what is said where no saving is known: what is paid for nothing is a first bound."""
+    bounds = [
+        money(one.per_hour * one.idle_share * MONTH_H, one.currency, MODELLED)
+        for one in found
+        if one.per_hour and one.idle_share
+    ]
+    words = (
+        f"; up to {' and '.join(bounds)} a month is paid while devices do nothing" if bounds else ""
+    )
+    return f"Not known yet{words}"
 
 
 def held_out_words(held_out: HeldOut) -> str:

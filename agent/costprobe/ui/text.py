@@ -227,7 +227,31 @@ def devices_text(names: Iterable[str]) -> str:
         return f"{ordered[0]} to {ordered[-1]}"
     if len(ordered) > MAX_NAMES:
         return f"{len(ordered)} devices"
-    *first, last = ordered or [""]
+    return listed(ordered) if ordered else ""
+
+
+def shared_needs(needs: Mapping[str, Sequence[str]]) -> tuple[set[str], list[str]]:
+    """Return what several of some workloads lack, and it as lines, each need once.
+
+    Args:
+        needs: What each workload lacks, by its name.
+    """
+    lacking: dict[str, list[str]] = {}
+    for name, texts in needs.items():
+        for text in texts:
+            lacking.setdefault(text, []).append(name)
+    shared = {text: names for text, names in lacking.items() if len(names) > 1}
+    return set(shared), [
+        f"needed for {'all' if len(names) == len(needs) else listed(names)}: {text}"
+        for text, names in shared.items()
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as text: "a, b and c", "a and 7 more"."""
+    if len(names) > MAX_NAMES:
+        return f"{names[0]} and {len(names) - 1} more"
+    *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -25,7 +25,7 @@ from costprobe.ui.cli.support.option_types import FLEET_OPTION
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
-from costprobe.ui.text import forecast_cells
+from costprobe.ui.text import forecast_cells, short
 
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120
@@ -119,7 +119,7 @@ def _remarks(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"{name}: {document['note']}")
     if document["verdict"]:
         lines.append(f"{name}: {document['verdict'].upper()}")
-    return lines + [f"{name}: not included: {words}" for words in document["missing"]]
+    return lines + [f"{name}: not included: {short(words)}" for words in document["missing"]]
 
 
 def _plot(status: BudgetStatus, book: SpendBook) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -35,7 +35,7 @@ from costprobe.ui.cli.support.known_names import STORED_LOADS, unknown_name
 from costprobe.ui.cli.support.option_types import FLEET_OPTION, TIMESPAN
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
-from costprobe.ui.text import forecast_cells, unmeasured_words
+from costprobe.ui.text import forecast_cells, shared_needs, unmeasured_words
 
 DAY_S = 86_400
 MAX_HORIZON_DAYS = 365
@@ -183,10 +183,12 @@ def growth_lines(found: Sequence[Growth], horizon_days: int) -> Iterator[str]:
     heads = ("workload", "load a day", f"in {horizon_days} d", "80 % interval", "capacity ends")
     rows = [heads, *(_row(one, horizon_days) for one in found)]
     yield from table_lines(rows)
+    shared, needed = shared_needs({one.name: one.needs for one in found})
     for one in found:
-        yield ""
-        yield one.name
-        yield from (f"  {line}" for line in _details(one, horizon_days))
+        if details := list(_details(one, horizon_days, shared)):
+            yield from ("", one.name, *(f"  {line}" for line in details))
+    if needed:
+        yield from ("", *needed)
 
 
 def _row(found: Growth, horizon_days: int) -> tuple[str, ...]:
@@ -212,7 +214,7 @@ def _end(day: date | None, horizon_days: int) -> str:
     return f"not within {counted(horizon_days, 'day')}" if day is None else day.isoformat()
 
 
-def _details(found: Growth, horizon_days: int) -> Iterator[str]:
+def _details(found: Growth, horizon_days: int, shared: Collection[str]) -> Iterator[str]:
     if found.peak is not None and found.capacity is not None:
         yield from _capacity(found.peak, found.capacity, horizon_days)
     if found.money is not None:
@@ -225,7 +227,7 @@ def _details(found: Growth, horizon_days: int) -> Iterator[str]:
             " McKenzie 1985)"
         )
     yield from found.notes
-    yield from (f"needed: {need}" for need in found.needs)
+    yield from (f"needed: {need}" for need in found.needs if need not in shared)
 
 
 def _capacity(peak: LoadForecast, capacity: CapacityEnd, horizon_days: int) -> Iterator[str]:

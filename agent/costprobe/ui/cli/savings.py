@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from costprobe.core.units import counted, percent, significant
 from costprobe.savings.gather import devices_in, history_of
 from costprobe.savings.savings import Answer, Supply, savings
 from costprobe.savings.supply import WAITING_SHARE_MAX
+from costprobe.spend.now import spending
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import (
     commitments_of,
@@ -27,6 +29,7 @@ from costprobe.ui.cli.support.option_types import FLEET_OPTION, since_option
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
 from costprobe.ui.savings import (
+    bound_words,
     break_even_words,
     document,
     held_out_words,
@@ -34,7 +37,7 @@ from costprobe.ui.savings import (
     position_lines,
     scaling_words,
 )
-from costprobe.ui.text import short
+from costprobe.ui.text import shared_needs, short
 
 # Supplies of a workload that are printed; --json has all of them.
 SHOWN = 3
@@ -106,6 +109,13 @@ def command(  # noqa: PLR0913 - one argument for each option
         if offer is not None:
             plans += commitments_of(offer, devices)
         history = history_of(savings_sections(settings.config), prices, reader, since_ns, plans)
+        now = spending(
+            reader,
+            settings.config.budget,
+            settings.config.telemetry.aggregate_s,
+            time.time_ns(),
+            (),
+        )
         echo_notes(prices)
     if not history.devices:
         raise nothing_since("device row", since_ns)
@@ -120,12 +130,17 @@ def command(  # noqa: PLR0913 - one argument for each option
     if as_json:
         echo_json([document(answer) for answer in answers])
     else:
+        if not any(one.supplies or one.load or one.now for one in answers):
+            echo_lines([bound_words(now), ""])
+        shared, needed = shared_needs({one.workload.name: one.needs for one in answers})
         for number, answer in enumerate(answers):
-            echo_lines([*([""] if number else []), *_lines(answer)])
+            echo_lines([*([""] if number else []), *_lines(answer, shared)])
+        if needed:
+            echo_lines(["", *map(short, needed)])
 
 
-def _lines(answer: Answer) -> Iterator[str]:
-    """Yield an answer as readable lines."""
+def _lines(answer: Answer, shared: Collection[str]) -> Iterator[str]:
+    """Yield an answer as readable lines, without what other answers lack, too."""
     workload, now = answer.workload, answer.now
     cost = "" if now is None else f": {money(now.cost_per_month, answer.currency)} a month"
     yield short(f"{workload.name}{cost}")
@@ -145,7 +160,7 @@ def _lines(answer: Answer) -> Iterator[str]:
     if len(answer.supplies) > SHOWN:
         yield f"  {len(answer.supplies) - SHOWN} more with --json"
     yield from (short(f"  rejected: {action}: {reason}") for action, reason in answer.rejected)
-    yield from (short(f"  needed: {need}") for need in answer.needs)
+    yield from (short(f"  needed: {need}") for need in answer.needs if need not in shared)
 
 
 def _supply_lines(number: int, supply: Supply, answer: Answer) -> Iterator[str]:

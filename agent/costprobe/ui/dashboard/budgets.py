@@ -34,7 +34,7 @@ from costprobe.spend.query import (
 from costprobe.ui.dashboard.cells import Content, part, planned, price, table
 from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.host_overview import Overview, overview
-from costprobe.ui.text import cache_words, utc
+from costprobe.ui.text import cache_words, short, utc
 
 # The daemon itself forecasts less often.
 FRESH_S = 60.0
@@ -200,7 +200,7 @@ def _card(status: BudgetStatus, assumed: Collection[str]) -> Mapping[str, Any]:
             ("ends", utc(status.period.end_ns), ""),
         ],
         "remarks": [remark for remark in remarks if remark],
-        "missing": list(status.missing),
+        "missing": [short(words) for words in status.missing],
     }
 
 

@@ -28,7 +28,6 @@ from costprobe.ui.report.summary import (
     model_groups,
     price_groups,
     saving_groups,
-    savings_bound,
     spend_parts,
     token_words,
     trend_groups,
@@ -107,7 +106,7 @@ def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
     )
     yield _or_none(
         Section("What can be saved", lines=list(main_savings(report)), is_half=True),
-        savings_bound(report),
+        f"{bound_words(report.overview.spending)}. costprobe savings lists what is missing for an answer.",
     )
     if report.budgets:
         heads = ("budget", "period", "planned", "spent", "expected", "80 % interval")

@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import Final
 
 from costprobe.core.money import (
-    MODELLED,
     PER_THOUSAND,
     cents,
     cents_of_parts,
@@ -446,19 +445,6 @@ def main_savings(report: Report) -> Iterator[str]:
         yield f"{counted(len(found) - MAX_SAVINGS, 'smaller saving')} in the details."
     if len(found) > 1:
         yield "Savings of workloads on the same devices exclude each other."
-
-
-def savings_bound(report: Report) -> str:
-    """Return what is said where no saving is known: what is paid for nothing is a first bound."""
-    bounds = [
-        money(one.per_hour * one.idle_share * MONTH_H, one.currency, MODELLED)
-        for one in report.overview.spending
-        if one.per_hour and one.idle_share
-    ]
-    words = (
-        f"; up to {' and '.join(bounds)} a month is paid while devices do nothing" if bounds else ""
-    )
-    return f"Not known yet{words}. costprobe savings lists what is missing for an answer."
 
 
 def limits_of(report: Report) -> Iterator[str]:

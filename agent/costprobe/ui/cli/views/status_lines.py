@@ -25,7 +25,15 @@ from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
 from costprobe.ui.amounts import si
 from costprobe.ui.incidents import hidden_changes, noisy_services
-from costprobe.ui.text import CHUNKS, ago, cache_words, in_local_zone, kind_prices, local
+from costprobe.ui.text import (
+    CHUNKS,
+    ago,
+    cache_words,
+    in_local_zone,
+    kind_prices,
+    local,
+    short,
+)
 
 if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
     from costprobe.adapters.store.cursors import SinkStatus
@@ -276,7 +284,7 @@ def _budget(budget: dict[str, Any]) -> Iterator[Part]:
         yield "", f"budget {budget['budget']} is exceeded"
     elif budget["forecast_exceeded"]:
         yield "", f"budget {budget['budget']} will be exceeded"
-    yield from (("", f"not included: {missing}") for missing in budget["missing"])
+    yield from (("", f"not included: {short(missing)}") for missing in budget["missing"])
 
 
 def _notifier(name: str, notifier: dict[str, Any]) -> Iterator[Part]:
