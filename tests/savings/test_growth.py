@@ -47,7 +47,7 @@ def test_services_of_one_device_share_its_capacity_and_cost():
     billed = {"gpu0": [price(electricity_per_j=1e-7)]}
     found = found_of(device(days=DAYS), served=served, prices=billed)["chat on gpu0"]
     assert found.money is None
-    assert "the power of gpu0, because electricity is billed separately" in found.needs
+    assert "the power of its devices, because electricity is billed separately" in found.needs
 
 
 def test_a_part_of_a_group_has_no_cost_of_its_requests_and_no_saving():
@@ -98,4 +98,4 @@ def test_lost_hours_and_devices_without_rows():
     assert [day.expected for day in chat.load.days] == pytest.approx([2400] * 30)
     assert far.load.now == pytest.approx(240)
     assert (far.capacity, far.money, far.marginal) == (None, None, None)
-    assert far.needs == ["for the end of capacity: utilization of a device of the service"]
+    assert far.needs == ["for the end of capacity: utilization of its devices"]

@@ -12,8 +12,10 @@ from costprobe.unit_costs.compare import (
     change_of,
     cheapest,
     compared,
+    deviation_words,
     dominates,
     dominators,
+    on_identical,
     runs_needed,
     summarized,
     verdict,
@@ -203,3 +205,30 @@ def test_change_is_above_the_limit_only_where_it_is_an_increase():
     # Half of the interval is 0.09 and may be 0.045, or the whole one 0.08 above zero.
     assert runs_needed(ConfidenceInterval(0.005, -0.085, 0.095), 0.05, 10) == 41
     assert runs_needed(ConfidenceInterval(0.08, -0.01, 0.17), 0.05, 10) == 14
+
+
+def test_identical_devices_are_one_candidate_and_one_that_deviates_is_named():
+    costs = {"gpu0": 1.0, "gpu1": 1.01, "gpu2": 1.3, "gpu10": 0.99, "gpu3": 5.0}
+    hardware = {**dict.fromkeys(costs, "H100"), "gpu3": "L4"}
+    found = on_identical(
+        [
+            *(
+                candidate(f"m on {name}, batch 8", cost, device=name)
+                for name, cost in costs.items()
+            ),
+            candidate("m on gpu0, batch 9", 1.0, throttled_samples=2),
+            candidate("m on gpu1, batch 9", None, device="gpu1", throttled_samples=0),
+            candidate("chat", 1.0, basis="serving"),
+        ],
+        hardware,
+    )
+    assert [(one.name, one.samples) for one in found] == [
+        ("m on gpu0, gpu1, gpu2 and gpu10, batch 8", 40),
+        ("m on gpu3, batch 8", 10),
+        ("m on gpu0 and gpu1, batch 9", 20),
+        ("chat", 10),
+    ]
+    merged, alone, priced, _ = found
+    assert (merged.cost_per_inference.value, alone.members) == (pytest.approx(1.005), ())
+    assert deviation_words(merged) == "gpu2 costs 29.4 % more than the others"
+    assert (priced.cost_per_inference.value, priced.excluded) == (1.0, "2 throttled on gpu0")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -18,6 +18,9 @@ HOST_DEVICE: Final = "cpu"
 # Separator between the names of devices that are measured and priced as a group.
 TOGETHER: Final = "+"
 _NUMBER: Final = re.compile(r"([0-9]+)")
+_NUMBERED: Final = re.compile(r"(.*?)(\d+)")
+# More names than this are counted instead.
+MAX_NAMES: Final = 4
 FieldValue = float | int | str | bool
 EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
 EnergyScope = Literal["device", "parent", "module"]
@@ -83,6 +86,31 @@ def is_slice_kind(text: str) -> bool:
     """Return whether a tag `kind` is that of a part of a board."""
     kind = parse_kind(text)
     return kind is not None and DEVICE_KINDS[kind].is_slice
+
+
+def devices_text(names: Iterable[str]) -> str:
+    """Return the names of devices: "gpu0", "gpu0 and gpu3", "gpu0 to gpu7", "6 devices"."""
+    ordered = sorted(set(names), key=natural)
+    if len(ordered) > 2 and _is_run(ordered):  # noqa: PLR2004 - a pair is listed
+        return f"{ordered[0]} to {ordered[-1]}"
+    if len(ordered) > MAX_NAMES:
+        return f"{len(ordered)} devices"
+    return listed(ordered) if ordered else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as text: "a, b and c", "a and 7 more"."""
+    if len(names) > MAX_NAMES:
+        return f"{names[0]} and {len(names) - 1} more"
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _is_run(names: Sequence[str]) -> bool:
+    first = _NUMBERED.fullmatch(names[0])
+    return first is not None and all(
+        name == f"{first[1]}{int(first[2]) + index}" for index, name in enumerate(names)
+    )
 
 
 def natural(*names: str) -> tuple[Any, ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from costprobe.core.money import money
 from costprobe.core.outside import one_line
-from costprobe.core.records import NS_PER_S, natural
+from costprobe.core.records import NS_PER_S, devices_text, listed
 from costprobe.core.units import percent, significant
 from costprobe.ui.amounts import si
 
@@ -213,21 +213,8 @@ def forecast_cells(spend: PeriodSpend, currency: str) -> tuple[str, str]:
     return expected, f"{low} to {high}"
 
 
-_NUMBERED: Final = re.compile(r"(.*?)(\d+)")
-# More names than this are counted instead.
-MAX_NAMES: Final = 4
 # "gpu0 and gpu1 and gpu2", as actions and workloads list devices.
 _LISTED: Final = re.compile(r"\b[\w.]*\d(?: and [\w.]*\d){2,}\b")
-
-
-def devices_text(names: Iterable[str]) -> str:
-    """Return the names of devices: "gpu0", "gpu0 and gpu3", "gpu0 to gpu7", "6 devices"."""
-    ordered = sorted(set(names), key=natural)
-    if len(ordered) > 2 and _is_run(ordered):  # noqa: PLR2004 - a pair is listed
-        return f"{ordered[0]} to {ordered[-1]}"
-    if len(ordered) > MAX_NAMES:
-        return f"{len(ordered)} devices"
-    return listed(ordered) if ordered else ""
 
 
 def shared_needs(needs: Mapping[str, Sequence[str]]) -> tuple[set[str], list[str]]:
@@ -247,24 +234,9 @@ def shared_needs(needs: Mapping[str, Sequence[str]]) -> tuple[set[str], list[str
     ]
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names as text: "a, b and c", "a and 7 more"."""
-    if len(names) > MAX_NAMES:
-        return f"{names[0]} and {len(names) - 1} more"
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 def short(text: str) -> str:
     """Return a text with runs of devices as "gpu0 to gpu7"."""
     return _LISTED.sub(lambda match: devices_text(match[0].split(" and ")), text)
-
-
-def _is_run(names: Sequence[str]) -> bool:
-    first = _NUMBERED.fullmatch(names[0])
-    return first is not None and all(
-        name == f"{first[1]}{int(first[2]) + index}" for index, name in enumerate(names)
-    )
 
 
 def per_million_tokens(candidate: Candidate) -> str:

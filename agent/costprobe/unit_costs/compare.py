@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from costprobe.core.columns import RowColumns, numbers_of
-from costprobe.core.records import FieldValue, natural
+from costprobe.core.records import TOGETHER, FieldValue, devices_text, natural
 from costprobe.core.schema import part_words
 from costprobe.core.statistics import (
     CONFIDENCE,
@@ -22,6 +22,7 @@ from costprobe.core.statistics import (
 )
 from costprobe.core.units import counted
 from costprobe.unit_costs.change import ratio_of_columns
+from costprobe.unit_costs.now import deviating
 from costprobe.unit_costs.price_files import service_groups
 
 Basis = Literal["probe", "serving"]
@@ -33,6 +34,19 @@ NOTCH = 1.57
 # A sample is throttled if the device was throttled for more than this share of its window.
 THROTTLED_PCT = 1.0
 _WAYS = ("cold", "compile", "cuda_graph", "weights")
+# What of a candidate is a median over its devices, and what a sum.
+_FIGURES = (
+    "cost_per_inference",
+    "latency_p50_ms",
+    "latency_p99_ms",
+    "energy_per_inference_j",
+    "carbon_per_inference_g",
+    "cost_per_million_tokens_in",
+    "cost_per_million_tokens_out",
+    "energy_per_million_tokens_in_j",
+    "energy_per_million_tokens_out_j",
+)
+_COUNTS = ("samples", "contended_samples", "throttled_samples", "outdated_samples")
 # Tags that identify a candidate.
 _TELLING = ("host", "device", "probe", "batch", "concurrency", *_WAYS)
 Key = tuple[str, ...]
@@ -58,14 +72,38 @@ class Summary:
         return NOTCH * self.iqr / math.sqrt(self.samples)
 
 
+def value_of(summary: Summary | None) -> float | None:
+    """Return the value of a summary; None without one."""
+    return None if summary is None else summary.value
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of several identical devices of a probe.
+
+    Attributes:
+        device: Its name.
+        cost_per_inference: Median, in the currency per inference; None without a price.
+        samples: Number of samples that count.
+        throttled_samples: Samples excluded because it was throttled.
+        is_outlier: Whether its cost deviates from that of the others.
+    """
+
+    device: str
+    cost_per_inference: float | None
+    samples: int
+    throttled_samples: int
+    is_outlier: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A probe on a device, or a service; unknown values are None.
+    """A probe on identical devices, or a service; unknown values are None.
 
     Attributes:
         name: Its name in the output.
         basis: Basis of its cost; costs of two bases are not comparable.
-        device: Name of its device.
+        device: Name of its device; those of several are joined by "+".
         currency: ISO 4217 code; empty without a price.
         cost_per_inference: Currency per inference.
         latency_p50_ms: Median latency of a batch, or of a request.
@@ -89,6 +127,7 @@ class Candidate:
         outdated_samples: Samples excluded because they are of older software.
         counts_chunks: Whether chunks of streams were counted as tokens, because the answers of the
             server had no token counts.
+        members: Its devices, if there are several; the values above are medians over them.
     """
 
     name: str
@@ -116,13 +155,16 @@ class Candidate:
     throttled_samples: int = 0
     outdated_samples: int = 0
     counts_chunks: bool = False
+    members: tuple[Member, ...] = ()
 
     @property
     def excluded(self) -> str:
         """The samples that do not count, by reason: "7 contended, 1 throttled"; empty if all count."""
+        slowed = [one.device for one in self.members if one.throttled_samples]
+        on = f" on {devices_text(slowed)}" if 0 < len(slowed) < len(self.members) else ""
         counts = (
             (self.contended_samples, "contended"),
-            (self.throttled_samples, "throttled"),
+            (self.throttled_samples, f"throttled{on}"),
             (self.outdated_samples, "of older software"),
         )
         return ", ".join(f"{count} {reason}" for count, reason in counts if count)
@@ -487,6 +529,75 @@ def probe_candidates(
         for currency, paid_parts in sorted(by_currency.items()) or [("", [])]:
             candidates.append(_probe_candidate(tags, counted, currency, paid_parts, quality))
     return sorted(candidates, key=lambda one: natural(one.name, one.currency))
+
+
+def on_identical(candidates: Iterable[Candidate], hardware: Mapping[str, str]) -> list[Candidate]:
+    """Return candidates of which those of one probe on identical devices are one.
+
+    Args:
+        candidates: The candidates; services stay as they are.
+        hardware: Product name of each device.
+    """
+    groups: dict[Key, list[Candidate]] = {}
+    for one in candidates:
+        head, on, tail = one.name.partition(f" on {one.device}")
+        product = hardware.get(one.device) if one.basis == "probe" and on else ""
+        alone = "" if product else one.name
+        groups.setdefault((alone, head, tail, product or "", one.currency), []).append(one)
+    return [
+        found[0] if len(found) == 1 else _merged(found, key[1], key[2])
+        for key, found in groups.items()
+    ]
+
+
+def _merged(found: Sequence[Candidate], head: str, tail: str) -> Candidate:
+    """Return one candidate for several devices: medians over them, and sums of samples."""
+
+    def over(name: str) -> Summary | None:
+        of_each = [one for part in found if (one := getattr(part, name)) is not None]
+        if not of_each:
+            return None
+        value, iqr = (
+            statistics.median(getattr(one, key) for one in of_each) for key in ("value", "iqr")
+        )
+        return Summary(value, iqr, sum(one.samples for one in of_each))
+
+    found = sorted(found, key=lambda one: natural(one.device))
+    names = [one.device for one in found]
+    costs = [value_of(one.cost_per_inference) for one in found]
+    known = [cost for cost in costs if cost is not None]
+    outliers = iter(deviating(known) if known else ())
+    figures: dict[str, Any] = {name: over(name) for name in _FIGURES}
+    figures |= {name: sum(getattr(one, name) for one in found) for name in _COUNTS}
+    return replace(
+        found[0],
+        name=f"{head} on {devices_text(names)}{tail}",
+        device=TOGETHER.join(names),
+        plans=tuple(sorted({plan for one in found for plan in one.plans})),
+        counts_chunks=any(one.counts_chunks for one in found),
+        members=tuple(
+            Member(
+                one.device,
+                cost,
+                one.samples,
+                one.throttled_samples,
+                cost is not None and next(outliers),
+            )
+            for one, cost in zip(found, costs, strict=True)
+        ),
+        **figures,
+    )
+
+
+def deviation_words(candidate: Candidate) -> str:
+    """Return which devices of a candidate cost more or less than the others; empty if none does."""
+    middle = value_of(candidate.cost_per_inference)
+    return ", ".join(
+        f"{one.device} costs {abs(one.cost_per_inference / middle - 1) * 100:.1f} %"
+        f" {'more' if one.cost_per_inference > middle else 'less'} than the others"
+        for one in candidate.members
+        if one.is_outlier and one.cost_per_inference is not None and middle
+    )
 
 
 def _place(tags: Mapping[str, str]) -> Key:

@@ -123,20 +123,26 @@ def _by_device_type(units: Iterable[UnitCost]) -> list[UnitGroup]:
     ]
 
 
+def deviating(costs: Sequence[float]) -> list[bool]:
+    """Return which costs of identical devices deviate from their median."""
+    middle = statistics.median_low(costs)
+    deviations = [abs(cost - middle) for cost in costs]
+    limit = max(OUTLIER_SHARE * middle, OUTLIER_SCORE / _NORMAL_MAD * statistics.median(deviations))
+    return [deviation > limit for deviation in deviations]
+
+
 def _group(members: list[UnitCost]) -> UnitGroup:
     members.sort(key=lambda unit: natural(unit.tags.get("device", "")))
     middle = statistics.median_low(unit.cost for unit in members)
-    deviations = [abs(unit.cost - middle) for unit in members]
-    limit = max(OUTLIER_SHARE * middle, OUTLIER_SCORE / _NORMAL_MAD * statistics.median(deviations))
     # Of two devices neither deviates from the median, but one may have changed.
     changes = sorted((unit.change_24h_pct or 0.0 for unit in members), key=abs)
     usual = changes[(len(changes) - 1) // 2]
     outliers = [
         unit
-        for unit, deviation in zip(members, deviations, strict=True)
+        for unit, deviates in zip(members, deviating([one.cost for one in members]), strict=True)
         if len(members) > 1
         and (
-            deviation > limit
+            deviates
             or abs((unit.change_24h_pct or 0.0) - usual) > max(OUTLIER_SHARE * 100, abs(usual))
         )
     ]

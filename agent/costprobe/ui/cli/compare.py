@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from costprobe.core.money import common_scale, money, per_words, price_text
 from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS
 from costprobe.core.schema import ASSUMED, PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
-from costprobe.core.units import percent, significant
+from costprobe.core.units import percent
 from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
 from costprobe.ui import hosted_apis
@@ -33,15 +33,17 @@ from costprobe.ui.cli.support.option_types import (
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
 from costprobe.ui.cli.support.place import Settings, nothing_since, reader_of
 from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
-from costprobe.ui.text import BASES, per_million_tokens
+from costprobe.ui.text import BASES, figure, per_million_tokens
 from costprobe.unit_costs.compare import (
     Candidate,
     Group,
     LeftOut,
-    Summary,
     compared,
+    deviation_words,
+    on_identical,
     probe_candidates,
     service_candidates,
+    value_of,
 )
 
 
@@ -144,6 +146,8 @@ def _candidates(
         for measurement, fields in (("probe", RUN_FIELDS), ("cost", PAID_FIELDS | SERVICE_FIELDS))
     )
     candidates = probe_candidates(runs, costs, {one.name: one.quality for one in config.probe})
+    hardware = {one.tags["device"]: one.tags.get("model", "") for one in reader.series("device")}
+    candidates = on_identical(candidates, hardware)
     candidates += service_candidates(costs, {one.name: one.quality for one in config.service})
     apis = config.api
     return candidates, hosting_choices(costs, apis, hosted_models() if apis else {})
@@ -211,8 +215,10 @@ def _group_lines(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
 def _table(group: Group) -> list[str]:
     scale = scale_of(group)
     candidates = [placed.candidate for placed in group.placed]
-    joules, energies = si_column(_values(one.energy_per_inference_j for one in candidates), "J")
-    grams, emissions = si_column(_values(one.carbon_per_inference_g for one in candidates), "gCO2e")
+    joules, energies = si_column([value_of(one.energy_per_inference_j) for one in candidates], "J")
+    grams, emissions = si_column(
+        [value_of(one.carbon_per_inference_g) for one in candidates], "gCO2e"
+    )
     heads = ("IQR", "p50 ms", "p99 ms", joules, grams, "quality", "samples")
     rows: list[tuple[str, ...]] = [("model", per_words(scale), *heads)]
     for placed, energy, carbon in zip(group.placed, energies, emissions, strict=True):
@@ -223,8 +229,8 @@ def _table(group: Group) -> list[str]:
                 f"{'*' if placed.dominated_by is None else ' '} {candidate.name}",
                 "-" if cost is None else money(cost.value * scale, currency),
                 "-" if cost is None else money(cost.iqr * scale, currency),
-                _figure(candidate.latency_p50_ms),
-                _figure(candidate.latency_p99_ms),
+                figure(value_of(candidate.latency_p50_ms)),
+                figure(value_of(candidate.latency_p99_ms)),
                 energy,
                 carbon,
                 "-" if candidate.quality is None else f"{candidate.quality:g}",
@@ -234,19 +240,13 @@ def _table(group: Group) -> list[str]:
     return table_lines(rows)
 
 
-def _values(found: Iterable[Summary | None]) -> list[float | None]:
-    return [None if one is None else one.value for one in found]
-
-
-def _figure(summary: Summary | None) -> str:
-    return "-" if summary is None else significant(summary.value)
-
-
 def _remarks(candidate: Candidate) -> Iterator[str]:
     if words := per_million_tokens(candidate):
         yield f"{candidate.name}: per million tokens {words}"
     if candidate.idle_share is not None:
         yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost while waiting for requests"
+    if words := deviation_words(candidate):
+        yield f"{candidate.name}: {words}"
     if candidate.excluded:
         yield f"{candidate.name}: samples excluded: {candidate.excluded}"
     if len(candidate.plans) > 1:

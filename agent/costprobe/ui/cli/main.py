@@ -186,6 +186,13 @@ class MainGroup(LazyGroup):
             sys.stdout.flush()
         except click.ClickException as error:
             explain(error.message, ctx.meta.get(STORE_USER))
+            if isinstance(error, click.NoSuchOption) and any(
+                error.option_name in option.opts for option in self.params
+            ):
+                name, error.possibilities = error.option_name, None
+                error.message += (
+                    f" It goes before the command: costprobe {name} ... {ctx.invoked_subcommand}"
+                )
             # A message may quote a server, a module or the store.
             columns = terminal_columns(err=True)
             shown = [one_line(line) for line in f"{_ERROR}{error.message}".split("\n")]

@@ -12,7 +12,7 @@ from costprobe.core.columns import number
 from costprobe.core.money import MODELLED, money, price_scale
 from costprobe.core.money import scale_words as long_words
 from costprobe.core.periods import WEEK_NS
-from costprobe.core.records import NS_PER_S, FieldValue, Point, is_slice_kind, natural
+from costprobe.core.records import NS_PER_S, FieldValue, Point, devices_text, is_slice_kind, natural
 from costprobe.core.schema import ASSUMED, OWN_TAGS
 from costprobe.core.units import counted, percent
 from costprobe.spend.budget import period_words
@@ -38,7 +38,7 @@ from costprobe.ui.host_overview import (
     sentence,
 )
 from costprobe.ui.incidents import hidden_changes, is_running, noisy_services
-from costprobe.ui.text import UNMEASURED, ago, dated, devices_text, utc
+from costprobe.ui.text import UNMEASURED, ago, dated, utc
 from costprobe.unit_costs.now import OUTLIER_SHARE, UnitCost, UnitGroup
 
 NS_PER_MS: Final = 1_000_000

@@ -17,7 +17,7 @@ from costprobe.configuration import Config
 from costprobe.core.columns import RowColumns, number, numbers_of
 from costprobe.core.money import PER_THOUSAND, exact, total_of
 from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan
-from costprobe.core.records import NS_PER_S, Point, is_slice_kind, natural
+from costprobe.core.records import NS_PER_S, Point, devices_text, is_slice_kind, natural
 from costprobe.core.schema import PAID_FIELDS, SERVICE_FIELDS
 from costprobe.core.units import HOUR_S
 from costprobe.pricing.book import PriceBook, Terms
@@ -52,9 +52,14 @@ from costprobe.ui.report.model import (
     Trend,
     Use,
 )
-from costprobe.ui.text import devices_text
 from costprobe.unit_costs.change import ratio_of_columns
-from costprobe.unit_costs.compare import Candidate, compared, probe_candidates, service_candidates
+from costprobe.unit_costs.compare import (
+    Candidate,
+    compared,
+    on_identical,
+    probe_candidates,
+    service_candidates,
+)
 
 # Smaller than any currency's unit, larger than the rounding error of float sums.
 _DIGITS: Final = 9
@@ -212,8 +217,11 @@ def report_of(
     since_ns, until_ns = period
     spend, drawn = _spend_and_drawn(past, period, label)
     found = _unit_costs(past, period)
+    hardware = {one.tags["device"]: one.tags.get("model", "") for one in reader.series("device")}
     groups, left_out = compared(
-        sorted(found.candidates, key=lambda one: (one.basis, natural(one.name)))
+        sorted(
+            on_identical(found.candidates, hardware), key=lambda one: (one.basis, natural(one.name))
+        )
     )
     listed, unlisted = changes(reader.points("event", since_ns, until_ns))
     return Report(
@@ -227,9 +235,7 @@ def report_of(
         left_out=left_out,
         trends=trends(found.trends),
         overview=overview(reader, config, until_ns, months),
-        hardware={
-            one.tags.get("device", ""): one.tags.get("model", "") for one in reader.series("device")
-        },
+        hardware=hardware,
         changes=listed,
         more_changes=unlisted,
         savings=savings(past.history),

@@ -10,7 +10,7 @@ from typing import Final
 from markupsafe import Markup
 
 from costprobe.core.money import PER_THOUSAND, SCALES, cents, cents_of_parts, money
-from costprobe.core.records import TOGETHER
+from costprobe.core.records import TOGETHER, devices_text
 from costprobe.core.units import counted
 from costprobe.core.units import percent as share
 from costprobe.ui import hosted_apis, key_costs
@@ -25,7 +25,6 @@ from costprobe.ui.report.summary import (
     limits_of,
     main_changes,
     main_savings,
-    model_groups,
     price_groups,
     saving_groups,
     spend_parts,
@@ -46,8 +45,10 @@ from costprobe.ui.report.words import (
     period,
     spend_change,
 )
+from costprobe.ui.savings import bound_words
 from costprobe.ui.tables import Table
-from costprobe.ui.text import BASES, devices_text, figure
+from costprobe.ui.text import BASES, figure
+from costprobe.unit_costs.compare import deviation_words, value_of
 
 MAX_MARKS: Final = 12
 # Faults and anomalies are only listed, because they would hide cost changes on a chart.
@@ -290,29 +291,37 @@ def _parts(key: str, spend: Spend, parts: Sequence[Amount], caption: str = "") -
 
 def _models(report: Report) -> Section:
     tables = []
-    for currency, basis, rows in model_groups(report):
-        joules, energies = si_column([one.energy_j for one in rows], "J")
-        grams, emissions = si_column([one.carbon_g for one in rows], "gCO2e")
+    for group in report.models:
+        rows = [placed.candidate for placed in group.placed]
+        joules, energies = si_column([value_of(one.energy_per_inference_j) for one in rows], "J")
+        grams, emissions = si_column(
+            [value_of(one.carbon_per_inference_g) for one in rows], "gCO2e"
+        )
         cells = [
             (
                 one.name,
-                devices_text(one.devices),
-                each(one.cost, currency),
-                figure(one.latency_p50_ms),
-                figure(one.latency_p99_ms),
+                each(value_of(one.cost_per_inference), group.currency),
+                figure(value_of(one.latency_p50_ms)),
+                figure(value_of(one.latency_p99_ms)),
                 energy,
                 carbon,
                 f"{one.samples:,}",
             )
             for one, energy, carbon in zip(rows, energies, emissions, strict=True)
         ]
-        heads = ("model", "on", "median cost", "p50 ms", "p99 ms", joules, grams, "samples")
+        heads = ("model", "median cost", "p50 ms", "p99 ms", joules, grams, "samples")
         caption = (
-            f"{currency}, {BASES[basis]}. Medians of samples without contention or throttling,"
+            f"{group.currency}, {BASES[group.basis]}. Medians of samples without contention or throttling,"
             " newest software only."
         )
-        tables.append(Table(heads, cells, text_columns=2, caption=caption))
+        tables.append(Table(heads, cells, caption=caption))
     lines = [f"{name}: per million tokens {text}." for name, text in token_words(report)]
+    lines += [
+        f"{placed.candidate.name}: {words}."
+        for group in report.models
+        for placed in group.placed
+        if (words := deviation_words(placed.candidate))
+    ]
     lines += [f"Not listed: {one.candidate.name}: {one.reason}" for one in report.left_out]
     notes = () if tables else ["No model has enough samples in this period."]
     return Section("Latency and energy by model", tables=tables, lines=lines, notes=notes)

@@ -24,7 +24,7 @@ from costprobe.core.money import (
     total_of,
 )
 from costprobe.core.periods import DAY_NS
-from costprobe.core.records import TOGETHER, natural
+from costprobe.core.records import TOGETHER, devices_text, natural
 from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share
 from costprobe.savings.load import LoadCost, LoadPosition
@@ -49,8 +49,7 @@ from costprobe.ui.report.words import (
     spend_change,
 )
 from costprobe.ui.savings import held_out_words, load_words, position_lines
-from costprobe.ui.text import devices_text, per_million_tokens, short
-from costprobe.unit_costs.compare import Candidate, Summary
+from costprobe.ui.text import per_million_tokens, short
 from costprobe.unit_costs.now import OUTLIER_SHARE, UnitCost, UnitGroup
 
 
@@ -94,31 +93,6 @@ class TrendGroup:
     def devices(self) -> tuple[str, ...]:
         """The names of the devices; empty for a service."""
         return tuple(trend.device for trend in self.members if trend.basis == "probe")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFigures:
-    """A model on identical devices, or a service: medians over them; unknown values are None.
-
-    Attributes:
-        name: The model with batch and execution mode, or the service.
-        devices: Names of the devices.
-        cost: Currency per inference.
-        latency_p50_ms: Median latency.
-        latency_p99_ms: 99th percentile of it.
-        energy_j: Joules per inference.
-        carbon_g: Grams of carbon dioxide equivalent per inference.
-        samples: Number of samples on all of them.
-    """
-
-    name: str
-    devices: tuple[str, ...]
-    cost: float | None
-    latency_p50_ms: float | None
-    latency_p99_ms: float | None
-    energy_j: float | None
-    carbon_g: float | None
-    samples: int
 
 
 def saving_groups(answers: Sequence[Answer]) -> list[Entry]:
@@ -227,41 +201,6 @@ def _trend_group(name: str, members: Sequence[Trend]) -> TrendGroup:
     )
 
 
-def model_groups(report: Report) -> list[tuple[str, str, list[ModelFigures]]]:
-    """Return the figures of each model on identical devices, by currency and basis."""
-    return [
-        (
-            group.currency,
-            group.basis,
-            _model_figures([placed.candidate for placed in group.placed], report.hardware),
-        )
-        for group in report.models
-    ]
-
-
-def _model_figures(
-    candidates: Iterable[Candidate], hardware: Mapping[str, str]
-) -> list[ModelFigures]:
-    groups: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
-    for one in candidates:
-        is_probe = one.basis == "probe"
-        name = one.name.replace(f" on {one.device}", "", 1) if is_probe else one.name
-        groups[name, hardware.get(one.device) or one.device].append(one)
-    return [
-        ModelFigures(
-            name=name,
-            devices=tuple(part for one in members for part in one.device.split(TOGETHER) if part),
-            cost=_median(one.cost_per_inference for one in members),
-            latency_p50_ms=_median(one.latency_p50_ms for one in members),
-            latency_p99_ms=_median(one.latency_p99_ms for one in members),
-            energy_j=_median(one.energy_per_inference_j for one in members),
-            carbon_g=_median(one.carbon_per_inference_g for one in members),
-            samples=sum(one.samples for one in members),
-        )
-        for (name, _), members in groups.items()
-    ]
-
-
 def token_words(report: Report) -> list[tuple[str, str]]:
     """Return each model whose tokens have a cost, with cost and energy of a million as text."""
     candidates = [placed.candidate for group in report.models for placed in group.placed]
@@ -274,11 +213,6 @@ def price_groups(prices: Iterable[Price]) -> list[tuple[Price, tuple[str, ...]]]
     for price in prices:
         groups[replace(price, device="")].append(price.device)
     return [(price, tuple(names)) for price, names in groups.items()]
-
-
-def _median(figures: Iterable[Summary | None]) -> float | None:
-    values = [figure.value for figure in figures if figure is not None]
-    return statistics.median(values) if values else None
 
 
 MAX_ALERTS: Final = 3
