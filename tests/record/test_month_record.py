@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from costprobe.core.records import NS_PER_S
+from fakes.documents import checked
 from fakes.sample_host import COARSE, DAY_NS, made, settled
 from record_files import check, printed
 
@@ -60,3 +61,5 @@ def test_month_of_a_host(config):
         code = 3 if "--watch" in words else 0
         made_text = printed(config, NOW_NS, *words, code=code)
         check(f"month_{name}", made_text, [(config.parent, "/store")])
+        if name in ("compare.json", "report.json"):
+            checked(words[0], made_text)
