@@ -186,16 +186,15 @@ class MainGroup(LazyGroup):
             sys.stdout.flush()
         except click.ClickException as error:
             explain(error.message, ctx.meta.get(STORE_USER))
+            hint = ""
             if isinstance(error, click.NoSuchOption) and any(
                 error.option_name in option.opts for option in self.params
             ):
-                name, error.possibilities = error.option_name, None
-                error.message += (
-                    f" It goes before the command: costprobe {name} ... {ctx.invoked_subcommand}"
-                )
+                hint = f" It goes before the command: costprobe {error.option_name} ... {ctx.invoked_subcommand}"
+                vars(error)["possibilities"] = None
             # A message may quote a server, a module or the store.
             columns = terminal_columns(err=True)
-            shown = [one_line(line) for line in f"{_ERROR}{error.message}".split("\n")]
+            shown = [one_line(line) for line in f"{_ERROR}{error.message}{hint}".split("\n")]
             fitted = "\n".join(part for line in shown for part in wrapped(line, columns))
             vars(error)["message"] = fitted.removeprefix(_ERROR)
             raise
