@@ -28,32 +28,73 @@ def grown(step):
     return {model: value for (_, model), value in step.increases.items() if value}
 
 
-def test_first_reading_is_the_baseline():
-    first, second = steps(reading(a=1000), reading(a=1007))
-    assert grown(first) == {}
-    assert grown(second) == {"a": 7}
-    assert not second.problems
-    assert not second.restarted
+def out(words="", *, restarted=False, **increases):
+    """What a reading adds, whether it shows a restart, and words of its problem."""
+    return increases, restarted, words
 
 
-def test_resets_are_detected_per_series():
+BEGAN = reading(started_s=50, a=10)
+EXPLICIT = {"counts_begin_at_zero": False}
+TOGETHER = {"reset_together": "process"}
+GONE = "a series of requests_total disappeared"
+LIVE = reading(counter="live_total", a=130)
+# Readings, and what each of them after the first, which is the baseline, adds.
+STEPS = (
+    ([reading(a=1000), reading(a=1007)], [out(a=7)]),
     # The sum rises from 110 to 120 and hides the reset of b.
-    _, step = steps(reading(a=10, b=100), reading(a=90, b=30))
-    assert grown(step) == {"a": 80, "b": 30}
-    assert step.restarted
-    assert not step.problems
+    ([reading(a=10, b=100), reading(a=90, b=30)], [out(a=80, b=30, restarted=True)]),
+    # Restarted, with as many requests as before or more: a model's other counter fell.
+    ([reading(a=10, b=100), reading(a=90, b=30)], [out(a=90, b=30, restarted=True)], TOGETHER),
+    # A process with higher counts than the one before it.
+    ([BEGAN, reading(started_s=90, a=25)], [out(a=25, restarted=True)]),
+    # Its start time by another wall clock.
+    ([BEGAN, reading(started_s=50.01, a=25)], [out(a=15)]),
+    ([BEGAN, reading(started_s=51.0, a=25)], [out(a=15)]),
+    # TorchServe's page is empty until the first request: 7 of now are not the 7 of before.
+    (
+        [reading(a=7, b=2), reading(), reading(a=7), reading(a=7, b=1)],
+        [out(restarted=True), out(a=7), out(b=1)],
+        TOGETHER,
+    ),
+    # A creation time after the last reading.
+    (
+        [reading(a=10, created={"a": 5.0}), reading(a=25, created={"a": 60.0})],
+        [out(a=25, restarted=True)],
+    ),
+    ([reading(a=10), reading(a=11, b=4)], [out(a=1, b=4)]),
+    # Without an earlier reading of the server, b may have counted for a year before.
+    ([reading(a=10), reading(a=11, b=4)], [out(a=1)], EXPLICIT),
+    # Every non-zero series decreased, or the start time shows it: the process restarted.
+    ([BEGAN, reading(a=3, b=4)], [out(a=3, b=4, restarted=True)], EXPLICIT),
+    ([BEGAN, reading(started_s=90, a=11, b=4)], [out(a=11, b=4, restarted=True)], EXPLICIT),
+    ([BEGAN, reading(a=11, b=4, created={"b": 40.0})], [out(a=1, b=4)], EXPLICIT),
+    # A series that disappears is kept, unless its model was loaded again meanwhile.
+    (
+        [reading(a=1, b=50), reading(a=2), reading(a=3, b=58), reading(a=3, b=59)],
+        [out(GONE, a=1), out(f"{GONE} for a while", a=1, b=8), out(b=1)],
+    ),
+    ([reading(a=1, b=50), reading(a=2), reading(a=3, b=6)], [out(GONE, a=1), out(a=1, b=6)]),
+    # A change of the counter is not counted twice.
+    (
+        [reading(counter="finished_total", a=100), LIVE, reading(counter="live_total", a=140)],
+        [out("requests is counted by live_total now"), out(a=10)],
+    ),
+)
 
 
-def test_restarted_process_with_higher_counts_counts_from_zero():
-    _, step = steps(reading(started_s=50, a=10), reading(started_s=90, a=25))
-    assert grown(step) == {"a": 25}
-    assert step.restarted
-
-
-def test_start_time_by_another_wall_clock_is_not_a_restart():
-    for started_s in (50.01, 51.0):
-        _, step = steps(reading(started_s=50.0, a=10), reading(started_s=started_s, a=25))
-        assert (grown(step), step.problems, step.restarted) == ({"a": 15}, (), False), started_s
+def test_increases_are_those_of_each_series_since_the_last_reading():
+    wrong = []
+    for readings, expected, *options in STEPS:
+        found = steps(*readings, **dict(*options))
+        assert grown(found[0]) == {}
+        for step, (increases, restarted, words) in zip(found[1:], expected, strict=True):
+            if (
+                (grown(step), step.restarted) != (increases, restarted)
+                or bool(words) != bool(step.problems)
+                or words not in "".join(step.problems)
+            ):
+                wrong.append((increases, grown(step), step.restarted, step.problems))
+    assert wrong == []
 
 
 def test_process_that_restarted_at_once_after_a_reading():
@@ -61,18 +102,6 @@ def test_process_that_restarted_at_once_after_a_reading():
     for started_s, expected in ((-0.99, {"a": 25}), (-1.1, {})):
         _, step = steps(reading(started_s=-50.0, a=10), reading(started_s=started_s, a=25))
         assert (grown(step), step.restarted) == (expected, bool(expected)), started_s
-
-
-def test_series_that_are_only_reset_together_count_from_zero_together():
-    """Restarted, with as many requests as before or more: a model's other counter fell."""
-    first, second = reading(a=10, b=100), reading(a=90, b=30)
-    for group, expected in (
-        ("none", {"a": 80, "b": 30}),
-        ("model", {"a": 80, "b": 30}),
-        ("process", {"a": 90, "b": 30}),
-    ):
-        _, step = steps(first, second, reset_together=group)
-        assert (grown(step), step.restarted, step.problems) == (expected, True, ()), group
 
 
 def test_other_counters_of_a_reset_model_count_from_zero():
@@ -85,66 +114,6 @@ def test_other_counters_of_a_reset_model_count_from_zero():
         _, step = steps(with_time(7, 2.5), with_time(17, 1.5), reset_together=group)
         increases = step.increases
         assert (increases["requests", "a"], increases["requests", "b"]) == (expected, 0), group
-
-
-def test_process_that_shows_its_counters_after_its_first_request_was_restarted():
-    """TorchServe's page is empty until then: 7 of now are not the 7 of before."""
-    readings = (reading(a=7, b=2), reading(), reading(a=7), reading(a=7, b=1))
-    _, empty, back, more = steps(*readings, reset_together="process")
-    assert (empty.restarted, empty.problems, grown(empty)) == (True, (), {})
-    assert (back.problems, grown(back), grown(more)) == ((), {"a": 7}, {"b": 1})
-
-
-def test_series_with_a_new_creation_time_counts_from_zero():
-    before, after = reading(a=10, created={"a": 5.0}), reading(a=25, created={"a": 60.0})
-    assert grown(steps(before, after)[1]) == {"a": 25}
-
-
-def test_series_that_appears_with_its_first_count():
-    readings = (reading(a=10), reading(a=11, b=4))
-    assert grown(steps(*readings)[1]) == {"a": 1, "b": 4}
-    # Without an earlier reading of the server, b may have counted for a year before.
-    assert grown(steps(*readings, counts_begin_at_zero=False)[1]) == {"a": 1}
-
-
-def test_new_series_counts_from_zero_if_its_creation_is_known():
-    first = reading(started_s=50, a=10)
-    for second, expected in (
-        # Every non-zero series decreased: the process restarted.
-        (reading(a=3, b=4), {"a": 3, "b": 4}),
-        # The process start time shows it.
-        (reading(started_s=90, a=11, b=4), {"a": 11, "b": 4}),
-        # The creation time of b is after the last reading, at 0 s.
-        (reading(a=11, b=4, created={"b": 40.0}), {"a": 1, "b": 4}),
-    ):
-        assert grown(steps(first, second, counts_begin_at_zero=False)[1]) == expected
-
-
-def test_disappeared_series_is_reported_and_kept():
-    _, gone, back, _ = steps(
-        reading(a=1, b=50), reading(a=2), reading(a=3, b=58), reading(a=3, b=59)
-    )
-    assert gone.problems == ("a series of requests_total disappeared",)
-    assert grown(back) == {"a": 1, "b": 8}
-    assert back.problems == ("a series of requests_total disappeared for a while",)
-
-
-def test_reloaded_model_counts_from_zero():
-    _, _, back = steps(reading(a=1, b=50), reading(a=2), reading(a=3, b=6))
-    assert grown(back) == {"a": 1, "b": 6}
-    assert not back.problems
-
-
-def test_change_of_counter_is_not_counted_twice():
-    _, changed, after = steps(
-        reading(counter="finished_total", a=100),
-        reading(counter="live_total", a=130),
-        reading(counter="live_total", a=140),
-    )
-    assert grown(changed) == {}
-    assert "requests is counted by live_total now" in changed.problems
-    assert grown(after) == {"a": 10}
-    assert not after.problems
 
 
 def test_several_processes_at_one_url_are_detected():

@@ -42,10 +42,8 @@ class Watched:
     """A supervisor, with the readings and events that it delivered."""
 
     def __init__(self, command, settings, wait_until, margin_s):
-        self.clock = JumpingClock()
-        self.readings = []
-        self.events = []
-        self.wait_until = wait_until
+        self.clock, self.wait_until = JumpingClock(), wait_until
+        self.readings, self.events = [], []
         self.supervisor = SensorSupervisor(
             command,
             sensor_settings(**{**QUICK, **settings}),

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from costprobe.adapters.sensors.child import amd
 from costprobe.adapters.sensors.child.amd import amd_sensors
 from costprobe.adapters.sensors.messages import Reaction, SensorFault
 from fakes.amdsmi import COUNTER_STEP_UJ, MI210, MI250X, RADEON, UNKNOWN, FakeAmdsmi
+from fakes.cases import check_all
 from fakes.worker import WorkerBench, context_of
 
 NOON_NS = 1_780_000_000 * 10**9
@@ -21,17 +23,14 @@ SERIAL = "GPU-49c8d7c4a2d3b100"
 @pytest.fixture
 def host(tmp_path):
     """A function that makes a host with boards in this process, in simulated time."""
-    used = []
+    with ExitStack() as stack:
 
-    def make(gpus=1):
-        fake = FakeAmdsmi(tmp_path, gpus, simulated_utc_ns=NOON_NS)
-        used.append(fake.in_this_process())
-        used[-1].__enter__()
-        return fake
+        def make(gpus=1):
+            fake = FakeAmdsmi(tmp_path, gpus, simulated_utc_ns=NOON_NS)
+            stack.enter_context(fake.in_this_process())
+            return fake
 
-    yield make
-    for context in used:
-        context.__exit__(None, None, None)
+        yield make
 
 
 def context(fake, root="/nonexistent", known_models=(), faults=None):
@@ -61,10 +60,10 @@ def test_board_has_every_metric_and_loses_only_those_that_fail(host):
     gpu.throttle(power_share=0.25, thermal_share=0.11)
     fake.clock.move(100)
     full = sensor.sample()
-    assert [name for name, value in full._asdict().items() if value is None] == [
+    assert {name for name, value in full._asdict().items() if value is None} == {
         "counter",
         "dram_j",
-    ]
+    }
     assert full[1:11] == (610.0, 610.0, 73.0, 12.0, GIB, 192 * GIB, 64.0, 2100.0, 1300.0, 750.0)
     assert (full.throttle_power_s, full.throttle_thermal_s) == (25.0, 11.0)
     assert (full.ecc_uncorrected, full.pids) == (2, tuple(range(20, 50)))
@@ -85,8 +84,7 @@ def test_board_has_every_metric_and_loses_only_those_that_fail(host):
         failure.clear()
         if found != full._replace(**lacking) or sensor.sample() != full:
             wrong[function] = found
-    assert wrong == {}
-    assert faults == []
+    assert (wrong, faults) == ({}, [])
 
 
 def test_what_the_library_does_not_have_is_absent_and_never_a_figure(host):
@@ -94,25 +92,13 @@ def test_what_the_library_does_not_have_is_absent_and_never_a_figure(host):
     fake = host(gpus=2)
     for gpu in fake.gpus:
         gpu.set(
-            name="",
-            product_name="Radeon RX 7900 XTX",
-            serial="N/A",
-            device_id=RADEON,
-            averages_power=1,
-            counter_step_uj=0.0,
-            util_pct=UNKNOWN,
-            mem_util_pct=NO_NUMBER,
-            hotspot_c=UNKNOWN,
-            edge_c=UNKNOWN,
-            sm_clock_mhz=UNKNOWN,
-            mem_clock_mhz=NO_NUMBER,
+            name="", product_name="Radeon RX 7900 XTX", serial="N/A", device_id=RADEON,
+            averages_power=1, counter_step_uj=0.0, util_pct=UNKNOWN, mem_util_pct=NO_NUMBER,
+            hotspot_c=UNKNOWN, edge_c=UNKNOWN, sm_clock_mhz=UNKNOWN, mem_clock_mhz=NO_NUMBER,
             power_limit=303,  # in W
-            power_limit_max=(1 << 64) - 1,
-            counts_violations=0,
-            throttlers=(1 << 64) - 1,
-            compute_mode="",
-            memory_mode="",
-        )
+            power_limit_max=(1 << 64) - 1, counts_violations=0, throttlers=(1 << 64) - 1,
+            compute_mode="", memory_mode="",
+        )  # fmt: skip
         gpu.set_partition(mem_total_bytes=24 * GIB)
     sensor, device, faults = opened(fake, 1)
     assert (device.uuid, device.model) == ("AMD-0000-0d-00-0", "AMD Radeon RX 7900 XTX")
@@ -169,13 +155,10 @@ def test_a_module_of_two_dies_has_power_and_energy_on_one_of_them(host):
     fake = host(gpus=2)
     for number, gpu in enumerate(fake.gpus):
         gpu.set(name="AMD Instinct MI250X", device_id=MI250X, averages_power=1)
-        gpu.set(is_second_die=number, compute_mode="")
-        gpu.set_partition(mem_total_bytes=64 * GIB)
+        gpu.set(is_second_die=number, compute_mode="", serial="0x49C8D7C4A2D3B100")
         gpu.set_power(500.0)
-        gpu.set(serial="0x49C8D7C4A2D3B100")
     sensors = amd_sensors(context(fake))
-    identities = [sensor.discover().uuid for sensor in sensors]
-    assert identities == [SERIAL, "AMD-0000-0d-00-0"]
+    assert [sensor.discover().uuid for sensor in sensors] == [SERIAL, "AMD-0000-0d-00-0"]
     rows = []
     for sensor in sensors:
         bench = WorkerBench(fake, sensor, selftest_s=0.0)
@@ -188,30 +171,29 @@ def test_a_module_of_two_dies_has_power_and_energy_on_one_of_them(host):
     assert second["util_pct"] == 0
 
 
-@pytest.mark.parametrize("first_gib", [24, 192])
-def test_partitions_have_memory_and_processes_of_their_own_and_the_board_the_energy(
-    host, first_gib
-):
+def test_partitions_have_memory_and_processes_of_their_own_and_the_board_the_energy(host):
     """The library has the memory of the whole board for its first partition, or of the partition."""
     fake = host()
     gpu = fake.gpus[0]
     gpu.divide(8, "CPX", "NPS4")
-    gpu.set_partition(0, mem_total_bytes=first_gib * GIB, mem_used_bytes=20 * GIB)
     for number in range(1, 8):
         gpu.set_partition(number, pids=[100 + number], mem_used_bytes=number * GIB)
-    board, device, _ = opened(fake)
-    assert device.memory_bytes == 192 * GIB
-    whole = board.sample()
-    assert whole.pids == tuple(range(101, 108))
-    assert whole.mem_used_bytes == (20 if first_gib == 192 else 20 + sum(range(8))) * GIB
-    slices = board.slices()
-    devices = [each.discover() for each in slices]
+    for first_gib, used_gib, first_bytes in ((192, 20, None), (24, 20 + sum(range(8)), 24 * GIB)):
+        gpu.set_partition(0, mem_total_bytes=first_gib * GIB, mem_used_bytes=20 * GIB)
+        board, device, _ = opened(fake)
+        whole = board.sample()
+        assert (device.memory_bytes, whole.mem_used_bytes) == (192 * GIB, used_gib * GIB)
+        assert whole.pids == tuple(range(101, 108))
+        slices = board.slices()
+        devices = [each.discover() for each in slices]
+        assert devices[0].memory_bytes == first_bytes
     assert [each.name for each in devices] == [f"amd0.xcp{number}" for number in range(8)]
     assert {(each.slices, each.slices_of, each.parent) for each in devices} == {(1, 8, "amd0")}
-    assert devices[3].uuid == f"{SERIAL}-xcp3"
-    assert devices[3].model == "AMD Instinct MI300X XCP CPX/NPS4"
+    assert (devices[3].uuid, devices[3].model) == (
+        f"{SERIAL}-xcp3",
+        "AMD Instinct MI300X XCP CPX/NPS4",
+    )
     assert devices[3].selector == "ROCR_VISIBLE_DEVICES=3 HIP_VISIBLE_DEVICES=0"
-    assert devices[0].memory_bytes == (24 * GIB if first_gib == 24 else None)
     sample = slices[3].sample()
     assert (sample.mem_used_bytes, sample.pids) == (3 * GIB, (103,))
     assert (sample.power_w, sample.util_pct, sample.sm_clock_mhz) == (None, None, 2100.0)
@@ -263,60 +245,50 @@ def test_a_driver_that_cannot_be_used_is_a_fault_only_where_a_board_belongs(host
     device = tmp_path / "sys/bus/pci/devices/0000:0c:00.0"
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x1002\n")
-    wrong = []
-    for class_, models, code, words in (
-        ("0x120000", (), "NO_DEVICE", ("0000:0c:00.0 is an AMD", "/dev/kfd", "gpus = false")),
-        ("0x038000", (), "DRIVER_NOT_LOADED", ("modprobe amdgpu",)),
-        ("0x030000", (), "", ()),
-        ("0x030000", ("NVIDIA L4",), "", ()),
-        ("0x030000", (), "INIT_ERROR", ("amdsmi_init",)),
-        ("0x020000", (), "", ()),
-        (
-            "0x030000",
-            ("AMD Instinct MI210", "NVIDIA L4"),
-            "NO_DEVICE",
-            ("the store has an AMD GPU",),
-        ),
-    ):
+
+    def check(class_, models, failing, *expected):
         (device / "class").write_text(f"{class_}\n")
-        codes = {"DRIVER_NOT_LOADED": DRIVER_NOT_LOADED, "INIT_ERROR": INIT_ERROR}
-        failing = codes.get(code, INIT_ERROR if class_ == "0x020000" else None)
-        rule = None if failing is None else fake.fail("amdsmi_init", failing)
+        rule = fake.fail("amdsmi_init", failing)
         try:
             found = str(amd_sensors(context(fake, tmp_path, models)))
         except SensorFault as fault:
             found = f"{fault} {fault.reaction.value}"
-        expected = (code, *words, "transient") if code else ("[]",)
-        if not all(word in found for word in expected):
-            wrong.append((class_, models, found))
-        if rule is not None:
-            rule.clear()
-    assert wrong == []
+        rule.clear()
+        assert [word for word in expected if word not in found] == []
+
+    known = ("AMD Instinct MI210", "NVIDIA L4")
+    no_device = ("NO_DEVICE", "transient", "0000:0c:00.0 is an AMD", "/dev/kfd", "gpus = false")
+    check_all(
+        check,
+        (
+            ("0x120000", (), 0, *no_device),
+            ("0x038000", (), DRIVER_NOT_LOADED, "DRIVER_NOT_LOADED", "modprobe amdgpu"),
+            ("0x030000", (), 0, "[]"),
+            ("0x030000", ("NVIDIA L4",), 0, "[]"),
+            ("0x030000", (), INIT_ERROR, "INIT_ERROR", "amdsmi_init"),
+            ("0x020000", (), INIT_ERROR, "[]"),
+            ("0x030000", known, 0, "NO_DEVICE", "the store has an AMD GPU"),
+        ),
+    )
 
 
 def test_a_library_that_is_there_and_cannot_be_loaded_is_named(tmp_path, monkeypatch):
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / amd.LIBRARY).write_bytes(b"")
     # Without the one that other tests have loaded.
     monkeypatch.setattr(amd, "LIBRARY", "libamd_smi.so.of-no-host")
+    (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / amd.LIBRARY).write_bytes(b"")
     with pytest.raises(SensorFault, match="file too short; install AMD SMI") as refused:
         amd.open_library({"ROCM_PATH": str(tmp_path)})
     assert refused.value.code == "LIBRARY_NOT_FOUND"
 
 
-def test_more_processes_than_expected_are_all_listed(host, monkeypatch):
+def test_all_processes_of_the_board_are_listed_unless_they_are_hidden(host, monkeypatch):
     fake = host()
-    fake.gpus[0].set_partition(pids=range(1, 33))
     sensor, _, _ = opened(fake)
+    fake.gpus[0].set_partition(pids=range(1, 33))
     monkeypatch.setattr(amd, "PROCESSES_FIRST", 3)
     assert sensor.sample().pids == tuple(range(1, 33))
-
-
-def test_processes_that_use_other_boards_or_are_hidden_are_not_counted(host, monkeypatch):
-    fake = host()
     fake.gpus[0].set_partition(pids=[7, 8, 9], using=2)
-    sensor, _, _ = opened(fake)
     assert sensor.sample().pids == (7, 8)
     monkeypatch.setattr(amd.os, "geteuid", lambda: 0)
     fake.gpus[0].set_partition(pids=[os.getpid()], using=0)
@@ -328,18 +300,18 @@ def test_processes_that_use_other_boards_or_are_hidden_are_not_counted(host, mon
 
 def test_structures_have_the_offsets_of_the_header():
     """Offsets that the wrappers of ROCm 6.4.4 and 7.0.2 have in common (amdsmi_wrapper.py)."""
-    found = {
-        (kind.__name__, name): getattr(kind, name).offset
-        for kind, name in (
-            (amd._Asic, "device_id"),  # noqa: SLF001 - what the test is about
-            (amd._Asic, "asic_serial"),  # noqa: SLF001 - as above
-            (amd._Power, "average_socket_power"),  # noqa: SLF001 - as above
-            (amd._PowerCap, "most"),  # noqa: SLF001 - as above
-            (amd._Violations, "hbm"),  # noqa: SLF001 - as above
-            (amd._Process, "pid"),  # noqa: SLF001 - as above
-            (amd._Board, "product_name"),  # noqa: SLF001 - as above
-            (amd._Enumeration, "hip_id"),  # noqa: SLF001 - as above
-        )
+    offsets = {
+        "_Asic": {"device_id": 520, "asic_serial": 532},
+        "_Power": {"average_socket_power": 12},
+        "_PowerCap": {"most": 32},
+        "_Violations": {"hbm": 56},
+        "_Process": {"pid": 256},
+        "_Board": {"product_name": 768},
+        "_Enumeration": {"hip_id": 12},
     }
-    assert [*found.values()] == [520, 532, 12, 32, 56, 256, 768, 12]
-    assert ctypes.sizeof(amd._Process) == 704  # noqa: SLF001 - as above
+    found = {
+        kind: {name: getattr(getattr(amd, kind), name).offset for name in fields}
+        for kind, fields in offsets.items()
+    }
+    assert found == offsets
+    assert ctypes.sizeof(amd._Process) == 704  # noqa: SLF001 - what the test is about
