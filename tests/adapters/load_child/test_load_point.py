@@ -24,21 +24,10 @@ from fakes.inference_server import InferenceServer, Notes, answering_tensors, ge
 MS = 1_000_000
 S = 1000 * MS
 LOAD = {
-    "loop": "closed",
-    "concurrency": 2,
-    "rate_per_s": None,
-    "warmup_s": 0.05,
-    "window_s": 0.2,
-    "window_max_s": 0.3,
-    "samples": 4,
-    "tokens_in": None,
-    "tokens_out": None,
-    "prompts": None,
-    "shared_prefix": 0.0,
-    "ignore_eos": True,
-    "slo_ms": {},
-    "seed": 1,
-}
+    "loop": "closed", "concurrency": 2, "rate_per_s": None, "warmup_s": 0.05, "window_s": 0.2,
+    "window_max_s": 0.3, "samples": 4, "tokens_in": None, "tokens_out": None, "prompts": None,
+    "shared_prefix": 0.0, "ignore_eos": True, "slo_ms": {}, "seed": 1,
+}  # fmt: skip
 WINDOW = ProbeWindow(0, 10 * S, 20 * S, 21 * S)
 
 
@@ -183,24 +172,19 @@ def test_prompts_of_a_file_are_salted_and_bounded(tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "one"}\n\n{"prompt": "two", "output_tokens": 5}\n')
     made = prompts(prompts=str(path))
-    found = {
-        (text.text.partition("\n")[2], text.max_tokens) for text in (made.next() for _ in range(40))
-    }
+    texts = (made.next() for _ in range(40))
+    found = {(text.text.partition("\n")[2], text.max_tokens) for text in texts}
     assert found == {("one", 4), ("two", 5)}
-    problems = {}
-    for content in ("", "no json\n", '{"text": "x"}\n', '{"prompt": "x", "output_tokens": 0}\n'):
+    for content, words in (
+        ("", ": has 0 prompts; write 1 to 10000, one a line"),
+        ("no json\n", ', prompt 1: write {"prompt": "text"}'),
+        ('{"text": "x"}\n', ', prompt 1: write {"prompt": "text"}'),
+        ('{"prompt": "x", "output_tokens": 0}\n', ", prompt 1: output_tokens is a number from 1"),
+    ):
         path.write_text(content)
         with pytest.raises(ProbeConfigError) as raised:
             read_prompts(str(path), 4)
-        problems[content] = str(raised.value).removeprefix(f"load.prompts {path}")
-    assert problems == {
-        "": ": has 0 prompts; write 1 to 10000, one a line",
-        "no json\n": ', prompt 1: write {"prompt": "text"}',
-        '{"text": "x"}\n': ', prompt 1: write {"prompt": "text"}',
-        '{"prompt": "x", "output_tokens": 0}\n': (
-            ", prompt 1: output_tokens is a number from 1 to 65536"
-        ),
-    }
+        assert str(raised.value).startswith(f"load.prompts {path}{words}"), content
 
 
 @pytest.mark.parametrize(
@@ -231,14 +215,11 @@ def test_a_server_is_measured_under_load(more):
 
 
 def test_a_server_without_tokens_has_a_load_curve_too():
-    notes = Notes()
     output = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.0]}
+    load = {**LOAD, "slo_ms": {"latency": 1e5}}
+    notes = Notes()
     with InferenceServer(answering_tensors([output], pause_s=0.005)) as server:
-        measure(
-            notes,
-            request(server.url, "kserve", load={**LOAD, "slo_ms": {"latency": 1e5}}),
-            min_window_s=0.1,
-        )
+        measure(notes, request(server.url, "kserve", load=load), min_window_s=0.1)
     (result,) = notes.of("result")
     assert (result["ttft_ms"], result["itl_ms"], result["window_tokens_out"]) == (None,) * 3
     assert result["inferences"] > 0

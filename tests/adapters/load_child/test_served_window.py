@@ -1,7 +1,6 @@
 """The steady-state window of a server load: shares of requests, tokens, and the connection to the sensors."""
 
 import itertools
-import threading
 
 import pytest
 from costprobe.adapters.load_child.connection import Reply, ServerError
@@ -58,13 +57,9 @@ def test_closed_loop_of_equal_requests_has_their_rate_in_any_window(
     assert found.requests == pytest.approx(concurrency * (end - offset) / length)
 
 
-def test_tokens_count_by_the_same_shares():
+def test_tokens_count_by_the_same_shares_and_are_unknown_if_one_request_has_no_count():
     replies = [reply(0, 20, 10, 100), reply(10, 30, 10, 40), reply(28, 32, 10, 8)]
-    found = work_within(replies, 10, 30, lambda x: x.tokens_out)
-    assert found == (2.0, 20.0, 94.0)
-
-
-def test_tokens_are_unknown_if_one_request_has_no_count():
+    assert work_within(replies, 10, 30, lambda x: x.tokens_out) == (2.0, 20.0, 94.0)
     replies = [reply(0, 10, 1, 1), reply(0, 10, None, 1), reply(50, 60)]
     assert work_within(replies, 0, 10, lambda x: x.tokens_out) == (2.0, None, 2.0)
     assert work_within([], 0, 10, lambda x: x.tokens_out) == (0, None, None)
@@ -93,16 +88,11 @@ def test_omitted_count_of_cached_tokens_is_zero_beside_others():
         assert (found, is_cached(replies, None, varies=True)) == (cached_tokens, cached)
 
 
-def test_ttft_and_tpot_follow_arrival_times():
+def test_ttft_and_tpot_follow_arrival_times_and_text_in_one_chunk_has_no_time_per_token():
     one = Reply(0, 100 * MS, [20 * MS, 30 * MS, 50 * MS, 80 * MS], 7, 5)
     found = figures([one], lambda x: x.tokens_out)
-    assert found["latency_ms"]["p50"] == 100
-    assert found["ttft_ms"]["p50"] == 20
-    assert found["tpot_ms"]["p50"] == 15
-    assert (found["tokens_in"], found["tokens_out"]) == (7, 5)
-
-
-def test_text_in_one_chunk_has_no_time_per_token():
+    medians_ms = [found[f"{name}_ms"]["p50"] for name in ("latency", "ttft", "tpot")]
+    assert (*medians_ms, found["tokens_in"], found["tokens_out"]) == (100, 20, 15, 7, 5)
     for arrivals_ns, tokens_out in (
         (None, None), ([20, 80], 1), ([20, 80], None), ([20, 20], 5), ([20], 1),
     ):  # fmt: skip
@@ -142,41 +132,21 @@ def test_energy_window_lies_within_continuous_load():
     assert list(dict.fromkeys(phases)) == ["warmup", "latency", "energy"]
 
 
-def test_requests_longer_than_the_window_count_by_their_shares():
-    with InferenceServer(answering_tensors([OUT], pause_s=0.6)) as server:
-        result = run(server, Notes(), "kserve", concurrency=4, requests=1, warmup_requests=0)
-    window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
-    # Between them the four have gaps of a millisecond or so, more where the machine is busy.
-    assert 0.5 * 4 * window_s / 0.6 <= result["inferences"] <= 4 * window_s / 0.6
-    assert result["window_tokens_out"] is None
-    # Those that were sent before the window ended, which are timed under the same load.
-    assert 4 <= result["samples"] <= 12
-
-
-def test_failures_within_the_window_give_no_result():
-    notes = Notes()
+def test_failures_before_or_within_the_window_give_no_result():
     good = answering_tensors([OUT], pause_s=0.002)
+    for is_good_before, words, requests in (
+        (True, "http_503", {}),
+        (False, "6 of 6", {"warmup_requests": 0}),
+    ):
+        notes = Notes()
 
-    def answer(call):
-        if notes.of("window_start"):
-            call.json({}, 503)
-        else:
-            good(call)
+        def answer(call, notes=notes, is_good_before=is_good_before):
+            if is_good_before and not notes.of("window_start"):
+                good(call)
+            else:
+                call.json({}, 503)
 
-    with InferenceServer(answer) as server, pytest.raises(ServerError, match="http_503"):
-        run(server, notes, "kserve")
-    assert notes.of("result") == []
-
-
-def test_failures_before_the_window_prevent_it():
-    notes = Notes()
-    answered = threading.Event()
-
-    def answer(call):
-        call.json({}, 503)
-        answered.set()
-
-    with InferenceServer(answer) as server, pytest.raises(ServerError, match="6 of 6"):
-        run(server, notes, "kserve", warmup_requests=0, concurrency=1)
-    assert answered.is_set()
-    assert notes.of("window_start") == []
+        with InferenceServer(answer) as server, pytest.raises(ServerError, match=words):
+            run(server, notes, "kserve", **requests, concurrency=1)
+        assert notes.of("result") == []
+        assert bool(notes.of("window_start")) is is_good_before

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from costprobe.core.records import Point
@@ -43,12 +44,9 @@ def run_python(script, *arguments, **options):
 
 
 def query(path, sql):
-    """Query the database file directly, without the code under test."""
-    connection = sqlite3.connect(path)
-    try:
+    """Run SQL on the database file directly, without the code under test."""
+    with closing(sqlite3.connect(path)) as connection, connection:
         return connection.execute(sql).fetchall()
-    finally:
-        connection.close()
 
 
 def lines_of(store):

@@ -25,18 +25,15 @@ def since(raw=NEVER_NS, sampled=NEVER_NS, hours=NEVER_NS, outbox=NEVER_NS):
     return KeepSince(raw, sampled, hours, outbox)
 
 
-def retain(store, keep, limit=500):
+def retain(store, keep):
     """Run all due steps; return the numbers of rows aggregated, removed and dropped."""
     totals = [0, 0, 0]
     while True:
-        step = store.retain(keep, limit)
-        totals = [a + b for a, b in zip(totals, _counts(step), strict=True)]
+        step = store.retain(keep, 500)
+        counts = (step.aggregated, step.removed, step.dropped)
+        totals = [a + b for a, b in zip(totals, counts, strict=True)]
         if step.is_done:
             return tuple(totals)
-
-
-def _counts(step):
-    return (step.aggregated, step.removed, step.dropped)
 
 
 @pytest.fixture
@@ -50,21 +47,15 @@ def device(second, device="gpu0"):
     return point(second, device, energy_j=float(second), power_w=100.0 + second)
 
 
-def test_rows_past_retention_become_one_an_hour(store, reader, path):
+def test_rows_past_retention_become_one_an_hour(store, reader):
     store.append([device(second) for second in range(0, 7300, 10)])
     store.append([device(100_000, "gpu1")])
     # The hour that contains the limit is not complete yet.
     keep = since(raw=T0_NS + 2 * HOUR_NS + 50 * S)
     assert retain(store, keep) == (720, 0, 0)
     first, second, *raw = reader.points("device", *ALWAYS, {"device": "gpu0"})
-    assert first == RolledPoint(
-        "device",
-        {"host": "h", "device": "gpu0"},
-        {"energy_j": sum(range(0, 3600, 10)), "power_w": 1895.0},
-        T0_NS,
-        360,
-        T0_NS + 3590 * S,
-    )
+    tags, fields = first.tags, {"energy_j": sum(range(0, 3600, 10)), "power_w": 1895.0}
+    assert first == RolledPoint("device", tags, fields, T0_NS, 360, T0_NS + 3590 * S)
     assert (second.time_ns, second.rows) == (T0_NS + HOUR_NS, 360)
     assert raw == [device(second) for second in range(7200, 7300, 10)]
     assert list(reader.points("device", *ALWAYS, {"device": "gpu0"}, with_hours=False)) == raw
@@ -74,9 +65,6 @@ def test_rows_past_retention_become_one_an_hour(store, reader, path):
     end_ns = T0_NS + 20 * HOUR_NS
     retain(store, since(raw=end_ns, sampled=end_ns, hours=end_ns))
     assert [series.tags["device"] for series in reader.series()] == ["gpu1"]
-    assert query(path, "PRAGMA foreign_key_check") == []
-    store.append([device(100_010)])
-    assert lines_of(store) == [render(device(100_000, "gpu1")), render(device(100_010))]
 
 
 def test_late_row_is_added_to_its_hour_and_does_not_change_the_newest_value(store, reader):
@@ -117,20 +105,19 @@ def test_lines_of_hour_rows_are_series_of_their_own(store, reader):
     ]
 
 
-@pytest.mark.parametrize("every_s", [7, 600])
-def test_aggregation_during_a_read_hides_and_repeats_no_row(store, reader, every_s):
-    seconds = range(0, 2000 * every_s, every_s)
-    store.append([point(second, energy_j=1.0) for second in seconds])
-    end_ns = T0_NS + 2 * seconds[-1] * S
-    keep = since(raw=end_ns)
-    total, times_ns = 0.0, []
-    for count, found in enumerate(reader.points("device", *ALWAYS)):
-        total += found.fields["energy_j"]
-        times_ns.append(found.time_ns)
-        if count % 100 == 0:
-            store.retain(keep, 300)
-    assert total == len(seconds)
-    assert times_ns == sorted(times_ns)
+def test_aggregation_during_a_read_hides_and_repeats_no_row(store, reader):
+    for every_s, device in ((7, "gpu0"), (600, "gpu1")):
+        seconds = range(0, 2000 * every_s, every_s)
+        store.append([point(second, device, energy_j=1.0) for second in seconds])
+        keep = since(raw=T0_NS + 2 * seconds[-1] * S)
+        total, times_ns = 0.0, []
+        for count, found in enumerate(reader.points("device", *ALWAYS, {"device": device})):
+            total += found.fields["energy_j"]
+            times_ns.append(found.time_ns)
+            if count % 100 == 0:
+                store.retain(keep, 300)
+        assert total == len(seconds)
+        assert times_ns == sorted(times_ns)
 
 
 def test_limits_of_retention(store, reader):
