@@ -1,7 +1,6 @@
 """Readings and probe runs become priced rows, and changes become events."""
 
 from contextlib import closing
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -12,10 +11,8 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.records import (
     NS_PER_S,
     Device,
-    Energy,
     Reading,
 )
-from costprobe.core.statistics import RollingSample
 from costprobe.devices.readings import Accounts
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.book import PriceBook
@@ -23,7 +20,7 @@ from costprobe.pricing.catalogue_files import packaged
 from costprobe.pricing.plans import OnDemandPlan
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import ProbeAccounts
-from costprobe.probing.rows import report_document, run_points
+from costprobe.probing.rows import report_document
 from fakes.clock import FakeClock
 from fakes.runs import probe_run
 
@@ -71,84 +68,6 @@ def measured(clock, *, energy=None, fingerprint="aa", software=None, inferences=
 
 def rows(ledger, measurement):
     return [point for point in ledger.points if point.measurement == measurement]
-
-
-def test_probe_run_becomes_a_probe_row_and_a_cost_row(clock, ledger):
-    accounts = books(clock, ledger, [plan()])
-    report = accounts.take_probe(measured(clock, energy=Energy(2000.0, "counter", 0.06, 50.0)))
-    (probe,), (cost,) = rows(ledger, "probe"), rows(ledger, "cost")
-    assert probe.tags == {**TAGS, "device": "gpu0", "probe": "encoder", "batch": "8"}
-    assert probe.time_ns == clock.time_ns()
-    assert probe.fields["energy_per_inference_j"] == 2.0
-    assert probe.fields["energy_above_idle_j"] == pytest.approx(1.5)
-    assert probe.fields["latency_p90_ms"] == 4.4
-    assert "latency_p99_ms" not in probe.fields
-    # 3.6 an hour is 0.001 a second: 10 s over 1,000 inferences is 1e-5 each.
-    assert cost.fields["cost_per_inference"] == pytest.approx(1e-5)
-    assert cost.fields["rolling_1h"] == pytest.approx(1e-5)
-    assert cost.fields["rolling_1h_coverage"] == pytest.approx(1 / 12)
-    assert cost.tags["plan"] == "on_demand"
-    assert run_points(report, TAGS)[:2] == [probe, cost]
-
-
-@pytest.mark.parametrize("wrong_s", [3e8, 7200])
-def test_rolling_costs_recover_after_the_wall_clock_was_ahead(clock, ledger, wrong_s):
-    history = []
-    book = PriceBook([plan()], None, [GPU])
-    accounts = ProbeAccounts(
-        RememberedPrices(book, ledger, clock),
-        ledger,
-        clock,
-        TAGS,
-        lambda *key: [each for each in history if each[0] >= key[3]],
-    )
-
-    def run(inferences):
-        clock.move(300)
-        report = accounts.take_probe(measured(clock, inferences=inferences))
-        history.append(RollingSample(report.time_ns, report.cost.per_inference))
-        return report.rolled
-
-    for _ in range(48):
-        before = run(1000)
-    clock.step(wrong_s)
-    for _ in range(12):
-        run(100)
-    clock.step(-wrong_s)
-    after = run(1000)
-    assert (before["24h"].samples, after["24h"].samples) == (48, 49)
-    assert after["24h"].median == pytest.approx(before["24h"].median)
-    assert after["24h"].iqr == pytest.approx(0)
-
-
-def test_reading_is_priced_for_its_interval(clock, ledger):
-    prices = RememberedPrices(PriceBook([plan()], None, [GPU]), ledger, clock)
-    accounts = Accounts(prices, ledger, clock, TAGS)
-    start_ns = clock.monotonic_ns() - 10 * NS_PER_S
-    reading = Reading("gpu0", start_ns, clock.monotonic_ns(), {"power_w": 70, "energy_j": 700.0})
-    accounts.record_readings([(reading, GPU)])
-    (row,) = rows(ledger, "device")
-    assert row.fields["price_rate_per_h"] == pytest.approx(3.6)
-    assert row.fields["cost"] == pytest.approx(0.01)
-    assert row.fields["power_w"] == 70.0
-    assert "price_assumed" not in row.fields
-    assert isinstance(row.fields["power_w"], float)
-    assert (row.tags["uuid"], row.time_ns) == ("GPU-0", clock.time_ns())
-
-
-def test_another_board_of_the_same_name_is_an_event_once(clock, ledger):
-    run = measured(clock)
-    books(clock, ledger).take_probe(run)
-    # Without the key, or for a board without a persistent identity, nothing changed.
-    for board in ("GPU-1", "GPU-1", "", "GPU-1"):
-        books(clock, ledger).take_probe(replace(run, board=board))
-    assert rows(ledger, "event") == []
-    for board in ("GPU-2", "", "GPU-2"):
-        books(clock, ledger).take_probe(replace(run, board=board))
-    (event,) = rows(ledger, "event")
-    assert event.fields["title"] == "encoder on gpu0 runs on another board"
-    assert (event.fields["before"], event.fields["after"]) == ("board GPU-1", "board GPU-2")
-    assert event.tags["kind"] == "software"
 
 
 class Killed(BaseException):

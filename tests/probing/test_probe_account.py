@@ -102,6 +102,13 @@ def test_changed_software_and_board_are_one_event():
     other = {"fingerprint": "bb", "software": {"torch": "2.14"}, "board": "GPU-2"}
     (event,) = account(replace(RUN, **other), before).events
     assert (event.kind, event.cause) == ("software", "board, torch")
+    # Nothing changed for a board without a persistent identity.
+    state, titles = ProbeState(), []
+    for board in ("", "GPU-1", "GPU-1", "", "GPU-1", "GPU-2", "", "GPU-2"):
+        accounted = account(replace(RUN, board=board), state)
+        state = accounted.state
+        titles += [(event.title, event.before, event.after) for event in accounted.events]
+    assert titles == [("encoder on gpu0 runs on another board", "board GPU-1", "board GPU-2")]
 
 
 def test_another_batch_is_an_event_and_an_unknown_one_is_none():
@@ -145,26 +152,23 @@ def test_run_without_price_has_no_cost_and_keeps_the_reference():
 def test_tokens_of_a_run_have_rates_energy_and_cost():
     decoded = {"window_tokens_out": 1000.0, "tokens_out": 1.0}
     prefilled = {"window_tokens_in": 512_000.0, "tokens_in": 512.0}
-    for tokens, name, per_s, per_million_j, per_million in (
-        (decoded, "tokens_out", 100.0, 2e6, 10.0),
-        (prefilled, "tokens_in", 51_200.0, 3906.25, 0.01953125),
+    for tokens, direction, rate, per_million_j, per_million in (
+        (decoded, "out", "100 tokens out/s", 2e6, 10.0),
+        (prefilled, "in", "51,200 tokens in/s", 3906.25, 0.01953125),
     ):
         accounted = account(replace(RUN, **tokens))
         probe, cost, _ = rows_of(accounted)
-        assert probe.fields[f"{name}_per_s"] == pytest.approx(per_s)
+        name = f"tokens_{direction}"
         assert probe.fields[f"energy_per_million_{name}_j"] == pytest.approx(per_million_j)
         assert cost.fields[f"cost_per_million_{name}"] == pytest.approx(per_million)
-        other = "tokens_in" if name == "tokens_out" else "tokens_out"
+        other = "tokens_in" if direction == "out" else "tokens_out"
         assert not {key for key in (*probe.fields, *cost.fields) if other in key}
-        rate = "100 tokens out/s" if name == "tokens_out" else "51,200 tokens in/s"
-        line = probe_line(report_document(accounted.run))
-        assert (
-            f"{rate}, {si(per_million_j / 1e6, 'J')} per token, {money(per_million, 'USD')} per mill"
-            in line
+        energy, price = si(per_million_j / 1e6, "J"), money(per_million, "USD")
+        assert f"{rate}, {energy} per token, {price} per mill" in probe_line(
+            report_document(accounted.run)
         )
         candidate = probe_candidates(columns_of([probe]), columns_of([cost]), {})[0]
-        words = "out" if name == "tokens_out" else "in"
-        shown = f"{money(per_million, 'USD')} {words}; {si(per_million_j, 'J')} {words}"
+        shown = f"{price} {direction}; {si(per_million_j, 'J')} {direction}"
         assert per_million_tokens(candidate) == shown
 
 

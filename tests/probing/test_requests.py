@@ -16,20 +16,6 @@ def read(request):
     return json.loads(request.to_wire())
 
 
-def test_request_of_a_model_is_its_section_and_the_run():
-    probe = ProbeConfig(name="p", kind="timm:vit", weights="/w.pt", latency_bound="50ms", inputs=[])
-    remembered = {"batch": 8, "fingerprint": "f"}
-    request = model_request(probe, GPU, remembered, energy=True)
-    found = read(request)
-    assert (request.visible_gpu, request.probe) == ("GPU-1", "p")
-    expected = {
-        "cmd": "probe", "kind": "timm", "model": "vit", "weights": "/w.pt", "dtype": None,
-        "latency_bound_s": 0.05, "min_samples": probe.min_samples, "torch_device": "cuda:0",
-        "known_batch": 8, "known_fingerprint": "f", "energy": True,
-    }  # fmt: skip
-    assert {key: found[key] for key in expected} == expected
-
-
 def test_gpu_is_named_as_cuda_reads_it():
     named = {
         ("gpu0", "GPU-1"): "GPU-1",
@@ -43,13 +29,8 @@ def test_gpu_is_named_as_cuda_reads_it():
 
 
 def test_gpu_with_a_selector_is_selected_by_it_alone():
-    device = Device(
-        "amd0",
-        "gpu",
-        "GPU-49c8",
-        "AMD",
-        selector="ROCR_VISIBLE_DEVICES=GPU-49c8 HIP_VISIBLE_DEVICES=0",
-    )
+    selector = "ROCR_VISIBLE_DEVICES=GPU-49c8 HIP_VISIBLE_DEVICES=0"
+    device = Device("amd0", "gpu", "GPU-49c8", "AMD", selector=selector)
     request = model_request(ProbeConfig(name="p"), device, {}, energy=True)
     found = environment_of(request)
     assert (found["ROCR_VISIBLE_DEVICES"], found["HIP_VISIBLE_DEVICES"]) == ("GPU-49c8", "0")

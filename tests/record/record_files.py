@@ -57,19 +57,20 @@ def check(name, made, replaced=()):
         raise AssertionError(f"{name}, line {number}\nrecorded: {before}\nnow:      {now}")
 
 
-def check_outcomes(name, outcome_of):
+def check_outcomes(name, outcome_of, errors=ValueError):
     """Compare what a function makes of each text of a file with its outcome there.
 
     Args:
         name: Name of the file: a JSON object of texts and outcomes; a new text has null until recorded.
-        outcome_of: Returns a JSON value; a ValueError is recorded as its text.
+        outcome_of: Returns a JSON value of a text.
+        errors: The class of errors that are recorded as their texts.
     """
     found = {}
     for text in json.loads((FIXTURES / name).read_bytes()):
         try:
             found[text] = outcome_of(text)
-        except ValueError as error:
-            found[text] = f"ValueError: {error}"
+        except errors as error:
+            found[text] = f"{errors.__name__}: {error}"
     check(name, found)
 
 

@@ -16,9 +16,9 @@ from costprobe.adapters.redfish.power import (
     parse_power,
     read_power,
 )
-from costprobe.core.outside import UnusableInputError
 from fakes.servers import TLS, Scripted, Talking
 from pydantic import ValidationError
+from record.record_files import check_outcomes
 
 PATH = "/redfish/v1/Chassis/1U/Power"
 
@@ -28,58 +28,9 @@ def controls(*figures, **more):
     return {"@odata.type": "#Power.v1_7_0.Power", "PowerControl": named, **more}
 
 
-def metrics(watts, kwh=None):
-    energy = {} if kwh is None else {"EnergykWh": {"Reading": kwh}}
-    return {"PowerWatts": {"Reading": watts, "DataSourceUri": "/redfish/v1/..."}, **energy}
-
-
-READINGS = {
-    "DMTF, and OpenBMC's name": (controls(("Chassis Power Control", 344)), (344, None)),
-    "iDRAC": (controls(("System Power Control", 287.5)), (287.5, None)),
-    "iLO": (controls((None, 590), PowerConsumedWatts=590), (590, None)),
-    "Lenovo": (
-        controls(
-            ("Server Power Control", 450),
-            ("CPU Sub-system Power", 85),
-            ("Memory Sub-system Power", None),
-        ),
-        (450, None),
-    ),
-    "EnvironmentMetrics": (metrics(374), (374, None)),
-    "Supermicro, HGX": (metrics(1349.263802, 12.5), (1349.263802, 12.5)),
-    "PDU": (metrics(6438, 56438), (6438, 56438)),
-    "Sensor": ({"ReadingType": "Power", "ReadingUnits": "W", "Reading": 12.5}, (12.5, None)),
-}
-REFUSED = {
-    "no reading of power": (controls(("Chassis Power Control", None)), {}, {"PowerControl": 7}),
-    "none of which is the server's": (controls(("PSU 1", 530), ("PSU 2", 531)),),
-    "refers to /redfish/v1/Chassis/1/Power": (
-        {"Power": {"@odata.id": "/redfish/v1/Chassis/1/Power"}},
-        {"Members": [{"@odata.id": "/redfish/v1/Chassis/1/Power"}, 7]},
-    ),
-    "not a number from 0": (
-        metrics(-5),
-        metrics(1e9),
-        metrics(True),
-        metrics("8000"),
-        metrics(float("nan")),
-        metrics(374, -1),
-        metrics([]),
-    ),
-    "a running server exceeds": (metrics(0),),
-}
-
-
-def test_power_and_counter_of_each_vendor():
-    for name, (document, expected) in READINGS.items():
-        assert parse_power(document) == PowerReading(*expected), name
-
-
-def test_impossible_and_foreign_documents_are_refused():
-    for words, documents in REFUSED.items():
-        for document in documents:
-            with pytest.raises(UnusableInputError, match=words):
-                parse_power(document)
+def test_documents_of_vendors_and_of_others_are_read_or_refused():
+    """The record has W and kWh of each document, or the error; see `record_files`."""
+    check_outcomes("redfish_texts.json", lambda text: list(parse_power(json.loads(text))))
 
 
 def config(url, **more):

@@ -26,6 +26,7 @@ from fakes.clock import FakeClock
 from fakes.worker import WorkerBench
 from hypothesis import given
 from hypothesis import strategies as st
+from record.record_files import check_outcomes
 
 POWERCAP = "sys/class/powercap"
 RAPL = f"{POWERCAP}/intel-rapl:0"
@@ -97,25 +98,8 @@ def test_files_of_proc_are_parsed():
         parse_meminfo("MemTotal: 5 kB\n")
 
 
-def arm_cpuinfo(*cores):
-    """/proc/cpuinfo of arm64 with cores given by implementer and part."""
-    return "".join(
-        f"processor\t: {i}\nCPU implementer\t: {implementer:#04x}\nCPU part\t: {part:#05x}\n\n"
-        for i, (implementer, part) in enumerate(cores)
-    )
-
-
 def test_cpu_model_is_read_on_each_architecture():
-    expected = {
-        "model\t: 85\nmodel name\t: Intel(R)  Xeon(R) @ 2.00GHz\n": "Intel(R) Xeon(R) @ 2.00GHz",
-        "processor\t: 0\nModel\t\t: Raspberry Pi 5 Model B\n": "Raspberry Pi 5 Model B",
-        "cpu\t\t: POWER9, altivec supported\n": "POWER9, altivec supported",
-        "processor : 0\nBogoMIPS : 50.00\n": "CPU",
-        arm_cpuinfo((0x41, 0xD40), (0x41, 0xD40)): "Arm Neoverse-V1",
-        arm_cpuinfo((0x41, 0xD0B), (0x41, 0xD05)): "Arm Cortex-A76 + Arm Cortex-A55",
-        arm_cpuinfo((0x41, 0xD99)): "Arm 0x41/0xd99",
-    }
-    assert {text: processor_name(text) for text in expected} == expected
+    check_outcomes("cpuinfo_texts.json", processor_name)
 
 
 def test_temperature_is_of_hwmon_or_of_a_thermal_zone(tmp_path):
