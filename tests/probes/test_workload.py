@@ -13,6 +13,7 @@ from costprobe_probes.wire import (
     kind_of,
 )
 from fakes.lazy import LazyModule
+from record.record_files import check_outcomes
 
 torch = LazyModule("torch")
 builtin = LazyModule("costprobe_probes.sources.builtin")
@@ -198,32 +199,18 @@ def test_software_of_an_amd_gpu_has_the_versions_of_rocm(tmp_path, monkeypatch):
     assert found["driver"].startswith("Linux ")
 
 
-# Of torch and the libraries below it.
-OUT_OF_MEMORY = (
-    "CUDA out of memory. Tried to allocate 2 GiB",
-    "CUDA error: out of memory",
-    "DefaultCPUAllocator: can't allocate memory",
-    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
-    "GET was unable to find an engine to execute this computation",
-    "[cudnn_frontend] Error: No execution plans support the graph.",
-    "Unable to find a valid cuDNN algorithm to run convolution",
-    "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input.",
-    "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmul(`",
-)
-
-
 def test_errors_have_a_kind_and_a_one_line_description():
-    wrong = []
+    """The record has what is made of errors of torch and of the libraries below it; see `record_files`."""
+
+    def described(error):
+        return [kind_of(error), describe(error, 8)]
+
+    check_outcomes("torch_errors.json", lambda text: described(RuntimeError(text)))
     for error, kind, words in (
         (ProbeConfigError("no such"), "config", "no such"),
         (DeviceError("no CUDA"), "device", "no CUDA"),
-        *((RuntimeError(text), "oom", "at batch 8: set memory_cap") for text in OUT_OF_MEMORY),
         (MemoryError(), "oom", "memory_cap or a smaller batch"),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), "device", "nvidia-smi"),
-        (RuntimeError("CUDA error: unspecified launch failure"), "device", "nvidia-smi"),
         (KeyError("boom"), "crash", "KeyError"),
-        (ValueError("two\nlines"), "crash", "two lines"),
     ):
-        shown = describe(error, 8)
-        wrong += [shown] if kind_of(error) != kind or words not in shown or "\n" in shown else []
-    assert wrong == []
+        found, shown = described(error)
+        assert (found, words in shown, "\n" in shown) == (kind, True, False), shown

@@ -1,8 +1,11 @@
 """A load curve: its loops, its cheapest point within a service level, its front, and its rows."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from costprobe.configuration import parse
+from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Energy
 from costprobe.drift.load_curve import curve_change, newest_shift
 from costprobe.pricing.book import Prices, Terms
@@ -21,10 +24,10 @@ from costprobe.probing.load_curve import (
     point_of,
 )
 from costprobe.probing.load_settings import LoadConfig, length_document
-from costprobe.probing.settings import KserveProbeConfig, OpenAiProbeConfig
+from costprobe.probing.settings import OpenAiProbeConfig
 from costprobe.ui.cli.load import shown
 from fakes.runs import probe_run
-from pydantic import ValidationError
+from record.record_files import check_outcomes
 
 SLO = {"ttft_p90": 500.0, "tpot_p90": 50.0}
 
@@ -227,22 +230,17 @@ def test_terminal_names_the_cheapest_point_and_why_the_loop_ended():
 
 
 def test_terminal_shows_latency_of_a_server_without_tokens():
-    without = {"tokens_out_per_s": None, "tokens_per_s_user": None}
-    points = [
-        point(n, 0.0, None, **without, throughput_per_s=50.0 * n, cost_per_inference=2e-5 / n,
-              latency_p50_ms=20.0 * n, latency_p90_ms=23.0 * n, energy_per_inference_j=0.13,
-              energy_rel_err=0.07, goodput_per_s=49.0)
-        for n in (1, 2)
-    ]  # fmt: skip
-    lines = shown(curve(*points, bounds_ms={"latency_p90": 50.0}))
+    without = {"tokens_out_per_s": None, "tokens_per_s_user": None, "energy_rel_err": 0.07}
+    figures = {"latency_p50_ms": 20.0, "latency_p90_ms": 23.0, "energy_per_inference_j": 0.13}
+    one = point(1, 0.0, None, **without, **figures, throughput_per_s=50.0, cost_per_inference=2e-5)
+    lines = shown(curve(one, bounds_ms={"latency_p90": 50.0}))
     found = [line.split() for line in lines]
     speeds = "load", "req/s", "latency", "p50", "p90", "p99", "errors"
     costs = "load", "mJ/req", "million", "req", "good/s"
-    one = ["1", "in", "flight"]
     assert [row for row in found if row[:1] == ["load"]] == [list(speeds), list(costs)]
-    assert [*one, "50", "20", "23", "-", "0", "%"] in found
-    assert [*one, "130", "±7", "%", "$20.0", "49"] in found
-    assert "2 in flight costs least within latency_p90 50 ms: $10.0 per million requests" in lines
+    assert ["1", "in", "flight", "*", "50", "20", "23", "-", "0", "%"] in found
+    assert ["1", "in", "flight", "*", "130", "±7", "%", "$20.0", "-"] in found
+    assert "1 in flight costs least within latency_p90 50 ms: $20.0 per million requests" in lines
     assert any("up: USD per million requests" in line for line in lines)
     assert "times in ms" in lines
 
@@ -257,27 +255,11 @@ def test_plan_bounds_the_time():
     assert (plan.points, plan.expected_s, plan.longest_s) == (3, 3 * 31.0, 3 * 101.0)
 
 
-def test_invalid_settings_are_explained():
-    tensor = {"name": "x", "datatype": "FP32", "shape": [1]}
-    kserve = {"name": "r", "kind": "kserve", "model": "m", "url": "http://h:1", "inputs": [tensor]}
-    cases = {
-        "write a number of tokens": lambda: served(load={"tokens_in": "gamma(1, 2)"}),
-        "low of uniform must not": lambda: served(load={"tokens_in": "uniform(9, 2)"}),
-        "sigma of lognormal is from 1 to 5": lambda: served(load={"tokens_out": "lognormal(9, 6)"}),
-        "remove tokens_in and shared": lambda: served(load={"prompts": "/p", "tokens_in": 5}),
-        "the open loop needs rates": lambda: served(load={"concurrencies": []}),
-        "slo has no bound": lambda: served(slo={}),
-        "have no tokens": lambda: KserveProbeConfig(**kserve, load={"tokens_in": 5}),
-        "give latency bounds": lambda: KserveProbeConfig(**kserve, slo={"ttft_p90": "1s"}),
-    }
-    missed = {}
-    for words, made in cases.items():
-        try:
-            made()
-        except ValidationError as error:
-            if words not in str(error):
-                missed[words] = str(error)
-        else:
-            missed[words] = "accepted"
-    assert missed == {}
-    assert length_document("normal(10, 2.5)") == {"kind": "normal", "mean": 10.0, "sd": 2.5}
+def test_settings_of_a_load_are_accepted_or_explained():
+    """The record has the distribution of the tokens of a prompt, or the error; see `record_files`."""
+
+    def tokens_in(text):
+        (probe,) = parse(f'[[probe]]\nname = "chat"\n{text}\n', Path("costprobe.toml")).probe
+        return length_document(probe.load.tokens_in)
+
+    check_outcomes("load_settings.json", tokens_in, ConfigError)
