@@ -244,7 +244,9 @@ def test_terminal_shows_latency_of_a_server_without_tokens():
         "closed loop: throughput no longer rose",
         "1 in flight costs least within latency_p90 50 ms: $20.0 per million requests",
     ]
-    chart = shown(curve(one, replace(one, number=2, concurrency=2)))
+    slower = {**figures, "latency_p50_ms": 40.0}
+    two = point(2, 0.0, None, **without, **slower, throughput_per_s=99.0, cost_per_inference=1e-5)
+    chart = shown(curve(one, two))
     assert any("up: USD per million requests" in line for line in chart)
 
 
