@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from costprobe.adapters.engines.scrape import ModelNames, engine_of_page
 from costprobe.adapters.kubernetes.api_server import DeviceIds, KubernetesConfig, Pod
 from costprobe.adapters.kubernetes.pod_resources import Container, HeldDevice, NodeDevices
@@ -125,53 +124,42 @@ def test_devices_of_hami_are_those_of_its_annotation():
     assert problem.endswith("api_url is required")
 
 
-def test_rows_are_labelled_with_namespace_workload_and_container():
-    (claimant,) = claims(held("chat-0", "vllm", "GPU-0")).claimants
-    assert claimant.labels == {"namespace": "prod", "workload": "chat", "container": "vllm"}
-    hostile = claims(held("chat-0", "v\x1b[31m\nllm", "GPU-0")).claimants[0]
-    assert hostile.labels["container"].isprintable()
+def test_rows_are_labelled_and_devices_that_are_none_of_the_hosts_are_listed():
+    odd = held("chat-0", "v\x1b[31m\nllm", "GPU-1")
+    found = claims(
+        held("chat-0", "vllm", "GPU-0"), odd, held("web-0", "m", "0000:3b:00.0", "GPU-9")
+    )
+    hostile, named = (claimant.labels for claimant in found.claimants)
+    assert named == {"namespace": "prod", "workload": "chat", "container": "vllm"}
+    assert hostile["container"].isprintable()
+    assert found.unknown == ["0000:3b:00.0", "GPU-9"]
 
 
-def test_devices_that_are_none_of_the_hosts_are_listed():
-    found = claims(held("chat-0", "vllm", "GPU-9"), held("web-0", "m", "0000:3b:00.0"))
-    assert (found.claimants, found.unknown) == ([], ["GPU-9", "0000:3b:00.0"])
-
-
-def test_annotated_pods_are_scraped():
-    containers = [
-        held("chat-0", "vllm", "GPU-0"),
-        held("chat-0", "draft", "GPU-1"),
-        held("chat-1", "vllm", "GPU-2"),
-    ]
-    pods = {
-        ("prod", "chat-0"): Pod("StatefulSet", "chat", "10.0.0.7", SCRAPED),
-        ("prod", "chat-1"): Pod("StatefulSet", "chat", "fd00::7", {**SCRAPED, "path": "/m"}),
-    }
-    found = {c.name: c for c in claims(*containers, pods=pods).claimants}
-    service = found["prod:chat:vllm"].service
-    assert service.url == ("http://10.0.0.7:8000/metrics", "http://[fd00::7]:8000/m")
-    assert (service.engine, service.devices) == ("vllm", ("gpu0", "gpu2"))
-    assert found["prod:chat:draft"].service is None
-    assert not claims(*containers).claimants[0].service
-
-
-def test_annotated_pods_are_parts_of_a_group():
+def test_annotated_pods_are_scraped_and_parts_of_a_group():
     """Of an engine over two pods one is scraped; the other has a cost and no counts."""
     group = {"group": "big", "role": "worker"}
     pods = {
+        ("prod", "chat-0"): Pod("StatefulSet", "chat", "10.0.0.7", SCRAPED),
+        ("prod", "chat-1"): Pod("StatefulSet", "chat", "fd00::7", {**SCRAPED, "path": "/m"}),
         ("prod", "leader-0"): Pod("StatefulSet", "leader", "10.0.0.7", SCRAPED | group),
         ("prod", "worker-0"): Pod("StatefulSet", "worker", "10.0.0.8", {**group, "engine": "vllm"}),
         ("prod", "alone-0"): Pod("StatefulSet", "alone", "10.0.0.9", {"group": "big"}),
     }
-    containers = [held(name, "vllm", f"GPU-{n}") for n, (_, name) in enumerate(pods)]
-    found = claims(*containers, pods=pods)
+    containers = [held(name, "vllm", f"GPU-{n % 4}") for n, (_, name) in enumerate(pods)]
+    found = claims(*containers, held("chat-0", "draft", "GPU-1"), pods=pods)
     services = {c.name: c.service for c in found.claimants}
-    assert services["prod:leader:vllm"].url == ("http://10.0.0.7:8000/metrics",)
     tags = {"service_group": "big", "service_role": "worker"}
-    for name in ("prod:leader:vllm", "prod:worker:vllm"):
-        assert services[name].row_tags == tags
-    assert services["prod:worker:vllm"].url == ()
-    assert services["prod:alone:vllm"] is None
+    assert {
+        name: one and (one.url, one.engine, one.devices, one.row_tags) for name, one in services.items()
+    } == {
+        "prod:chat:vllm": (
+            ("http://10.0.0.7:8000/metrics", "http://[fd00::7]:8000/m"), "vllm", ("gpu0", "gpu1"), {},
+        ),
+        "prod:chat:draft": None,
+        "prod:leader:vllm": (("http://10.0.0.7:8000/metrics",), "vllm", ("gpu2",), tags),
+        "prod:worker:vllm": ((), "vllm", ("gpu3",), tags),
+        "prod:alone:vllm": None,
+    }  # fmt: skip
     (problem,) = found.problems
     assert problem == "prod:alone:vllm: costprobe.io/engine is needed, as it is not scraped"
 
@@ -196,12 +184,11 @@ def test_annotations_that_cannot_be_used_are_reported_and_the_cost_is_still_allo
     assert "no known engine's metrics at http://10.0.0.7:8000/metrics" in problem
 
 
-@pytest.mark.parametrize("served", [False, True], ids=["idle", "served"])
-def test_engine_is_found_by_its_metrics(served):
+def test_engine_is_found_by_its_metrics():
     engine = ServingEngine()
-    if served:
-        engine.serve(requests=3)
-    assert engine_of_page(engine.text().encode()) == "vllm"
+    for requests in (0, 3):
+        engine.serve(requests=requests)
+        assert engine_of_page(engine.text().encode()) == "vllm"
     pages = Path(__file__).parents[1].joinpath("engines", "exposition").glob("*.txt")
     found = {page.stem: engine_of_page(page.read_bytes()) for page in pages}
     assert found == {name: name for name in found}

@@ -22,26 +22,15 @@ from fakes.sensing import sensor_settings
 
 S = 10**9
 LOST = {
-    "type": "fault",
-    "device": "gpu3",
-    "call": "nvmlDeviceGetPowerUsage",
-    "code": "GPU_IS_LOST",
-    "reaction": "quarantine",
-    "detail": "GPU is lost",
-    "retry_after_s": 60.0,
-}
+    "type": "fault", "device": "gpu3", "call": "nvmlDeviceGetPowerUsage", "code": "GPU_IS_LOST",
+    "reaction": "quarantine", "detail": "GPU is lost", "retry_after_s": 60.0,
+}  # fmt: skip
 MODELLED = {**LOST, "device": "cpu", "call": "/sys/x", "code": "ENOENT", "reaction": "modelled"}
 
 
 def device_of(name, kind="gpu", **more):
-    return {
-        "name": name,
-        "kind": kind,
-        "uuid": f"U-{name}",
-        "model": "B",
-        "memory_bytes": 8,
-        **more,
-    }
+    own = {"name": name, "kind": kind, "uuid": f"U-{name}", "model": "B", "memory_bytes": 8}
+    return own | more
 
 
 def mig_of(number, slices):
@@ -49,15 +38,9 @@ def mig_of(number, slices):
 
 
 def test_faults_become_events_with_their_consequence():
-    events = [
-        fault_event(message, 5)
-        for message in (
-            LOST,
-            {**LOST, "device": None, "detail": ""},
-            MODELLED,
-            {**MODELLED, "code": "EACCES"},
-        )
-    ]
+    denied = {**MODELLED, "code": "EACCES"}
+    messages = (LOST, {**LOST, "device": None, "detail": ""}, MODELLED, denied)
+    events = [fault_event(message, 5) for message in messages]
     consequence = "The device is quarantined; the other devices are not affected. Next try in 60 s."
     assert [(event.severity, event.title) for event in events] == [
         ("critical", "gpu3: GPU_IS_LOST from nvmlDeviceGetPowerUsage"),

@@ -3,7 +3,6 @@
 import pytest
 from costprobe.adapters.sensors.child.bounds import Bounds
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
-from costprobe.adapters.sensors.child.sensor import MetricReader
 from costprobe.adapters.sensors.messages import Sample
 from fakes.worker import context_of, worker_of
 
@@ -134,23 +133,6 @@ def test_impossible_values_of_a_gpu_are_absent(simulated):
         assert (sample.ecc_uncorrected, sample.power_w) == (None, 60.0)
         assert {fault.code for fault in sensor.bounds.take_faults()} == codes
     assert sample.mem_total_bytes == 80 << 30
-
-
-def test_metric_is_read_by_the_first_way_that_works():
-    def failing(call, handle):
-        raise ValueError("text of a driver")
-
-    def working(call, handle):
-        return {"power_w": 300.0}
-
-    faults = []
-    for ways, found in (((failing, working), {"power_w": 300.0}), ((failing,), {})):
-        report = lambda _, fault: faults.append(fault)  # noqa: E731
-        reader = MetricReader("gpu0", report, {"power": ways})
-        assert [reader.read("power", None, None) for _ in range(3)] == [found] * 3
-    assert [(fault.call, fault.detail) for fault in faults] == [
-        ("power", "ValueError: text of a driver")
-    ]
 
 
 def test_board_without_a_known_limit_has_two_kilowatts():

@@ -119,13 +119,6 @@ def test_interval_without_an_advance_of_the_counter_is_not_counted_again():
     ]
 
 
-def test_row_of_a_counter_that_was_read_late_or_early_is_that_of_its_samples():
-    late = list(sampled_rows(Aggregator("gpu0"), [([0, 10], 20), ([21], 21)]))
-    assert [r.fields["energy_j"] for r in late] == [pytest.approx(3000), pytest.approx(3300)]
-    early = list(sampled_rows(Aggregator("gpu0"), [([0.2, 10], 9.8), ([20], 20)]))
-    assert [r.fields["energy_j"] for r in early] == [pytest.approx(2940), pytest.approx(3000)]
-
-
 @given(
     st.lists(
         st.tuples(

@@ -18,54 +18,41 @@ S = 10**9
 
 
 class ScriptedGpu(Sensor):
-    """A GPU of 100 W whose next driver call can be made to fail."""
+    """A GPU of 100 W whose driver can be made to fail; it keeps when each of its calls was made."""
 
     def __init__(self, clock, *, has_counter=True):
         super().__init__("gpu0")
         self.call = "nvmlDeviceGetPowerUsage"
-        self._clock = clock
-        self._has_counter = has_counter
-        self.util_pct = 50.0
-        self.power_w = 100.0
-        self.sm_clock_mhz = 1900.0
-        self.fault = None
-        self.opens = 0
-        self.counter_read_ns = []
-        self.power_read_ns = []
-        self.full_ns, self.quick_ns = [], []
+        self._clock, self._has_counter = clock, has_counter
+        self.util_pct, self.power_w, self.fault, self.opens = 50.0, 100.0, None, 0
+        self.full_ns, self.quick_ns, self.counter_ns, self.polled_ns = [], [], [], []
 
-    def _check(self):
+    def _read(self, times_ns):
         if self.fault is not None:
             raise self.fault
+        times_ns.append(self._clock.monotonic_ns())
+        return times_ns[-1]
 
     def discover(self):
         self.opens += 1
-        self._check()
+        self._read([])
         return Device(self.name, "gpu", "GPU-1", "Board", 80)
 
     def sample(self, *, quick=False):
-        self._check()
-        now_ns = self._clock.monotonic_ns()
-        (self.quick_ns if quick else self.full_ns).append(now_ns)
-        metrics = {"util_pct": self.util_pct, "sm_clock_mhz": self.sm_clock_mhz}
+        now_ns = self._read(self.quick_ns if quick else self.full_ns)
+        metrics = {"util_pct": self.util_pct, "sm_clock_mhz": 1900.0}
         pids = None if quick else (7,)
         return Sample(now_ns, self.power_w, self.power_w, **metrics, pids=pids, is_quick=quick)
 
     def read_energy(self):
-        self._check()
-        if not self._has_counter:
-            return None
-        now_ns = self._clock.monotonic_ns()
-        self.counter_read_ns.append(now_ns)
-        return EnergyReading(now_ns, now_ns / S * 100)
+        now_ns = self._read(self.counter_ns)
+        return EnergyReading(now_ns, now_ns / S * 100) if self._has_counter else None
 
     def util_by_pid_pct(self, since_ns):
-        self._check()
-        return {7: 100.0} if since_ns else None
+        return {7: 100.0} if self._read([]) and since_ns else None
 
     def read_power_w(self):
-        self._check()
-        self.power_read_ns.append(self._clock.monotonic_ns())
+        self._read(self.polled_ns)
         return self.power_w
 
 
@@ -93,18 +80,19 @@ def test_device_has_a_row_every_interval_with_few_readings_of_what_changes_slowl
     assert [r["fields"]["energy_j"] for r in readings] == [1000, 1000, 1000]
     assert bench.sensor.full_ns == [(5000 + t) * S for t in (0, 10, 20, 30)]
     assert len({*bench.sensor.full_ns, *bench.sensor.quick_ns}) == 31
-    assert len(bench.sensor.counter_read_ns) == 4
+    assert len(bench.sensor.counter_ns) == 4
 
 
-@pytest.mark.parametrize(("late_s", "first_s"), [(0.4, 9), (3.2, 6), (8.9, 1), (9.5, 10)])
-def test_rows_of_a_late_device_end_on_the_common_grid(late_s, first_s):
-    bench = Bench(late_s=late_s)
-    bench.run(30)
-    ends_s = [(r["end_ns"] / S - 5000 + late_s) for r in bench.of("reading")]
-    assert ends_s == pytest.approx([late_s // 10 * 10 + e for e in (10, 20, 30)][-len(ends_s) :])
-    first = bench.of("reading")[0]
-    # Never one sample alone, between which and itself nothing could be counted.
-    assert (first["end_ns"] - first["start_ns"]) / S == pytest.approx(first_s)
+def test_rows_of_a_late_device_end_on_the_common_grid():
+    for late_s, first_s in ((0.4, 9), (3.2, 6), (8.9, 1), (9.5, 10)):
+        bench = Bench(late_s=late_s)
+        bench.run(30)
+        rows = bench.of("reading")
+        ends_s = [row["end_ns"] / S - 5000 + late_s for row in rows]
+        grid_s = [late_s // 10 * 10 + end for end in (10, 20, 30)]
+        assert ends_s == pytest.approx(grid_s[-len(rows) :])
+        # Never one sample alone, between which and itself nothing could be counted.
+        assert (rows[0]["end_ns"] - rows[0]["start_ns"]) / S == pytest.approx(first_s), late_s
 
 
 def test_watched_device_is_read_fully_at_once_and_at_every_sample():
@@ -136,11 +124,11 @@ def test_late_sample_is_skipped_and_later_ones_keep_the_grid():
 def test_marks_in_quick_succession_do_not_read_the_counter_faster_than_once_a_second():
     bench = Bench()
     bench.run(2.5)
-    before = len(bench.sensor.counter_read_ns)
+    before = len(bench.sensor.counter_ns)
     for _ in range(50):
         bench.mark("gpu0")
         bench.run(0.1)
-    times_ns = bench.sensor.counter_read_ns[before:]
+    times_ns = bench.sensor.counter_ns[before:]
     assert len(times_ns) == 6
     assert all(b - a >= S for a, b in pairwise(times_ns))
 
@@ -152,43 +140,39 @@ def test_power_without_a_counter_is_polled_while_the_device_is_watched():
     bench.mark_edge()
     bench.run(5)
     end_ns = bench.clock.monotonic_ns()
-    assert 49 <= len(bench.sensor.power_read_ns) <= 51
+    assert 49 <= len(bench.sensor.polled_ns) <= 51
     bench.watch_for(1)
     bench.run(3)
     energy = bench.energy(start_ns, end_ns)
     assert (energy.method, energy.energy_j) == ("poll", pytest.approx(500))
-    polls = len(bench.sensor.power_read_ns)
+    polls = len(bench.sensor.polled_ns)
     assert polls <= 62
     bench.run(10)
-    assert len(bench.sensor.power_read_ns) == polls
+    assert len(bench.sensor.polled_ns) == polls
     # For two minutes at most.
     bench.mark_edge()
     bench.run(300)
-    assert 1195 <= len(bench.sensor.power_read_ns) - polls <= 1205
+    assert 1195 <= len(bench.sensor.polled_ns) - polls <= 1205
 
 
-@pytest.mark.parametrize("has_counter", [True, False])
-def test_window_of_a_rarely_sampled_device_needs_no_sample_on_its_grid(has_counter):
-    bench = Bench(has_counter=has_counter, every_s=30.0)
-    bench.run(31)
-    start_ns = bench.clock.monotonic_ns()
-    bench.mark_edge()
-    bench.run(6)
-    end_ns = bench.clock.monotonic_ns()
-    bench.mark_edge()
-    bench.run(0.1)
-    energy = bench.energy(start_ns, end_ns, lead_ns=S // 2)
-    assert energy.energy_j == pytest.approx(600)
+def test_window_of_a_rarely_sampled_device_needs_no_sample_on_its_grid():
     known = Activity(sm_clock_mhz=1900.0, util_pct=50.0, contended=False, is_open=False)
-    assert bench.windows.activity("gpu0", start_ns, end_ns, [7]) == known
-
-
-def test_load_of_the_last_seconds_needs_no_watch_before():
+    for has_counter in (True, False):
+        bench = Bench(has_counter=has_counter, every_s=30.0)
+        bench.run(31)
+        start_ns = bench.clock.monotonic_ns()
+        bench.mark_edge()
+        bench.run(6)
+        end_ns = bench.clock.monotonic_ns()
+        bench.mark_edge()
+        bench.run(0.1)
+        assert bench.energy(start_ns, end_ns, lead_ns=S // 2).energy_j == pytest.approx(600)
+        assert bench.windows.activity("gpu0", start_ns, end_ns, [7]) == known
+    # Nor does the load of the last seconds need a watch before.
     bench = Bench()
     bench.run(10.4)
     now_ns = bench.clock.monotonic_ns()
-    activity = bench.windows.activity("gpu0", now_ns - 2 * S, now_ns, [7])
-    assert (activity.util_pct, activity.contended, activity.is_open) == (50.0, False, False)
+    assert bench.windows.activity("gpu0", now_ns - 2 * S, now_ns, [7]) == known
 
 
 def test_window_does_not_span_two_children():
@@ -199,10 +183,6 @@ def test_window_does_not_span_two_children():
     assert bench.energy(start_ns, end_ns).energy_j == pytest.approx(800)
     bench.windows.take({**bench.of("samples")[-1], "is_first": True})
     assert isinstance(bench.energy(start_ns, end_ns), Absent)
-
-
-def lost():
-    return SensorFault("nvmlDeviceGetPowerUsage", "GPU_IS_LOST", Reaction.QUARANTINE, "gone")
 
 
 def test_energy_has_the_idle_power_once_the_device_was_idle():
@@ -224,7 +204,7 @@ def test_energy_has_the_idle_power_once_the_device_was_idle():
 def test_lost_gpu_is_retried_with_backoff_and_nothing_is_counted_across_its_absence():
     bench = Bench()
     bench.run(5)
-    bench.sensor.fault = lost()
+    bench.sensor.fault = SensorFault("nvmlX", "GPU_IS_LOST", Reaction.QUARANTINE, "gone")
     bench.run(3 * 3600)
     waits = [fault["retry_after_s"] for fault in bench.of("fault")]
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
@@ -243,10 +223,11 @@ def test_lost_gpu_is_retried_with_backoff_and_nothing_is_counted_across_its_abse
 def test_quarantined_gpu_is_not_accessed_at_first():
     bench = Bench(retry_after_s=30.0)
     assert bench.worker.settled
-    bench.run(29)
-    assert bench.sensor.opens == 0
-    bench.run(2)
-    assert bench.sensor.opens == 1
+    opens = []
+    for seconds in (29, 2):
+        bench.run(seconds)
+        opens.append(bench.sensor.opens)
+    assert opens == [0, 1]
 
 
 def test_unexpected_error_quarantines_the_device_with_its_text():
