@@ -11,13 +11,13 @@ from costprobe.configuration import load, parse
 from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import MAX_FILE_BYTES
 from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
-from fakes.full_config import FULL
 from hypothesis import given
 from hypothesis import strategies as st
 
 FILE = Path("costprobe.toml")
 SERVICE = '[[service]]\nname = "s"\nengine = "vllm"\nurl = "http://h"\ndevices = ["cpu"]\n'
 REFUSED = Path(__file__).parent / "refused.txt"
+FULL = (Path(__file__).parents[1] / "fakes/full.toml").read_text()
 
 
 def problems(text):

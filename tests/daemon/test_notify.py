@@ -2,74 +2,61 @@
 
 import os
 import socket
+from contextlib import closing
 from functools import partial
 from types import SimpleNamespace
 
-import pytest
 from costprobe.daemon.main import Service
 from costprobe.daemon.systemd import SystemdNotifier
 from fakes.clock import FakeClock
 
 
 class Systemd:
-    """The other end of the socket.
+    """The other end of the socket, and a notifier with a watchdog of some seconds.
 
-    Args:
-        address: The address that it listens on.
+    Attributes:
+        received: Reads all messages that have come since the last call.
     """
 
-    def __init__(self, address):
-        self.address = address
+    def __init__(self, address, watchdog_s=30.0):
+        self.clock = FakeClock()
+        self.notifier = SystemdNotifier(address, watchdog_s, self.clock)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
-        self.received = []
-
-    def listen(self):
-        """Return all messages received so far."""
         self._socket.setblocking(False)
+        self.close = self._socket.close
+
+    def received(self):
+        found = []
         while True:
             try:
-                self.received.append(self._socket.recv(4096).decode())
+                found.append(self._socket.recv(4096).decode())
             except BlockingIOError:
-                return self.received
-
-    def close(self):
-        self._socket.close()
+                return found
 
 
-@pytest.fixture
-def systemd(tmp_path):
-    listening = Systemd(str(tmp_path / "notify"))
-    yield listening
-    listening.close()
+def test_ready_reloading_and_stopping_are_sent(tmp_path):
+    for address in (f"{tmp_path}/notify", f"@costprobe-{os.getpid()}"):
+        with closing(Systemd(address)) as systemd:
+            systemd.notifier.ready("measuring\n2 devices")
+            systemd.notifier.reloading()
+            systemd.notifier.stopping()
+            assert systemd.received() == [
+                "READY=1\nSTATUS=measuring 2 devices",
+                f"RELOADING=1\nMONOTONIC_USEC={systemd.clock.monotonic_ns() // 1000}",
+                "STOPPING=1",
+            ]
 
 
-@pytest.mark.parametrize("address", ["/notify", "@costprobe"])
-def test_ready_reloading_and_stopping_are_sent(tmp_path, address):
-    systemd = Systemd(f"{tmp_path}{address}" if address[0] == "/" else f"{address}-{os.getpid()}")
-    clock = FakeClock()
-    notifier = SystemdNotifier(systemd.address, 30.0, clock)
-    notifier.ready("measuring\n2 devices")
-    notifier.reloading()
-    notifier.stopping()
-    assert systemd.listen() == [
-        "READY=1\nSTATUS=measuring 2 devices",
-        f"RELOADING=1\nMONOTONIC_USEC={clock.monotonic_ns() // 1000}",
-        "STOPPING=1",
-    ]
-    systemd.close()
-
-
-def test_watchdog_is_notified_three_times_an_interval(systemd):
-    clock = FakeClock()
-    notifier = SystemdNotifier(systemd.address, 30.0, clock)
-    for _ in range(61):
-        notifier.alive()
-        clock.move(1)
-    assert systemd.listen() == ["WATCHDOG=1"] * 7
-    # The daemon checks its threads at least this often.
-    assert notifier.feed_every_s == 10.0
-    assert SystemdNotifier(systemd.address, None, clock).feed_every_s is None
+def test_watchdog_is_notified_three_times_an_interval(tmp_path):
+    with closing(Systemd(f"{tmp_path}/notify")) as systemd:
+        for _ in range(61):
+            systemd.notifier.alive()
+            systemd.clock.move(1)
+        assert systemd.received() == ["WATCHDOG=1"] * 7
+        # The daemon checks its threads at least this often.
+        assert systemd.notifier.feed_every_s == 10.0
+    assert SystemdNotifier("", None, FakeClock()).feed_every_s is None
 
 
 def test_without_systemd_nothing_is_sent_and_a_missing_socket_is_logged_once(tmp_path, caplog):
@@ -95,19 +82,19 @@ def test_systemds_variables_are_removed_from_the_environment():
         SystemdNotifier.taken_from(dict(odd), clock).alive()
 
 
-def test_dead_part_stops_the_watchdog_and_is_reported(systemd):
-    clock = FakeClock()
-    lives = {"sensors": True, "sink influxdb": True}
-    notifier = SystemdNotifier(systemd.address, 3.0, clock)
-    service = SimpleNamespace(_dead=(), _liveness=lambda: lives, _notifier=notifier)
-    beat = partial(Service._beat, service)  # noqa: SLF001 - without the store of a whole process
-    beat()
-    lives["sink influxdb"] = False
-    for _ in range(5):
-        clock.move(1)
+def test_dead_part_stops_the_watchdog_and_is_reported(tmp_path):
+    with closing(Systemd(f"{tmp_path}/notify", 3.0)) as systemd:
+        lives = {"sensors": True, "sink influxdb": True}
+        parts = {"_dead": (), "_liveness": lambda: lives, "_notifier": systemd.notifier}
+        # Without the store of a whole process.
+        beat = partial(Service._beat, SimpleNamespace(**parts))  # noqa: SLF001 - as above
         beat()
-    assert systemd.listen() == ["WATCHDOG=1", "STATUS=dead parts: sink influxdb"]
-    lives["sink influxdb"] = True
-    clock.move(1)
-    beat()
-    assert systemd.listen()[2:] == ["STATUS=measuring", "WATCHDOG=1"]
+        lives["sink influxdb"] = False
+        for _ in range(5):
+            systemd.clock.move(1)
+            beat()
+        assert systemd.received() == ["WATCHDOG=1", "STATUS=dead parts: sink influxdb"]
+        lives["sink influxdb"] = True
+        systemd.clock.move(1)
+        beat()
+        assert systemd.received() == ["STATUS=measuring", "WATCHDOG=1"]

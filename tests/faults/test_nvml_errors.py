@@ -19,6 +19,7 @@ from costprobe.adapters.sensors.child.nvidia import (
 from costprobe.adapters.sensors.child.nvml import NAMES, REACTIONS, open_driver
 from costprobe.adapters.sensors.messages import Reaction, SensorFault
 from costprobe.core.records import NS_PER_S
+from fakes.cases import check_all
 from fakes.nvml import FakeNvml
 from fakes.sizes import SHARE
 from fakes.worker import WorkerBench
@@ -124,26 +125,14 @@ def codes_of(test):
     return [codes[place % len(codes)] for codes in alike.values()]
 
 
-@pytest.fixture
-def assert_for_every_code(tmp_path, request):
-    """Run a check with a fresh fake for every code, and report all failures at once.
+def for_each(codes, folder, check):
+    """Run a check with a fresh fake for each code."""
 
-    A test of one function of many runs with `codes_of` its name.
-    """
-    is_one_of_many = hasattr(request.node, "callspec")
+    def run(code):
+        with simulated(folder / str(code)) as fake:
+            check(fake, code)
 
-    def run(check):
-        failures = []
-        for code in codes_of(request.node.name) if is_one_of_many else sorted(CODES):
-            name, _ = CODES[code]
-            with simulated(tmp_path / str(code)) as fake:
-                try:
-                    check(fake, code)
-                except AssertionError as error:
-                    failures.append(f"{name}: {error}")
-        assert not failures, "\n".join(failures)
-
-    return run
+    check_all(run, codes)
 
 
 def reaction_of(function, code, number):
@@ -155,25 +144,26 @@ def reaction_of(function, code, number):
     return Reaction.GONE if is_gone else Reaction.QUARANTINE
 
 
-def fails_and_passes(fake, function, code, number=None):
-    """An error of a running device, which ends after a while."""
+def fails(fake, function, code, number, *, at_work):
+    """An error that ends after a while, of a running device or during its discovery."""
     name, reaction = CODES[code][0], reaction_of(function, code, number)
     bench = Bench(fake, number)
-    assert is_reading(bench.run(20))
+    assert not at_work or is_reading(bench.run(20))
     called = fake.calls(function)
     rule = fake.fail(function, code)
-    during = bench.run(70)
+    during = bench.run(70 if at_work else 30)
     rule.clear()
     was_called = fake.calls(function) > called
-    faults = of(during, "fault")
+    faults, requested_restart = of(during, "fault"), bool(of(during, "restart"))
     assert {fault["code"] for fault in faults} <= {name}
-    requested_restart = bool(of(during, "restart"))
     if reaction is Reaction.GONE:
         # Its board ends its worker, if nothing takes its place.
         assert (faults, requested_restart) == ([], False)
-        assert bench.reads_again()
-        return
-    if reaction in PASSING or not was_called:
+    elif not at_work:
+        assert not (requested_restart and reaction in {*PASSING, Reaction.QUARANTINE})
+        quarantined = not bench.worker.opened and not requested_restart
+        assert quarantined or requested_restart or is_reading(during)
+    elif reaction in PASSING or not was_called:
         assert (faults, requested_restart) == ([], False)
         assert is_reading(during)
     elif reaction is Reaction.QUARANTINE:
@@ -183,27 +173,7 @@ def fails_and_passes(fake, function, code, number=None):
         assert requested_restart
     if not requested_restart:
         assert bench.reads_again()
-        assert bench.worker.opened
-
-
-def fails_from_the_start(fake, function, code, number=None):
-    """An error during the discovery of a device, which ends after a while."""
-    name, reaction = CODES[code][0], reaction_of(function, code, number)
-    bench = Bench(fake, number)
-    rule = fake.fail(function, code)
-    during = bench.run(30)
-    rule.clear()
-    assert {fault["code"] for fault in of(during, "fault")} <= {name}
-    requested_restart = bool(of(during, "restart"))
-    if reaction is Reaction.GONE:
-        assert (of(during, "fault"), requested_restart) == ([], False)
-        assert bench.reads_again()
-        return
-    assert not (requested_restart and reaction in {*PASSING, Reaction.QUARANTINE})
-    quarantined = not bench.worker.opened and not requested_restart
-    assert quarantined or requested_restart or is_reading(during)
-    if not requested_restart:
-        assert bench.reads_again()
+        assert bench.worker.opened or not at_work or reaction is Reaction.GONE
 
 
 WHOLE, BOARD, PART = ((), None), ((3, 4), None), ((3, 4), 1)
@@ -215,7 +185,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("device", "function"), CASES)
-def test_device_recovers_as_the_error_code_requires(assert_for_every_code, device, function):
+def test_device_recovers_as_the_error_code_requires(tmp_path, request, device, function):
     """A GPU, one that is partitioned, or one of its MIG devices."""
     layout, number = device
 
@@ -224,13 +194,13 @@ def test_device_recovers_as_the_error_code_requires(assert_for_every_code, devic
             fake.gpus[0].split(*layout)
         for unsupported in () if layout else AT_WORK.get(function, ()):
             fake.fail(unsupported, NOT_SUPPORTED)
-        fails_and_passes(fake, function, code, number)
-        fails_from_the_start(fake, function, code, number)
+        fails(fake, function, code, number, at_work=True)
+        fails(fake, function, code, number, at_work=False)
 
-    assert_for_every_code(check)
+    for_each(codes_of(request.node.name), tmp_path, check)
 
 
-def test_gpu_whose_every_call_fails_recovers_as_the_error_code_requires(assert_for_every_code):
+def test_gpu_whose_every_call_fails_recovers_as_the_error_code_requires(tmp_path):
     """A GPU that fell off the bus, or a driver that was unloaded."""
 
     def check(fake, code):
@@ -246,18 +216,17 @@ def test_gpu_whose_every_call_fails_recovers_as_the_error_code_requires(assert_f
         if not requested_restart:
             assert bench.reads_again()
 
-    assert_for_every_code(check)
+    for_each(CODES, tmp_path, check)
 
 
 @pytest.mark.parametrize("function", OF_THE_LIBRARY)
-def test_library_that_fails_to_initialize_is_reported_and_retried(assert_for_every_code, function):
+def test_library_that_fails_to_initialize_is_reported_and_retried(tmp_path, request, function):
     def check(fake, code):
-        name, reaction = CODES[code]
         rule = fake.fail(function, code)
         with pytest.raises(SensorFault) as caught:
             open_driver()
-        assert (caught.value.code, caught.value.reaction) == (name, reaction)
+        assert (caught.value.code, caught.value.reaction) == CODES[code]
         rule.clear()
         assert open_driver().gpu_count == 1
 
-    assert_for_every_code(check)
+    for_each(codes_of(request.node.name), tmp_path, check)

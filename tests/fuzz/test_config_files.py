@@ -12,11 +12,11 @@ from costprobe.ui.cli import config as config_command
 from costprobe.ui.cli.main import main
 from fakes.cases import check_all
 from fakes.command import called
-from fakes.full_config import FULL
 from fakes.sizes import TIMEOUT_S, sized
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+FULL = (Path(__file__).parents[1] / "fakes/full.toml").read_text()
 EXAMPLES = sized(50, 20_000)
 GOOD, BAD_INPUT = 0, 2
 long_or_short = settings(
