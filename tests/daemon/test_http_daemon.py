@@ -3,12 +3,10 @@
 import json
 import signal
 import socket
-import urllib.error
-import urllib.request
 
 import pytest
 from fakes.scenes import QUICK_STATUS
-from fakes.servers import Scripted, free_port
+from fakes.servers import Scripted, answered, free_port
 from prometheus_client.parser import text_string_to_metric_families
 
 QUICK = QUICK_STATUS.replace("[telemetry]", "[telemetry]\ncpu = true")
@@ -25,14 +23,8 @@ BEARER = "Bearer a-token-of-a-pipeline"
 
 
 def fetch(port, path, body=None, bearer=BEARER):
-    headers = {} if body is None else {"Authorization": bearer}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own page
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    status, _, text = answered(f"http://127.0.0.1:{port}{path}", body, Authorization=bearer)
+    return status, text.decode()
 
 
 def test_health_metrics_and_annotations_are_served_and_the_port_follows_reloads(

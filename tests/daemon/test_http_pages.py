@@ -2,8 +2,6 @@
 
 import json
 import os
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from costprobe.daemon.pages import BURST, PER_S, AnnotationEndpoint, HttpPages
 from daemon.test_counters import rows
 from fakes.cases import check_all
 from fakes.clock import FakeClock
+from fakes.servers import answered
 from prometheus_client.parser import text_string_to_metric_families
 
 PAGE = Path(__file__).parent / "metrics.txt"
@@ -82,13 +81,8 @@ def pages(reported):
 
 
 def fetch(pages, path):
-    url = f"http://127.0.0.1:{pages.status()['port']}{path}"
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return answer.status, answer.headers, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.headers, error.read().decode()
+    status, headers, body = answered(f"http://127.0.0.1:{pages.status()['port']}{path}")
+    return status, headers, body.decode()
 
 
 def metrics(pages):
@@ -107,25 +101,24 @@ def metrics(pages):
 
 
 def test_health_names_faults_and_dead_parts(pages, reported):
-    pages.serve(LISTENING)
-    status, headers, text = fetch(pages, "/healthz")
-    assert (status, headers["Content-Type"]) == (200, "application/json")
-    assert json.loads(text) == {"status": "ok", "dead": [], "faults": []}
+    def health(how):
+        pages.serve(how)
+        status, headers, text = fetch(pages, "/healthz")
+        assert headers["Content-Type"] == "application/json"
+        document = json.loads(text)
+        faults = [(fault["name"], fault["subject"]) for fault in document["faults"]]
+        return status, document["status"], document["dead"], faults, text
+
+    assert health(LISTENING)[:4] == (200, "ok", [], [])
     reported.document["sinks"]["influxdb"].update(retry_in_s=3.0, last_error="connection refused")
-    pages.serve(AGAIN)
-    status, _, text = fetch(pages, "/healthz")
-    document = json.loads(text)
-    assert (status, document["status"], document["dead"]) == (503, "faulty", [])
-    (fault,) = document["faults"]
-    assert (fault["name"], fault["subject"]) == ("sink_behind", "influxdb")
-    assert "connection refused" in fault["text"]
-    labels = (("fault", "sink_behind"), ("severity", "warning"), ("subject", "influxdb"))
+    fault = ("sink_behind", "influxdb")
+    *found, text = health(AGAIN)
+    assert found == [503, "faulty", [], [fault]]
+    assert "connection refused" in text
+    labels = (("fault", fault[0]), ("severity", "warning"), ("subject", fault[1]))
     assert metrics(pages)[1]["costprobe_fault", *labels] == 1
     reported.alive["sink influxdb"] = False
-    pages.serve(LISTENING)
-    status, _, text = fetch(pages, "/healthz")
-    document = json.loads(text)
-    assert (status, document["status"], document["dead"]) == (503, "dead", ["sink influxdb"])
+    assert health(LISTENING)[:3] == (503, "dead", ["sink influxdb"])
 
 
 def test_metrics_are_counters_and_newest_values_with_their_units(pages, store, clock):
@@ -243,53 +236,49 @@ def endpoint(tmp_path, clock):
     return AnnotationEndpoint(Secret.of_file(tmp_path / "token", "token"), stored, clock)
 
 
-def answered(endpoint, body=BODY, authorization=GOOD):
-    response = endpoint.answer(PostRequest(authorization, body, "10.0.0.9"))
-    assert response.content_type == "application/json"
-    return response.status, json.loads(response.body), dict(response.headers)
+def response(endpoint, body=BODY, authorization=GOOD):
+    found = endpoint.answer(PostRequest(authorization, body, "10.0.0.9"))
+    assert found.content_type == "application/json"
+    return found.status, json.loads(found.body), dict(found.headers)
 
 
-def test_annotation_is_passed_on_with_its_client(endpoint):
-    assert answered(endpoint)[:2] == (201, {"author": "10.0.0.9", "text": "deployed v42"})
-    body = b'{"text": "deployed v42", "author": "ci"}'
-    assert answered(endpoint, body)[1]["author"] == "ci"
+def test_annotations_are_passed_on_with_their_client_and_bad_requests_answered_with_an_error(
+    endpoint, clock, tmp_path
+):
+    without = AnnotationEndpoint(None, stored, clock)
+    missing = AnnotationEndpoint(Secret.of_file(tmp_path / "none", "token"), stored, clock)
+    named = b'{"text": "deployed v42", "author": "ci"}'
 
-
-def test_bad_requests_are_answered_with_an_error(endpoint):
-    def check(body, authorization, status, words):
-        found, document, _ = answered(endpoint, body, authorization)
-        assert (found, words in document["error"]) == (status, True), document
+    def check(at, body, authorization, status, words):
+        found, document, _ = response(at, body, authorization)
+        assert (found, words in json.dumps(document)) == (status, True), document
 
     check_all(
         check,
         [
-            (BODY, "", 401, "Authorization: Bearer"),
-            (BODY, "Bearer wrong", 401, "Authorization: Bearer"),
-            (BODY, GOOD.replace("Bearer", "Basic"), 401, "Authorization: Bearer"),
-            (BODY, f"{GOOD}ü", 401, "Authorization: Bearer"),
-            (b"", GOOD, 400, "not valid JSON"),
-            (b"[]", GOOD, 400, "not a JSON object"),
-            (b"[" * 4500 + b"]" * 4500, GOOD, 400, "nested"),
-            (b'{"text": "\xff"}', GOOD, 400, "not UTF-8"),
-            (b"{}", GOOD, 400, "text: is empty"),
-            (b'{"text": "early"}', GOOD, 503, "starting or stopping"),
+            (endpoint, BODY, GOOD, 201, '"author": "10.0.0.9"'),
+            (endpoint, named, GOOD, 201, '"author": "ci"'),
+            (endpoint, BODY, "", 401, "Authorization: Bearer"),
+            (endpoint, BODY, "Bearer wrong", 401, "Authorization: Bearer"),
+            (endpoint, BODY, GOOD.replace("Bearer", "Basic"), 401, "Authorization: Bearer"),
+            (endpoint, BODY, f"{GOOD}ü", 401, "Authorization: Bearer"),
+            (endpoint, b"", GOOD, 400, "not valid JSON"),
+            (endpoint, b"[]", GOOD, 400, "not a JSON object"),
+            (endpoint, b"[" * 4500 + b"]" * 4500, GOOD, 400, "nested"),
+            (endpoint, b'{"text": "\xff"}', GOOD, 400, "not UTF-8"),
+            (endpoint, b"{}", GOOD, 400, "text: is empty"),
+            (endpoint, b'{"text": "early"}', GOOD, 503, "starting or stopping"),
+            (without, BODY, "Bearer ", 403, "http.token"),
+            (missing, BODY, GOOD, 503, ""),
         ],
     )
 
 
-def test_without_a_token_annotations_are_refused(clock, tmp_path):
-    without = AnnotationEndpoint(None, stored, clock)
-    status, document, _ = answered(without, authorization="Bearer ")
-    assert (status, "http.token" in document["error"]) == (403, True)
-    missing = AnnotationEndpoint(Secret.of_file(tmp_path / "none", "token"), stored, clock)
-    assert answered(missing)[0] == 503
-
-
 def test_rate_is_limited_only_for_clients_with_the_token(endpoint, clock):
     for _ in range(2 * BURST):
-        assert answered(endpoint, authorization="Bearer wrong")[0] == 401
-    assert {answered(endpoint)[0] for _ in range(BURST)} == {201}
-    status, _, headers = answered(endpoint)
+        assert response(endpoint, authorization="Bearer wrong")[0] == 401
+    assert {response(endpoint)[0] for _ in range(BURST)} == {201}
+    status, _, headers = response(endpoint)
     assert (status, headers["Retry-After"]) == (429, f"{1 / PER_S:.0f}")
     clock.move(1 / PER_S)
-    assert answered(endpoint)[0] == 201
+    assert response(endpoint)[0] == 201

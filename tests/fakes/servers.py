@@ -74,6 +74,17 @@ def get(url, **query):
         return answer.read()
 
 
+def answered(url, body=None, **headers):
+    """Status, headers and body of an answer, also of an error."""
+    request = urllib.request.Request(url, body, headers)  # noqa: S310 - our own server
+    try:
+        answer = urllib.request.urlopen(request, timeout=60)  # noqa: S310 - as above
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        return answer.status, answer.headers, answer.read()
+
+
 def fetch(target, body=None):
     return urllib.request.urlopen(target, body, timeout=60)  # noqa: S310 - our own server
 

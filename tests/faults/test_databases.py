@@ -9,8 +9,7 @@ requests stays within the limit of the back-off.
 
 import random
 import time
-import urllib.error
-import urllib.request
+from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -19,7 +18,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import NS_PER_S, FakeClock
 from fakes.sending import sink_of, worker_of
-from fakes.servers import Scripted
+from fakes.servers import Scripted, answered
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
 PERIOD_S = sized(1, 7) * 86_400
@@ -33,81 +32,45 @@ TIMEOUT_OF_A_REQUEST_S = 0.2
 POISONED_EVERY = 97
 
 
-def forwarded(database, body):
-    """Return the response of the real database."""
-    request = urllib.request.Request(  # noqa: S310 - our own server
-        f"{database.url}/write?db=d&precision=ns", body
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own server
-            return answer.status, dict(answer.headers), answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, dict(error.headers), error.read()
+# How the database fails, and its answer if that is all.
+ANSWERS = {
+    "unreachable": None,
+    "overloaded": (503, {"Retry-After": "120"}, b'{"error":"engine: cache maximum memory size"}'),
+    "rejecting": (401, {}, b'{"error":"authorization failed"}'),
+    "malformed": (200, {}, bytes(range(256)) * 400),
+    "accepting without an answer": None,
+    "accepting half": (400, {}, b'{"error":"partial write: points beyond the limit dropped=1"}'),
+    "slow": (503, {}, b"late"),
+}
+STATES = [*ANSWERS]
 
 
 class FaultyProxy:
     """A proxy in front of the database, which forwards requests or fails.
 
     Attributes:
-        state: The current way to respond.
+        state: The current way to respond; "available" forwards.
         seen: The number of requests in each state.
     """
 
     def __init__(self, database):
         self.state = "available"
-        self.seen = {}
-        self._database = database
+        self.seen = Counter()
+        self._url = f"{database.url}/write?db=d&precision=ns"
 
     def __call__(self, _method, _path, _headers, body):
-        self.seen[self.state] = self.seen.get(self.state, 0) + 1
-        return getattr(self, self.state.replace(" ", "_"))(body)
-
-    def available(self, body):
-        return forwarded(self._database, body)
-
-    def unreachable(self, _):
-        raise ConnectionResetError
-
-    def slow(self, _):
-        time.sleep(2 * TIMEOUT_OF_A_REQUEST_S)
-        return 503, {}, b"late"
-
-    def overloaded(self, _):
-        return (
-            503,
-            {"Retry-After": "120"},
-            b'{"error":"engine: cache maximum memory size exceeded"}',
-        )
-
-    def rejecting(self, _):
-        return 401, {}, b'{"error":"authorization failed"}'
-
-    def malformed(self, _):
-        return 200, {}, bytes(range(256)) * 400
-
-    def accepting_without_an_answer(self, body):
-        forwarded(self._database, body)
-        raise ConnectionResetError
-
-    def accepting_half(self, body):
-        lines = body.split(b"\n")
-        half = b"\n".join(lines[: (len(lines) + 1) // 2])
-        status, headers, answer = forwarded(self._database, half)
-        if len(lines) == 1:
-            return status, headers, answer
-        return 400, {}, b'{"error":"partial write: points beyond the limit dropped=1"}'
-
-
-STATES = [
-    "unreachable",
-    "overloaded",
-    "rejecting",
-    "malformed",
-    "accepting without an answer",
-    "accepting half",
-    "slow",
-]
+        self.seen[self.state] += 1
+        if self.state == "slow":
+            time.sleep(2 * TIMEOUT_OF_A_REQUEST_S)
+        if self.state in ("available", "accepting without an answer", "accepting half"):
+            lines = body.split(b"\n")
+            kept = (len(lines) + 1) // 2 if self.state == "accepting half" else len(lines)
+            status, headers, answer = answered(self._url, b"\n".join(lines[:kept]))
+            if self.state == "available" or (self.state == "accepting half" and len(lines) == 1):
+                return status, dict(headers), answer
+        if ANSWERS[self.state] is None:
+            raise ConnectionResetError
+        return ANSWERS[self.state]
 
 
 def outages(rng):

@@ -13,13 +13,11 @@ import shutil
 import signal
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from contextlib import closing, suppress
 
 import pytest
 from fakes.scenes import QUICK_STATUS
-from fakes.servers import Scripted, free_port
+from fakes.servers import Scripted, answered, free_port
 from fakes.sizes import TIMEOUT_S
 
 OUTAGE_S = 1.0
@@ -117,11 +115,7 @@ MECHANISMS = [
 def faults(port):
     """The faults of `/healthz`: text by name."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:
-            document = json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            document = json.load(error)
+        document = json.loads(answered(f"http://127.0.0.1:{port}/healthz")[2])
     except OSError:
         return {"unreachable": ""}
     assert document["dead"] == []

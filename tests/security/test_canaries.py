@@ -9,9 +9,7 @@ import itertools
 import json
 import re
 import typing
-import urllib.error
 import urllib.parse
-import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,7 +17,7 @@ import pytest
 from costprobe.adapters.http.access import Secret
 from costprobe.configuration import Config, load
 from fakes.inference_server import InferenceServer, generating
-from fakes.servers import Scripted, free_port
+from fakes.servers import Scripted, answered, free_port
 from fakes.watched_daemon import WatchedDaemon
 from pydantic import BaseModel
 
@@ -121,16 +119,6 @@ CANARY = {place: f"canary-{place}-7f3a91" for place in PLACES}
 FORMS = [form for secret in CANARY.values() for form in forms_of(secret)]
 
 
-def page_of(url, body=None):
-    headers = {} if body is None else {"Authorization": f"Bearer {CANARY['http']}"}
-    request = urllib.request.Request(url, body, headers)  # noqa: S310 - our own server
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - as above
-            return answer.read()
-    except urllib.error.HTTPError as error:
-        return error.read()
-
-
 class Bench:
     """The servers, the daemon, and its output."""
 
@@ -198,13 +186,15 @@ class Bench:
             )
             for command in re.split(r"[;\n]+ *", COMMANDS.strip()):
                 self.output[command] = daemon.look(*command.split())
+            url, text = f"http://127.0.0.1:{self.port}", hidden(CANARY["http"])
             for page in ("healthz", "metrics"):
-                self.output[page] = page_of(f"http://127.0.0.1:{self.port}/{page}")
-            url = f"http://127.0.0.1:{self.port}/annotations"
-            text = hidden(CANARY["http"])
+                self.output[page] = answered(f"{url}/{page}")[2]
+            bearer = {"Authorization": f"Bearer {CANARY['http']}"}
             for name, annotation in (("stored", {"text": text}), ("rejected", {text: text})):
                 body = json.dumps(annotation).encode()
-                self.output[f"{name} annotation"] = page_of(url, body)
+                self.output[f"{name} annotation"] = answered(f"{url}/annotations", body, **bearer)[
+                    2
+                ]
             self.files = {
                 str(path.relative_to(self.folder)): path.read_bytes()
                 for path in daemon.store.parent.iterdir()
