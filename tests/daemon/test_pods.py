@@ -1,18 +1,16 @@
 """A daemon on a Kubernetes node: real gRPC, HTTP and driver calls, with a scripted cluster."""
 
 import json
-import os
-import subprocess
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
-import pytest
 from fakes.inference_server import InferenceServer
 from fakes.kubelet import Kubelet, pod
 from fakes.scenes import OWNED, QUICK_STATUS
 from fakes.serving_engine import ServingEngine
 
 TOKEN = "eyJhbGciOi.node-token"  # noqa: S105 - a made-up one
+
+
+UUIDS = [f"GPU-0000{gpu:04d}-fake-4000-8000-000000000000" for gpu in range(2)]
 
 
 def api_server(port, lists):
@@ -37,10 +35,6 @@ def api_server(port, lists):
     return InferenceServer(answer)
 
 
-def uuid_of(gpu):
-    return f"GPU-0000{gpu:04d}-fake-4000-8000-000000000000"
-
-
 def test_containers_of_a_node_bear_the_cost_of_their_devices(daemon_in, gpus, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
@@ -49,7 +43,7 @@ def test_containers_of_a_node_bear_the_cost_of_their_devices(daemon_in, gpus, tm
     with engine.over_http() as server, Kubelet(tmp_path / "kubelet.sock") as kubelet:
         port = server.url.rpartition(":")[2].split("/")[0]
         with api_server(port, lists) as api:
-            kubelet.pods = [pod("prod", "chat-7d4b9c6f5d-x2x7k", vllm=[uuid_of(0)])]
+            kubelet.pods = [pod("prod", "chat-7d4b9c6f5d-x2x7k", vllm=[UUIDS[0]])]
             daemon = daemon_in(**gpus.env())
             section = {
                 "socket": str(kubelet.socket),
@@ -71,7 +65,7 @@ def test_containers_of_a_node_bear_the_cost_of_their_devices(daemon_in, gpus, tm
                 )
             )
             # A training job gets the other device, while the kubelet is restarted.
-            kubelet.pods.append(pod("ml", "train-b4k9x", main=[uuid_of(1)]))
+            kubelet.pods.append(pod("ml", "train-b4k9x", main=[UUIDS[1]]))
             kubelet.stop()
             fault = daemon.wait_for(lambda: daemon.state("status")["kubernetes"]["fault"])
             kubelet.start()
@@ -93,95 +87,3 @@ def test_containers_of_a_node_bear_the_cost_of_their_devices(daemon_in, gpus, tm
     assert "pods that share a GPU are charged by replicas" in doctor
     assert TOKEN not in daemon.output.read_text()
     assert all("nodeName%3Dnode-1" in path for path in lists)
-
-
-# Of cgroup v2 alone, and of a host with both.
-CGROUPS = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup/pids")]
-UID = "8c2fcc61-7a1c-4b3e-9d5f-2a1b3c4d5e{:02x}"
-
-
-@contextmanager
-def containers():
-    """Return a function that starts a process in the cgroup of a container, as a kubelet lays it."""
-    root = next((each for each in CGROUPS if (each / "cgroup.procs").exists()), None)
-    if root is None or not os.access(root / "cgroup.procs", os.W_OK):
-        pytest.skip("no cgroup can be made here")
-    made, started = [], []
-    top = root / f"costprobe-test-{os.getpid()}"
-
-    def start(number, container):
-        leaf = top / "kubepods" / "burstable" / f"pod{UID.format(number)}" / container
-        leaf.mkdir(parents=True)
-        made.append(leaf)
-        process = subprocess.Popen(["sleep", "600"])
-        started.append(process)
-        (leaf / "cgroup.procs").write_text(str(process.pid))
-        return process
-
-    try:
-        yield start
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-        for leaf in made:
-            for folder in (leaf, *leaf.parents):
-                if folder.is_relative_to(top):
-                    with suppress(OSError):
-                        folder.rmdir()
-
-
-def test_pods_share_a_gpu_by_the_time_of_their_processes(daemon_in, gpus, tmp_path):
-    gpu, found = gpus.gpus[0], []
-
-    def running(number, name, container):
-        status = {"name": "main", "containerID": f"containerd://{container}"}
-        metadata = {"namespace": "prod", "name": name, "uid": UID.format(number)}
-        return {"metadata": metadata, "status": {"containerStatuses": [status]}}
-
-    def rows(service):
-        return [
-            row
-            for row in daemon.points("allocation", service=f"prod:{service}:main", part="busy")
-            if row.fields["basis"] == "use" and row.fields["cost"]
-        ]
-
-    with (
-        containers() as start,
-        Kubelet(tmp_path / "kubelet.sock") as kubelet,
-        InferenceServer(lambda call: call.json({"items": found})) as api,
-    ):
-        chat, train = start(1, "ab" * 32), start(2, "cd" * 32)
-        gpu.set(util_pct=80)
-        gpu.keep_busy({chat.pid: 60, train.pid: 20})
-        kubelet.allocatable = [f"{uuid_of(0)}::{n}" for n in range(4)]
-        kubelet.pods = [
-            pod("prod", name, main=[f"{uuid_of(0)}::{n}"])
-            for n, name in enumerate(["chat", "train"])
-        ]
-        found += [running(1, "chat", "ab" * 32), running(2, "train", "cd" * 32)]
-        daemon = daemon_in(**gpus.env())
-        daemon.start(
-            f'{QUICK_STATUS}{OWNED}\n[kubernetes]\nsocket = "{kubelet.socket}"\nevery = "300ms"\n'
-            f'window = "1s"\napi_url = "{api.url}"\nnode = "node-1"\n'
-        )
-        daemon.wait_for(lambda: rows("chat") and rows("train"))
-        doctor = daemon.look("doctor", code=None)
-        by_time = {row.time_ns: row.fields["cost"] for row in rows("train")}
-        shares = [
-            row.fields["cost"] / by_time[row.time_ns]
-            for row in rows("chat")
-            if row.time_ns in by_time
-        ]
-        # The pod ends with its process; another comes, which uses all that is left of the GPU.
-        train.kill()
-        train.wait()
-        batch = start(3, "ef" * 32)
-        gpu.keep_busy({chat.pid: 60, batch.pid: 20})
-        found[1] = running(3, "batch", "ef" * 32)
-        kubelet.pods[1:] = [pod("prod", "batch", main=[f"{uuid_of(0)}::3"])]
-        daemon.wait_for(lambda: rows("batch"))
-    assert "2 containers with devices; 2 pods on node-1" in doctor
-    assert "processes of pods" not in doctor
-    assert shares
-    assert shares == pytest.approx([3.0] * len(shares))
