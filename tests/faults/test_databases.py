@@ -8,8 +8,6 @@ requests stays within the limit of the back-off.
 """
 
 import random
-import time
-from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -17,8 +15,8 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import NS_PER_S, FakeClock
+from fakes.faulty_proxy import ANSWERS, FaultyProxy
 from fakes.sending import sink_of, worker_of
-from fakes.servers import Scripted, answered
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
 PERIOD_S = sized(1, 7) * 86_400
@@ -32,45 +30,7 @@ TIMEOUT_OF_A_REQUEST_S = 0.2
 POISONED_EVERY = 97
 
 
-# How the database fails, and its answer if that is all.
-ANSWERS = {
-    "unreachable": None,
-    "overloaded": (503, {"Retry-After": "120"}, b'{"error":"engine: cache maximum memory size"}'),
-    "rejecting": (401, {}, b'{"error":"authorization failed"}'),
-    "malformed": (200, {}, bytes(range(256)) * 400),
-    "accepting without an answer": None,
-    "accepting half": (400, {}, b'{"error":"partial write: points beyond the limit dropped=1"}'),
-    "slow": (503, {}, b"late"),
-}
 STATES = [*ANSWERS]
-
-
-class FaultyProxy:
-    """A proxy in front of the database, which forwards requests or fails.
-
-    Attributes:
-        state: The current way to respond; "available" forwards.
-        seen: The number of requests in each state.
-    """
-
-    def __init__(self, database):
-        self.state = "available"
-        self.seen = Counter()
-        self._url = f"{database.url}/write?db=d&precision=ns"
-
-    def __call__(self, _method, _path, _headers, body):
-        self.seen[self.state] += 1
-        if self.state == "slow":
-            time.sleep(2 * TIMEOUT_OF_A_REQUEST_S)
-        if self.state in ("available", "accepting without an answer", "accepting half"):
-            lines = body.split(b"\n")
-            kept = (len(lines) + 1) // 2 if self.state == "accepting half" else len(lines)
-            status, headers, answer = answered(self._url, b"\n".join(lines[:kept]))
-            if self.state == "available" or (self.state == "accepting half" and len(lines) == 1):
-                return status, dict(headers), answer
-        if ANSWERS[self.state] is None:
-            raise ConnectionResetError
-        return ANSWERS[self.state]
 
 
 def outages(rng):
@@ -102,12 +62,19 @@ def test_every_row_arrives_exactly_once_after_outages(tmp_path, own_influxdb, fi
     own_influxdb.query('CREATE DATABASE "d"')
     rng, clock = random.Random(SEED), FakeClock()
     begins_ns, planned = clock.time_ns(), outages(rng)
+
+    def now_s():
+        return (clock.time_ns() - begins_ns) / NS_PER_S
+
+    def state():
+        found = (state for start_s, end_s, state in planned if start_s <= now_s() < end_s)
+        return next(found, "available")
+
     store = Store.open(tmp_path / "costprobe.db", clock)
     store.register_sink("one")
     outbox = store.outbox_of("one")
-    proxy = FaultyProxy(own_influxdb)
-    with Scripted(proxy) as server:
-        sink = sink_of("v1", server.url, timeout_s=TIMEOUT_OF_A_REQUEST_S)
+    with FaultyProxy(own_influxdb, state, 2 * TIMEOUT_OF_A_REQUEST_S) as proxy:
+        sink = sink_of("v1", proxy.url, timeout_s=TIMEOUT_OF_A_REQUEST_S)
         worker = worker_of(
             outbox,
             sink,
@@ -117,22 +84,16 @@ def test_every_row_arrives_exactly_once_after_outages(tmp_path, own_influxdb, fi
             drain_points_per_s=1000,
             rng=rng,
         )
-        given, poisoned, number, ends_s = 0, 0, 0, 0.0
-        while ends_s < PERIOD_S or store.backlog("one").points:
-            now_s = (clock.time_ns() - begins_ns) / NS_PER_S
-            while number * MEASURED_EVERY_S <= min(now_s, PERIOD_S):
+        given, poisoned, number = 0, 0, 0
+        while now_s() < PERIOD_S or store.backlog("one").points:
+            while number * MEASURED_EVERY_S <= min(now_s(), PERIOD_S):
                 rows = rows_at(begins_ns + number * MEASURED_EVERY_S * NS_PER_S, number)
                 store.append(rows)
                 given += len(rows)
                 poisoned += len(rows) > DEVICES
                 number += 1
-            proxy.state = next(
-                (state for start_s, end_s, state in planned if start_s <= now_s < end_s),
-                "available",
-            )
             clock.move(max(0.001, worker.step()))
-            ends_s = (clock.time_ns() - begins_ns) / NS_PER_S
-            assert ends_s < 2 * PERIOD_S
+            assert now_s() < 2 * PERIOD_S
         sink.close()
     (status,) = store.sinks()
     store.close()
