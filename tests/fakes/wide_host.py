@@ -1,6 +1,8 @@
 """A host with 8 GPUs, 12 probe series, a service with two models, long names and three currencies."""
 
+import json
 import time
+from pathlib import Path
 
 import costprobe
 from costprobe.adapters.store.write import Store
@@ -113,54 +115,24 @@ def _events(until_ns):
     yield from rows.alert({**own, "rule": "drift"}, until_ns - 9 * HOUR_NS, title)
 
 
-def _last(number, now_ns):
+def _probe_status(number, now_ns, usual):
     probe, device, currency, each = _probe(number)
-    price = {"price_rate_per_h": "4.25", "currency": currency, "plan": "on_demand"}
-    energy = {"energy_per_inference_j": 1234.5, "energy_method": "counter", "energy_rel_err": 0.05}
     rolling = rows.rolling(each, each / 9, coverage=0.41)
-    return {
-        "time_ns": now_ns, "device": device, "probe": probe, "batch": 128, "tags": {},
-        "latency_p50_ms": 1234.567, "throughput_per_s": 12345.6, "energy": energy,
-        "cost": {"currency": currency, "cost_per_inference": each}, "price": price,
-        "rolling": rolling | {f"rolling_{window}_samples": 288 for window in ("1h", "24h", "7d")},
-        "contended": number == 3, "fields": {},
-    }  # fmt: skip
+    last = {
+        "device": device,
+        "probe": probe,
+        "cost": {"currency": currency, "cost_per_inference": each},
+        "price": {"price_rate_per_h": "4.25", "currency": currency, "plan": "on_demand"},
+        "rolling": rolling | {f"rolling_{name}_samples": 288 for name in ("1h", "24h", "7d")},
+        "contended": number == 3,
+    }
+    own = {"device": device, "probe": probe, "next_ns": now_ns + 60 * S}
+    return {**usual, **own, "last": {**usual["last"], **last}}
 
 
 def _status(path, now_ns):
-    job = {
-        "next_ns": now_ns + 60 * S, "budget_share": 0.01, "budget_used_share": 0.0123,
-        "skipped_for_budget": 1, "every_s": 60.0, "allowed_every_s": 600.0, "skipped_for_neighbour": 2, "deferred": 1,
-        "fault": None,
-    }  # fmt: skip
-    last = {
-        "time_ns": now_ns, "window_s": 300.0, "requests": 12345, "errors": 17, "restarts": 1,
-        "tokens_in": 12_345_678, "tokens_out": 2_345_678, "currency": "USD", "problems": [],
-        "missing": [], "rolling": {"rolling_1h": 0.0012, "rolling_1h_coverage": 0.9},
-        "cost": {
-            "cost_total": 123.45, "cost_per_request": 0.0012, "cost_per_million_tokens_in": 0.3123,
-            "cost_per_million_tokens_out": 1.2412, "token_split": "measured", "idle_share": 0.33,
-        },
-        "energy": {
-            "energy_j": 123_456_789.0, "energy_per_request_j": 1234.5, "energy_scope": "parent",
-            "energy_per_million_tokens_in_j": 123_456.7, "energy_suspect": True,
-            "energy_per_million_tokens_out_j": 1_234_567.8, "energy_method": "counter",
-            "energy_rel_err": 0.05,
-        },
-    }  # fmt: skip
-    budget = {
-        "budget": "gpus-of-the-inference-platform", "currency": "USD", "forecast": 41861.12,
-        "time_ns": now_ns, "spent": 31240.55, "amount": 38000.0, "period": "month",
-        "elapsed_share": 0.7, "coverage": 0.98, "exceeded": False, "forecast_exceeded": True,
-        "missing": ["gpu7: no cost data for 9.6 h of the period"],
-    }  # fmt: skip
-    engine = {"service": SERVICE, "engine": "vllm", "devices": ["gpu0", "gpu1"]}
-    refused = "http://influxdb.observability.example.com:8086: connection refused (errno 111)"
-    pager = {
-        "kind": "webhook", "sent": 1234, "queued": 1, "dropped": 0, "failing": refused,
-        "retry_in_s": 30.0,
-    }  # fmt: skip
-    sink = {"state": "failing", "last_error": refused, "retry_in_s": 12.0}
+    text = Path(__file__).with_name("wide_host.json").read_text()
+    usual = json.loads(text.replace('"{now_ns}"', str(now_ns)))
     return rows.status(
         path,
         HOST["host"],
@@ -168,14 +140,8 @@ def _status(path, now_ns):
         [f"gpu{number}" for number in range(GPUS)],
         restarts=1,
         version=costprobe.__version__,
-        probes=[
-            {"device": _probe(n)[1], "probe": _probe(n)[0], "last": _last(n, now_ns), **job}
-            for n in range(len(PROBES))
-        ],
-        services=[{**engine, "last": last, "missing": ["prompt_tokens_total"], "fault": None}],
-        sinks={"influxdb-of-the-observability-team": sink},
-        notifiers={"pager-of-the-platform-team": pager},
-        budgets=[budget],
+        probes=[_probe_status(number, now_ns, usual["probe"]) for number in range(len(PROBES))],
+        **usual["status"],
     )
 
 
