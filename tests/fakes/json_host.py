@@ -2,6 +2,7 @@
 
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 from costprobe.adapters.store.cursors import RejectedLine
 from costprobe.adapters.store.write import Store
@@ -15,74 +16,8 @@ from fakes.servers import Scripted, free_port
 from fakes.serving_engine import ServingEngine
 from fakes.store_access import advance
 
+CONFIG = Path(__file__).with_name("json_host.toml")
 HOURS = 10 * 24
-CONFIG = """
-[host]
-name = "h"
-[telemetry]
-gpus = false
-cpu = true
-every = "100ms"
-[[probe]]
-name = "quick"
-kind = "cnn"
-batch = 1
-energy = false
-python = "{worker}"
-when_busy = "run"
-quality = 0.9
-[[probe]]
-name = "ranker"
-kind = "cnn"
-python = "{worker}"
-latency_bound = "50ms"
-every = "24h"
-[[service]]
-name = "chat"
-url = "{engine}"
-engine = "vllm"
-devices = ["cpu"]
-every = "500ms"
-window = "2s"
-[[price]]
-plan = "on_demand"
-per_hour = 3.6
-currency = "EUR"
-valid_from = 2020-01-01
-[[price]]
-plan = "spot"
-name = "market"
-command = ["/bin/echo", "1.8"]
-currency = "EUR"
-valid_from = 2026-01-01
-[electricity]
-tariff_per_kwh = 0.2
-pue = 1.3
-[carbon]
-command = ["/bin/echo", "380"]
-[[budget]]
-name = "gpus"
-amount = 50
-currency = "EUR"
-period = "day"
-[[notifier]]
-name = "pager"
-kind = "webhook"
-url = "http://127.0.0.1:{closed}"
-[[sink]]
-name = "influxdb"
-api = "v1"
-url = "{database}"
-database = "d"
-flush_every = "500ms"
-[[sink]]
-name = "influxdb2"
-api = "v2"
-url = "http://127.0.0.1:{closed}"
-org = "ml"
-bucket = "costprobe"
-flush_every = "500ms"
-"""
 
 
 def _more(until_ns):
@@ -116,23 +51,21 @@ def fill(path):
 def json_host(folder):
     """The daemon after a probe run, a service window and a budget evaluation."""
     engine = ServingEngine()
-    closed = free_port()
-    with engine.over_http() as server, Scripted(lambda *_: (204, {}, b"")) as database:
-        daemon = DaemonProcess(folder, {"XDG_RUNTIME_DIR": str(folder)})
+    env = {"XDG_RUNTIME_DIR": str(folder)}
+    with (
+        engine.over_http() as server,
+        Scripted(lambda *_: (204, {}, b"")) as database,
+        DaemonProcess(folder, env) as daemon,
+    ):
         fill(daemon.store)
-        text = CONFIG
-        values = {"engine": server.url, "closed": closed, "database": database.url}
-        for key, value in {**values, "worker": WORKER}.items():
-            text = text.replace(f"{{{key}}}", str(value))
-        try:
-            alerting = '[alerting]\nevaluate_every = "{}"\n'
-            daemon.start(text + alerting.format("500ms"))
-            # `replay` evaluates ten days at the interval of the file.
-            daemon.write(text + alerting.format("1m"))
-            daemon.wait_for(lambda: _is_ready(daemon, engine))
-            yield daemon
-        finally:
-            daemon.stop()
+        values = {"engine": server.url, "closed": free_port(), "database": database.url}
+        text = CONFIG.read_text().format(**values, worker=WORKER)
+        alerting = '[alerting]\nevaluate_every = "{}"\n'
+        daemon.start(text + alerting.format("500ms"))
+        # `replay` evaluates ten days at the interval of the file.
+        daemon.write(text + alerting.format("1m"))
+        daemon.wait_for(lambda: _is_ready(daemon, engine))
+        yield daemon
 
 
 def _is_ready(daemon, engine):

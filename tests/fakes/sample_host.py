@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
+from pathlib import Path
 
 from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
@@ -19,6 +20,7 @@ from costprobe.core.schema import event_point, make_point
 from fakes import rows
 from fakes.clock import FakeClock
 
+CONFIG = Path(__file__).with_name("sample_host.toml")
 S = 10**9
 MINUTE_NS, HOUR_NS, DAY_NS = 60 * S, 3600 * S, 86_400 * S
 # When the pictures are taken.
@@ -46,72 +48,6 @@ SERVICES = (
 )
 # Teams of the service chat, with their shares of its cost.
 TEAMS = {"search": 0.34, "assistant": 0.27, "support": 0.16, "research": 0.08, "unattributed": 0.15}
-CONFIG = """
-[host]
-name = "gpu-01"
-[[price]]
-plan = "on_demand"
-per = "device"
-per_hour = 4.10
-electricity_included = false
-[[price]]
-plan = "on_demand"
-per = "device"
-per_hour = 3.98
-electricity_included = false
-valid_from = {cheaper}
-[[price]]
-plan = "reserved"
-name = "committed"
-per = "device"
-per_hour = 3.98
-discount = 0.4
-term = "1y"
-electricity_included = false
-valid_from = 2099-01-01
-[electricity]
-tariff_per_kwh = 0.14
-pue = 1.3
-[[probe]]
-name = "encoder"
-kind = "transformer"
-latency_bound = "50ms"
-[[probe]]
-name = "ranker"
-kind = "cnn"
-batch = 128
-[[service]]
-name = "chat"
-url = "http://127.0.0.1:8000"
-engine = "vllm"
-devices = ["gpu4", "gpu5", "gpu6"]
-[service.tenants]
-gateway = "litellm"
-url = "http://127.0.0.1:4000"
-label = "team"
-[[service]]
-name = "search"
-url = "http://127.0.0.1:8001"
-engine = "triton"
-devices = ["gpu7"]
-[[budget]]
-name = "gpus"
-amount = 23500
-period = "month"
-timezone = "Europe/Berlin"
-[[budget]]
-name = "chat"
-amount = 9000
-period = "month"
-service = "chat"
-timezone = "Europe/Berlin"
-[[budget]]
-name = "gpu0-day"
-amount = 110
-period = "day"
-device = "gpu0"
-timezone = "Europe/Berlin"
-"""
 
 
 _CAUSE = "cooling"
@@ -146,7 +82,7 @@ def made(folder, now_ns=NOW_NS, days=35, detail=PICTURED):
     host = _Host(now_ns, days, detail)
     cheaper = datetime.fromtimestamp(host.cheaper_ns / S, UTC).date()
     file = folder / "costprobe.toml"
-    config = CONFIG.replace("{cheaper}", str(cheaper))
+    config = CONFIG.read_text().replace("{cheaper}", str(cheaper))
     file.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{config}')
     store = Store.open(folder / "costprobe.db", FakeClock(now_ns))
     for some in (*host.series(), host.sweep(), host.alerts()):
