@@ -94,6 +94,16 @@ def seen(count):
 
 
 SLO = rule("slo", within_ms=10, objective="90%", window="1d", min_runs=10)
+SERVED = rule("slo", bound="ttft_p90", window="1h", min_runs=100)
+
+
+def timed(*met, bound="ttft_p90", of=100.0):
+    """A window of requests every five minutes, of which so many were fast enough."""
+    tags = {"service": "chat", "bound": bound}
+    counts = enumerate(met)
+    return [row(300 * n, "slo", tags, requests=of, requests_met=float(one)) for n, one in counts]
+
+
 ABSENT = rule("absence", measurement="probe", intervals=3, at_least="1m")
 WEEK_S = 7 * 86_400
 # A rule, and steps: a row or event, an evaluation after so many seconds, a restart.
@@ -149,6 +159,9 @@ SCRIPTS = {
     "two rows have no interval": (ABSENT, [*seen(2), 50_000]),
     "an objective that is met": (SLO, [*runs(2), 6000]),
     "an objective that is missed": (SLO, [*runs(3), 6000]),
+    "a service level that is met": (SERVED, [*timed(95, 85), *timed(0, bound="tpot_p90"), 600]),
+    "a service level that is missed": (SERVED, [*timed(95, 70), 600, RESTART, 600, 2 * 3600]),
+    "too few requests for a service level": (SERVED, [*timed(5, of=10.0), 600]),
     "too few runs for an objective": (SLO, [*runs(9, count=9), 6000]),
     "an objective over a day": (SLO, [*runs(20), RESTART, 6000, 2 * 86_400]),
 }

@@ -66,6 +66,7 @@ MORE = {
     "TenantsConfig": {"gateway": "litellm"},
     "FleetSection": {"database": "costprobe"},
     "SloConfig": {"latency_p90": "500ms"},
+    "SloRuleConfig": {"within_ms": 12},
     "AppriseConfig": {"url": "file:/etc/costprobe/url"},
 }
 # What else a file with a table needs.

@@ -26,6 +26,7 @@ def member(
     ahead_s=0,
     until_s=None,
     labels=None,
+    slo=None,
 ):
     """The rows of a member in some hours after START_S, of which the first is 0.
 
@@ -45,6 +46,7 @@ def member(
         ahead_s: How far the clock of its host is ahead.
         until_s: UTC in s of its last row.
         labels: Further tags.
+        slo: Of each bound, the requests of an hour that were timed, and those within it.
     """
     own = {"host": host, "service": service, **(labels or {})}
     own |= {"service_group": group, "service_role": role} if group else {}
@@ -80,6 +82,10 @@ def member(
             served = {**own, "engine": "vllm"}
             window = {"window_s": float(WINDOW_S), "complete": True}
             yield make_point("serving", served, {**counted, **window}, time_ns)
+            for bound, (timed, met) in (slo or {}).items():
+                fields = {"requests": timed / windows, "requests_met": met / windows}
+                level = {**own, "bound": bound}
+                yield make_point("slo", level, {**fields, "bound_ms": 500.0}, time_ns)
             for device in devices:
                 each = cost / windows / len(devices)
                 for part, of_part in (("busy", 1 - idle), ("idle", idle)):

@@ -168,6 +168,9 @@ def of_service(service, model, host, currency, requests, step):
             **busy,
         },
     )
+    if not model:
+        level = {"requests": requests, "requests_met": requests * 0.8, "bound_ms": 500.0}
+        yield later("slo", {"host": host, "service": service, "bound": "ttft_p90"}, level)
     cost = requests / 100
     # Of b the energy is known in every other window.
     energy = {

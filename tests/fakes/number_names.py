@@ -29,6 +29,8 @@ DECLARED = {
     "values", "lows", "highs", "base", "fields", "value", "threshold",
     # By currency, and by part of a price.
     "foreign", "parts",
+    # By the requests within a bound.
+    "cost_per_request_met",
     # Of a bill.
     "cost_billed", "cost_measured",
 }  # fmt: skip

@@ -197,7 +197,7 @@ def shown_from_prometheus(panel, title, query):
         for labels, value in found:
             legend = target["legendFormat"].replace("__auto", "")
             name = re.sub(r"{{(\w+)}}", lambda tag, labels=labels: labels.get(tag[1], ""), legend)
-            curves.setdefault(name.strip(), []).append(value)
+            curves.setdefault(" ".join(name.split()), []).append(value)
     return _number_or_curves(panel, curves)
 
 

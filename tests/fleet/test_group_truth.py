@@ -33,6 +33,9 @@ PER_HOUR = {"p0": "7.20", "d0": "3.60", "e0": "1.10", "e1": "1.30"}
 GPUS = {"p0": 2, "d0": 2, "e0": 1, "e1": 1}
 ENGINE = {"requests": 10, "tokens_in": 1000, "tokens_out": 100}
 ENGINE_UTIL_PCT = 30.0
+SLO = 'slo = { ttft_p90 = "500ms", latency_p90 = "5s" }\n'
+# Of the requests of each window, the share of first tokens within 500 ms, and of answers within 5 s.
+MET = {"p0": 0.75, "d0": 0.5}
 PRICE = '[[price]]\nplan = "on_demand"\nper = "device"\ncurrency = "EUR"\nper_hour = {}\n'
 
 
@@ -40,6 +43,8 @@ def table(name, role, group, url=None):
     """The section of a service on all GPUs of a host."""
     devices = [f"gpu{number}" for number in range(GPUS[name])]
     text = service_table(f"{group}-part", url or "", *devices, group=group, role=role)
+    if name in MET:
+        text += SLO
     return text if url else text.replace('url = ""\n', "")
 
 
@@ -76,6 +81,11 @@ def scene(tmp_path_factory):
             away = {0: {"e1"}, 2: {"d0"}}.get(hour, set())
             for name, page, pool in (("p0", reading, prefill), ("d0", writing, decode)):
                 page.counters.setdefault("m", Counter()).update(pool.counts[window])
+                page.times = ("ttft", "latency")
+                requests = pool.counts[window]["requests"]
+                for figure in page.times:
+                    page.observe(figure, 0.3, MET[name] * requests)
+                    page.observe(figure, 7.0, (1 - MET[name]) * requests)
                 share = pool.busy_s[window] / pool.devices / WINDOW_S
                 hosts[name].util_pct = 100 * share
                 hosts[name].power_w = IDLE_W + BUSY_W * share
@@ -88,7 +98,7 @@ def scene(tmp_path_factory):
         rows = [
             row
             for host in hosts.values()
-            for measurement in ("cost", "serving", "allocation")
+            for measurement in ("cost", "serving", "slo", "allocation")
             for row in host.rows(measurement)
         ]
         for host in hosts.values():
@@ -163,6 +173,15 @@ def test_group_has_the_price_of_each_pool_by_its_device_time(groups, scene):
     assert found.energy_per_million_tokens_out_j == pytest.approx(
         1e6 * joules[1] / written["tokens_out"]
     )
+    levels = {one.bound: one for one in found.slo}
+    for bound, (name, counts) in {
+        "ttft_p90": ("p0", read),
+        "latency_p90": ("d0", written),
+    }.items():
+        assert levels[bound].requests == exact(counts["requests"])
+        assert levels[bound].requests_met == exact(MET[name] * counts["requests"])
+    cost = levels["ttft_p90"].cost_per_request_met
+    assert cost == exact(43.2 / (0.75 * read["requests"]))
     moved = (written["tokens_in"] - written["requests"]) * KV_BYTES
     assert found.kv_transfer_bytes == exact(moved)
 

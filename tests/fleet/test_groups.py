@@ -57,7 +57,7 @@ def test_pools_of_a_disaggregated_server_are_counted_once():
     assert moved == pytest.approx((48e12, 2400, 48))
     assert (found.hosts, found.devices) == (4, 6)
     lines = [line.split() for line in group_lines([found], answers_of([]).period)]
-    big = ["big", "$2.00", "$16.0", "$0.0160", "1.8", "14.4", "25", "%", "24", "-", "-"]
+    big = ["big", "$2.00", "$16.0", "$0.0160", "1.8", "14.4", "25", "%", "-", "24", "-", "-"]
     assert lines[2] == big
     assert ["big", "decode", "$192.00", "50.0", "%", "25", "%", "2", "2"] in lines
     assert (
@@ -106,6 +106,58 @@ def test_layouts_of_groups_by_hand():
     assert found.problems == (
         "no requests and no output tokens: set url on one host of each engine",
     )
+
+
+def test_service_level_counts_each_request_once():
+    """Of pools the first token is that of prefill, unless it times none; other times are those of decode."""
+    both = {"ttft_p90": (100.0, 95.0), "latency_p99": (100.0, 98.0)}
+    late = {"ttft_p90": (100.0, 80.0), "latency_p99": (100.0, 99.0)}
+    none = {"ttft_p90": (0.0, 0.0)}
+    worker = {"counts": SERVED, "split": 0.4}
+    layouts = {
+        "both pools": (
+            [("a", "prefill", both), ("b", "decode", late)],
+            {"ttft_p90": (2400, 2280), "latency_p99": (2400, 2376)},
+        ),
+        "prefill that times none": (
+            [("a", "prefill", none), ("b", "decode", late)],
+            {"ttft_p90": (2400, 1920), "latency_p99": (2400, 2376)},
+        ),
+        "decode alone": (
+            [("a", "prefill", {}), ("b", "decode", late)],
+            {"ttft_p90": (2400, 1920), "latency_p99": (2400, 2376)},
+        ),
+        "replicas": (
+            [("a", "all", both), ("b", "all", late)],
+            {"ttft_p90": (4800, 4200), "latency_p99": (4800, 4728)},
+        ),
+    }
+    wrong = []
+    for name, (members, expected) in layouts.items():
+        rows = [
+            row for host, role, slo in members for row in member(host, role, ALL, slo=slo, **worker)
+        ]
+        (found,) = groups_of(rows)
+        counts = {one.bound: (one.requests, one.requests_met) for one in found.slo}
+        if counts != {bound: pytest.approx(two) for bound, two in expected.items()}:
+            wrong.append((name, counts))
+        for one in found.slo:
+            costs = (one.cost_per_request_met, 48 / one.requests_met)
+            if costs[0] != pytest.approx(costs[1]) or one.bound_ms != 500:
+                wrong.append((name, one))
+    assert wrong == []
+    text = "\n".join(group_lines([found], answers_of([]).period))
+    assert (
+        "ttft_p90 500 ms: 87.50 % of 4,800 requests, objective 90 %; $0.0114 each within it" in text
+    )
+    assert " missed " in text
+    (partly,) = groups_of(
+        member("a", "all", ALL, slo=both, **worker), member("b", "all", ALL, **worker)
+    )
+    assert [one.cost_per_request_met for one in partly.slo] == [None, None]
+    lacking = "b (all): no requests timed for ttft_p90: the group's is that of the others"
+    assert lacking in partly.problems
+    assert groups_of(member("a", "all", ALL, **worker))[0].slo == ()
 
 
 COSTS = st.lists(st.floats(0.001, 1e6, allow_nan=False), min_size=4, max_size=4)
@@ -284,7 +336,8 @@ def test_databases_answer_alike(section, tmp_path, kind):
     until_s = START_S + 2 * HOUR_S + 600
     half = [*member("w1", "worker", hours, group="tp", cost=3.0, counts=SERVED, split=0.4)]
     half += member("w2", "worker", hours, group="tp", cost=2.0, until_s=until_s)
-    rows = [*disaggregated(hours), *half]
+    slo = {"ttft_p90": (1200.0, 1080.0)}
+    rows = [*disaggregated(hours, slo=slo), *half]
     scraped = fleet.scraped_of(rows) if kind == "prometheus" else ()
     lines = [fleet.render(row).encode() for row in rows]
     path = tmp_path / "costprobe.toml"
@@ -306,6 +359,11 @@ def test_databases_answer_alike(section, tmp_path, kind):
     assert big["cost_per_million_tokens_out"] == pytest.approx(16)
     assert big["energy_per_million_tokens_out_j"] == pytest.approx(14.4e6)
     assert big["kv_transfer_bytes"] == pytest.approx(6e12)
+    # That of both prefill servers.
+    (level,) = big["slo"]
+    assert (level["bound"], level["bound_ms"], level["objective_share"]) == ("ttft_p90", 500, 0.9)
+    assert (level["requests"], level["requests_met"]) == pytest.approx((7200, 6480))
+    assert (level["met_share"], level["cost_per_request_met"]) == pytest.approx((0.9, 48 / 6480))
     assert (tp["priced_h"], tp["hosts"], tp["devices"]) == (2, 2, 2)
     assert tp["cost_per_million_tokens_in"] == pytest.approx(0.4 * 5)
     assert tp["problems"][1].startswith("w2 (worker): a cost in 2 of 3 hours; newest row ")

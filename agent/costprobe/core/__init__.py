@@ -5,7 +5,7 @@ and fields exist and how they add up; how time, money and text from outside are 
 Reads: nothing but what it is given. The clocks are in `clock`, and `outside` parses bounded text.
 Writes: nothing.
 
-Open `records` first, then `schema`: every number of the product is one of its fields. `config/`
-has the types of configuration values, and the loader that reports all errors at once. It imports
-the standard library and pydantic, and no other room.
+Open `records` first, then `schema`: every number of the product is one of its fields. `slo` has the
+counts of a service level. `config/` has the types of configuration values, and the loader that
+reports all errors at once. It imports the standard library and pydantic, and no other room.
 """

@@ -183,6 +183,10 @@ SCHEMA: dict[str, Measurement] = {
             floats="cost cost_cache_saved tokens_in cached_tokens tokens_out requests energy_j"
         ),
     ),
+    "slo": Measurement(
+        tags=("service", "bound", *GROUP_TAGS),
+        fields=_typed(floats="requests requests_met bound_ms within_ms"),
+    ),
     "server": Measurement(
         tags=("currency",),
         fields=_typed(
@@ -368,6 +372,10 @@ _COUNTERS: Final = {
         ("tenant_cache_saved_cost", "cost_cache_saved", "What the cache saved"),
         ("tenant_requests", "requests", "Requests of the tenant"),
         ("tenant_energy_joules", "energy_j", "Energy of the tenant"),
+    ),
+    "slo": (
+        ("service_slo_requests", "requests", "Requests that were timed, by bound of the SLO"),
+        ("service_slo_met_requests", "requests_met", "Those surely within the bound"),
     ),
     "server": (
         ("server_energy_joules", "energy_j", "Energy of the whole server"),
@@ -618,6 +626,7 @@ PAID_FIELDS = frozenset(
     ]
 )
 # Those of `cost` on the serving basis.
+SLO_FIELDS = frozenset(SCHEMA["slo"].fields)
 SERVICE_FIELDS = frozenset({*SERVING_RATIOS, *SERVING_SUMS, "window_s"})
 # Units of work of a service, the closest to what keeps a device busy first.
 UNITS = ("inferences", "tokens_out", "requests")

@@ -17,6 +17,10 @@ srt/managers/tokenizer_manager: a request that finishes is counted by either ser
 Cost of input is that of the prefill pool, cost of output that of the decode pool. Members that do
 both divide theirs as their hosts did; a worker without counts, like those together.
 
+A proxy of vLLM sends a request to the decode server after prefill: none of the servers times all of
+the wait for the first token, and that of the prefill pool is without the transfer. With SGLang both
+get the request at once, and decode times the wait. What each server times counts once.
+
 A unit cost needs the cost of all parts: it is computed over the hours in which each of them has
 windows with a cost all the time. Nothing is extrapolated.
 """
@@ -34,6 +38,7 @@ from costprobe.core.money import divided, exact, total_of
 from costprobe.core.periods import DAY_NS, HOUR_NS, WEEK_NS, iso
 from costprobe.core.records import TOGETHER, natural
 from costprobe.core.schema import GROUP_TAGS, SCHEMA
+from costprobe.core.slo import BOUNDS, SloShare, figure_of
 from costprobe.core.units import HOUR_S, counted
 from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod
 
@@ -60,6 +65,9 @@ _TRANSFER: Final = ("kv_transfer_bytes", "kv_transfer_s", "kv_transfer_failures"
 # Fields that some rows may lack; `cost_total` is in all.
 _KNOWN_OF: Final = ("cost_total", "energy_j")
 _ROWS_OF: Final = "rows of "
+# Of each bound of a service level: the requests that were timed, and those within it.
+_JUDGED: Final = ("requests", "requests_met")
+_SLO: Final = "slo."
 # Of the comparisons.
 _SHIFTS_NS: Final = (DAY_NS, WEEK_NS)
 _DAY_H: Final = 24
@@ -130,6 +138,8 @@ class FleetGroup:
         change_24h_pct: Change of the unit cost (a million output tokens, else a request) against the
             same hours a day before, in percent; None if there are none in which it was whole.
         change_7d_pct: The same against a week before.
+        slo: The requests within each bound of the service level, each counted once, with the cost
+            by them, which is that of the whole group; of members with several bounds the largest is named.
         hosts: Number of hosts that sent rows in the period.
         devices: Number of their devices.
         problems: What is not known, and why, one sentence each.
@@ -161,6 +171,7 @@ class FleetGroup:
     kv_transfer_failures: float | None = None
     change_24h_pct: float | None = None
     change_7d_pct: float | None = None
+    slo: tuple[SloShare, ...] = ()
     hosts: int = 0
     devices: int = 0
     problems: tuple[str, ...] = ()
@@ -199,6 +210,7 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     days = _DAY_H if asked_h > _DAY_H and not asked_h % _DAY_H else 1
     _divide(compared, [(each, changed, ()) for each, *_ in spans], partly & {*books}, hours=days)
     newest, outside, assumed = _newest(answers), _outside(answers, books), _assumed(answers)
+    bounds_ms = asked.groups(Question("slo", "bound_ms", "max", "max", by=(GROUP, "bound")))
     found = []
     for name, book in sorted(books.items(), key=lambda item: natural(item[0])):
         book.expect(newest.get(name, {}))
@@ -211,7 +223,11 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
         book.expect(left_out)
         for currency in book.currencies:
             changes = _changes_pct([each.get(name) for each in compared], currency)
-            found.append(_group(name, currency, book, changes, asked.period, gaps))
+            one = _group(name, currency, book, changes, asked.period, gaps)
+            levels = [
+                replace(level, bound_ms=bounds_ms.get((name, level.bound))) for level in one.slo
+            ]
+            found.append(replace(one, slo=tuple(levels)))
     return found
 
 
@@ -413,12 +429,18 @@ def _books(
         _ROWS_OF + name: replace(_question(paid, name), over_time="count", by=_MEMBER)
         for name in known_of
     }
+    if known_of:
+        levels = replace(paid, measurement="slo", by=(*_MEMBER, "bound"), where={})
+        questions |= {f"{_SLO}{name}": replace(levels, field=name) for name in _JUDGED}
     found = answers.rows_of_each(*questions.values())
     for name, rows in zip(questions, found, strict=True):
-        for (group, role, host, service, *paid_in), value, end_ns in rows:
+        for (group, role, host, service, *more), value, end_ns in rows:
             if group in books and (member := Member(role, host, service)) in books[group].devices:
                 cell = books[group].cell(end_ns, member)
-                sums = cell.money.setdefault(paid_in[0], {}) if paid_in else cell.sums
+                if name.startswith(_SLO):
+                    cell.sums[f"{name} {more[0]}"] = value
+                    continue
+                sums = cell.money.setdefault(more[0], {}) if more else cell.sums
                 sums[name] = value
     return books
 
@@ -587,6 +609,24 @@ class _Sums:
             frozenset(roles), ""
         )
 
+    def judged(self) -> Iterator[tuple[SloShare, list[Member]]]:
+        """Yield the requests within each bound of the service level, and the members that time none.
+
+        The time to first token is that of the prefill pool if it times any requests, else that of
+        the decode pool; the other times are those of the decode pool.
+        """
+        for bound in BOUNDS:
+            of_all, of_met = (f"{_SLO}{name} {bound}" for name in _JUDGED)
+            if not self.has(of_all, ROLES):
+                continue
+            roles = _WRITES
+            if figure_of(bound) == "ttft":
+                roles = _READS if self.counted(of_all, ("prefill",)) else _WRITES
+            requests, met = (self.counted(name, roles) or 0.0 for name in (of_all, of_met))
+            lacking = self.uncounted(of_all, roles)
+            cost = None if lacking or self.lacks else self.of("cost_total", self.members)
+            yield SloShare(bound, requests, met, cost_per_request_met=_per(cost, met)), lacking
+
     def tokens(self, name: str) -> float | None:
         """Return a number of tokens, each counted once.
 
@@ -650,6 +690,9 @@ def _group(
         kv_transfer_failures=sums.counted("kv_transfer_failures", ROLES),
         change_24h_pct=changes[DAY_NS] if is_alone else None,
         change_7d_pct=changes[WEEK_NS] if is_alone else None,
+        slo=tuple(
+            one if is_alone else replace(one, cost_per_request_met=None) for one, _ in sums.judged()
+        ),
         hosts=len({member.host for member, devices in book.devices.items() if devices}),
         devices=_devices(book, book.devices),
         problems=tuple(_problems(sums, book, hours, is_alone, asked, gaps)),
@@ -755,9 +798,18 @@ def _problems(
             who = ", ".join(map(str, lacking))
             words = {"requests": "requests", "tokens_in": "input tokens"}.get(name, "output tokens")
             yield f"{who}: no count of {words}: the group has no price of these"
+    yield from _untimed(sums)
     if hours and not sums.is_complete("energy_j"):
         lacks = [str(one) for one in sorted(sums.members) if not sums.is_known("energy_j", one)]
         yield f"the energy of {', '.join(lacks)} is not known all the time"
+
+
+def _untimed(sums: _Sums) -> Iterator[str]:
+    """Yield which members time no requests for a bound that others do."""
+    for one, lacking in sums.judged():
+        if lacking:
+            who = ", ".join(map(str, lacking))
+            yield f"{who}: no requests timed for {one.bound}: the group's is that of the others"
 
 
 def _number(amount: Decimal | None) -> float | None:

@@ -27,7 +27,8 @@ from costprobe.core.config.fields import (
     key,
     matching,
 )
-from costprobe.probing.load_settings import LoadConfig, SloConfig
+from costprobe.core.config.slo import SloConfig
+from costprobe.probing.load_settings import LoadConfig
 
 
 class CommonProbeConfig(Section):

@@ -5,7 +5,7 @@ window, divided exactly among services, idle time, probes and the remainder; cos
 carbon per request and token, by model and tenant.
 Reads: `[[service]]`, `[kubernetes]`, metrics pages (through `adapters/engines`), the kubelet, and
 charges and energy of `devices`.
-Writes: rows of `serving`, `cost`, `allocation` and `tenant`, events of endpoints, and the last
+Writes: rows of `serving`, `slo`, `cost`, `allocation` and `tenant`, events of endpoints, and the last
 window of each service.
 
 Open `service` first: it scrapes, closes windows and stores them. `device_costs` and `allocation`

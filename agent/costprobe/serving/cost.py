@@ -30,6 +30,7 @@ from typing import Final, Literal
 from costprobe.core.money import divided, exact, total_of
 from costprobe.core.records import NS_PER_S, Energy, FieldValue
 from costprobe.core.schema import SERVING_RATIOS, UNATTRIBUTED
+from costprobe.core.slo import SloShare
 from costprobe.core.statistics import MAX_SAMPLES, WINDOWS_S
 from costprobe.devices.use import energy_sum
 from costprobe.pricing.electricity import Emission
@@ -293,6 +294,17 @@ class ServiceCost:
     tenants: TenantSplit | None = None
     rolled: Mapping[str, float | None] = field(default_factory=lambda: MappingProxyType({}))
     problems: tuple[str, ...] = ()
+
+    @property
+    def slo(self) -> tuple[SloShare, ...]:
+        """The requests within each bound of the service level, with the cost by them."""
+        if self.total is None or self.total.role != "all":
+            return self.window.slo
+        cost = float(self.total.cost)
+        return tuple(
+            replace(one, cost_per_request_met=_per(cost, one.requests_met))
+            for one in self.window.slo
+        )
 
     @property
     def length_s(self) -> float:

@@ -39,6 +39,7 @@ from costprobe.adapters.engines.settings import CountersConfig
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge, ResetGroup
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, UNATTRIBUTED, Measure
+from costprobe.core.slo import SloShare, figure_of
 from costprobe.serving.settings import REQUEST_KEYS, ServiceConfig, TenantsConfig
 
 MAX_GONE = 2000
@@ -66,7 +67,8 @@ _RATE_S = 1.0
 # Further readings at once, where only counts can show several processes.
 _MORE_READINGS = 4
 
-Increases = dict[tuple[Measure, str], float]
+# Counts by measure, or bound of a service level, and model.
+Increases = dict[tuple[str, str], float]
 MAX_AT_ONCE = 8
 MAX_PROBLEMS = 8
 # Share of one core for parsing, and its bounds for one response in s.
@@ -118,7 +120,7 @@ class CounterHistory:
         self._doubtful_readings = 0
         self._doubt = _SHARED
         # The highest rates of counts by measure, per s.
-        self._fastest: dict[Measure, float] = {}
+        self._fastest: dict[str, float] = {}
         self._restarts: deque[bool] = deque(maxlen=_SHARED_READINGS)
         # Earlier readings of the present process, and the last one before a fall.
         self._earlier: deque[CounterReading] = deque(maxlen=2)
@@ -262,7 +264,7 @@ def _reset_models(reading: CounterReading, last: CounterReading) -> set[str]:
     return {now.model for _, now, was in _common(reading, last) if _was_reset(now, was)}
 
 
-def _changed(reading: CounterReading, last: CounterReading) -> list[Measure]:
+def _changed(reading: CounterReading, last: CounterReading) -> list[str]:
     """Return the measures that are read from another counter, which may have counted the same."""
     return [
         measure
@@ -378,9 +380,9 @@ def _continues(reading: CounterReading, earlier: CounterReading) -> bool:
     return bool(pairs) and not any(_was_reset(*pair) for pair in pairs)
 
 
-def _rates(increases: Increases, length_s: float) -> dict[Measure, float]:
+def _rates(increases: Increases, length_s: float) -> dict[str, float]:
     """Return the counts per s of the measures that are judged."""
-    rates: dict[Measure, float] = {}
+    rates: dict[str, float] = {}
     for (measure, _), grown in increases.items():
         if measure in _JUDGED:
             rates[measure] = rates.get(measure, 0.0) + grown / length_s
@@ -490,6 +492,7 @@ class ServedWindow:
         restarts: Scrapes at which a counter had been reset.
         readings: Successful scrapes.
         gauges: Mean saturation of its servers over the scrapes, as far as it is known.
+        slo: Requests within each bound of its service level that is known.
         tenants: Counts of the same time by tenant, in place of models; None without any.
     """
 
@@ -503,6 +506,7 @@ class ServedWindow:
     restarts: int = 0
     readings: int = 0
     gauges: Mapping[Gauge, float] = field(default_factory=dict)
+    slo: tuple[SloShare, ...] = ()
     tenants: ServedWindow | None = None
 
     @property
@@ -548,11 +552,12 @@ class _Window:
     increases: Increases = field(default_factory=dict)
     problems: dict[str, None] = field(default_factory=dict)
     missing: dict[str, None] = field(default_factory=dict)
-    unknown: set[Measure] = field(default_factory=set)
-    counted: set[Measure] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    counted: set[str] = field(default_factory=set)
     restarts: int = 0
     readings: int = 0
     gauges: dict[Gauge, list[float]] = field(default_factory=dict)
+    edges_s: dict[str, float] = field(default_factory=dict)
 
 
 class ServiceMeter:
@@ -580,7 +585,8 @@ class ServiceMeter:
         engine: Engine | None = None,
     ) -> None:
         self._service = service
-        self._engine = engine or engine_of(service)
+        self._bounds_ms = {} if engine or service.slo is None else service.slo.bounds_ms
+        self._engine = engine or judging_engine(service)
         self._fetch = fetch
         self._now_ns = now_ns
         self._utc_ns = utc_ns
@@ -621,6 +627,7 @@ class ServiceMeter:
                 gauge: fmean(values) * (len(self._histories) if gauge == "requests_waiting" else 1)
                 for gauge, values in window.gauges.items()
             },
+            slo=_within(window, self._bounds_ms),
         )
         self._window = _Window(start_ns=now_ns, missing=dict.fromkeys(scrape.missing))
         if scrape.problems:
@@ -672,7 +679,7 @@ def _add(
     window: _Window,
     reading: CounterReading,
     step: CounterStep,
-    measures: Iterable[Measure],
+    measures: Iterable[str],
     names: ModelNames,
 ) -> None:
     window.restarts += step.restarted
@@ -680,6 +687,9 @@ def _add(
         window.increases.clear()
     window.counted.update(reading.measures)
     window.unknown.update(measure for measure in measures if measure not in reading.measures)
+    for measure, counted in reading.measures.items():
+        if (edge_s := counted.edge) is not None:
+            window.edges_s[measure] = min(edge_s, window.edges_s.get(measure, edge_s))
     # The busiest models first: they get the names, if there are too few.
     for (measure, model), grown in sorted(step.increases.items(), key=lambda item: -item[1]):
         place = (measure, names.name(model, is_used=grown > 0))
@@ -688,7 +698,7 @@ def _add(
 
 def _by_model(window: _Window) -> dict[str, Counts]:
     """Counts by model; series without a model belong to the only named model, if there is one."""
-    known = window.counted - window.unknown
+    known = (window.counted - window.unknown) & {*MEASURES}
     models = {model for measure, model in window.increases if measure in known}
     names = sorted(models - {""})
     unnamed = names[0] if len(names) == 1 else ""
@@ -706,6 +716,30 @@ def _by_model(window: _Window) -> dict[str, Counts]:
             if is_known:
                 counts[measure] = counted.get(model, 0.0)
     return {model: Counts(**counts) for model, counts in by_model.items()}
+
+
+def _within(window: _Window, bounds_ms: Mapping[str, float]) -> tuple[SloShare, ...]:
+    """Return the counts of each bound that all servers know."""
+    sums: dict[str, float] = {}
+    for (measure, _), grown in window.increases.items():
+        sums[measure] = sums.get(measure, 0.0) + grown
+    return tuple(
+        SloShare(
+            bound,
+            sums.get(figure_of(bound), 0.0),
+            sums.get(bound, 0.0),
+            bound_ms,
+            window.edges_s[bound] * 1000,
+        )
+        for bound, bound_ms in bounds_ms.items()
+        if bound in window.edges_s and not window.unknown & {bound, figure_of(bound)}
+    )
+
+
+def judging_engine(service: ServiceConfig) -> Engine:
+    """Return the engine of a service, with what its service level counts."""
+    engine = engine_of(service)
+    return engine if service.slo is None else engine.judging(service.slo.bounds_ms)
 
 
 def tenants_engine(config: TenantsConfig) -> Engine:

@@ -6,6 +6,7 @@ It has the served requests, their cost and its allocation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from costprobe import __version__
@@ -56,6 +57,7 @@ def window_document(cost: ServiceCost) -> dict[str, Any]:
         "energy": {**energy, "energy_scope": total.drawn.scope} if total and total.drawn else None,
         "tenants": None if cost.tenants is None else tenants_document(cost.tenants),
         "rolling": dict(cost.rolled),
+        "slo": [asdict(one) for one in cost.slo],
     }
 
 
@@ -83,7 +85,12 @@ def window_points(cost: ServiceCost, tags: Mapping[str, str]) -> list[Point]:
         cost: Counts and cost of the service.
         tags: Host and static labels.
     """
-    return [*_tenant_points(cost, tags), *_serving_points(cost, tags), *_cost_points(cost, tags)]
+    return [
+        *_tenant_points(cost, tags),
+        *_slo_points(cost, tags),
+        *_serving_points(cost, tags),
+        *_cost_points(cost, tags),
+    ]
 
 
 def _serving_points(cost: ServiceCost, tags: Mapping[str, str]) -> list[Point]:
@@ -157,6 +164,24 @@ def _tenant_points(cost: ServiceCost, tags: Mapping[str, str]) -> list[Point]:
             cost.time_ns,
         )
         for part in (cost.tenants.tenants if cost.tenants else ())
+    ]
+
+
+def _slo_points(cost: ServiceCost, tags: Mapping[str, str]) -> list[Point]:
+    """Return rows of `slo`: the requests within each bound of the service level, also of incomplete windows."""
+    return [
+        make_point(
+            "slo",
+            {**tags, "service": cost.window.service, "bound": one.bound},
+            {
+                "requests": one.requests,
+                "requests_met": one.requests_met,
+                "bound_ms": one.bound_ms,
+                "within_ms": one.within_ms,
+            },
+            cost.time_ns,
+        )
+        for one in cost.window.slo
     ]
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from costprobe.adapters.engines.settings import MetricsEndpoint, Selector, Urls
+from costprobe.adapters.engines.tables import ENGINES
 from costprobe.adapters.http.access import CaFile, WithHeaders, WithToken
 from costprobe.core.config.fields import (
     Duration,
@@ -27,7 +28,9 @@ from costprobe.core.config.fields import (
     key,
     matching,
 )
+from costprobe.core.config.slo import SloConfig
 from costprobe.core.schema import GROUP_TAGS
+from costprobe.core.slo import figure_of
 from costprobe.core.units import HOUR_S, format_duration, percent
 
 MAX_TENANTS = 100
@@ -150,7 +153,7 @@ class TenantsConfig(WithHeaders, WithToken, _TenantCounters):
 # Keys that divide the cost between input and output.
 _OF_SPLIT: Final = {"token_split", "parameters", "weight_out", "weight_cached"}
 # Keys without effect where nothing is counted.
-_OF_COUNTS: Final = {*REQUEST_KEYS, *_OF_SPLIT, "models", "model", "quality", "tenants"}
+_OF_COUNTS: Final = {*REQUEST_KEYS, *_OF_SPLIT, "models", "model", "quality", "slo", "tenants"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +276,14 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
         None,
         description="Counters by team, user or key, by which the cost is divided among them.",
         examples=[{"gateway": "litellm", "url": "http://127.0.0.1:4000", "label": "team"}],
+    )
+    slo: SloConfig | None = Field(
+        None,
+        description=(
+            "Service level: the requests of each window within each bound are counted, from the"
+            " engine's histograms."
+        ),
+        examples=[{"ttft_p90": "500ms", "tpot_p90": "50ms"}],
     )
     token_split: Literal["auto", "calibrated"] = Field(
         "auto",
@@ -409,6 +420,14 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
                 f"parameters: {self.parameters!r} is no size of a model; write"
                 ' "8B", "30B-A3B" or "8x7B"'
             )
+        histograms = ENGINES[self.engine].histograms if self.engine in ENGINES else {}
+        for bound in self.slo.bounds_ms if self.slo else ():
+            if figure_of(bound) not in histograms:
+                known = ", ".join(f"{name}_p90" for name in histograms)
+                raise ValueError(
+                    f"slo: engine {self.engine} has no histogram of the requests' {figure_of(bound)};"
+                    f" remove {bound}" + (f" (it has {known})" if known else "")
+                )
         if self.every_s * 2 > self.window_s:
             raise ValueError("window must be at least twice as long as every")
         return self

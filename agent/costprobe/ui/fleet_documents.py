@@ -66,7 +66,7 @@ def group_document(one: FleetGroup) -> dict[str, Any]:
     found = asdict(one)
     roles = [{**role, "cost": _text(role["cost"])} for role in found["roles"]]
     costs = {name: _text(found[name]) for name in ("cost", "cost_tokens_in", "cost_tokens_out")}
-    listed = {"roles": roles, "problems": list(one.problems)}
+    listed = {"roles": roles, "slo": found["slo"], "problems": list(one.problems)}
     return {**found, **costs, **listed, "currency": one.currency or None}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from costprobe.core.columns import RowColumns, numbers_of
 from costprobe.core.records import TOGETHER, FieldValue, devices_text, natural
 from costprobe.core.schema import part_words
+from costprobe.core.slo import SloShare
 from costprobe.core.statistics import (
     CONFIDENCE,
     ConfidenceInterval,
@@ -22,7 +23,7 @@ from costprobe.core.statistics import (
 )
 from costprobe.core.units import counted
 from costprobe.unit_costs.change import ratio_of_columns
-from costprobe.unit_costs.now import deviating
+from costprobe.unit_costs.now import deviating, slo_shares
 from costprobe.unit_costs.price_files import service_groups
 
 Basis = Literal["probe", "serving"]
@@ -125,6 +126,7 @@ class Candidate:
         contended_samples: Samples excluded because another process used the device.
         throttled_samples: Samples excluded because the device was throttled.
         outdated_samples: Samples excluded because they are of older software.
+        slo: The requests of its service within each bound of the service level.
         counts_chunks: Whether chunks of streams were counted as tokens, because the answers of the
             server had no token counts.
         members: Its devices, if there are several; the values above are medians over them.
@@ -154,6 +156,7 @@ class Candidate:
     contended_samples: int = 0
     throttled_samples: int = 0
     outdated_samples: int = 0
+    slo: tuple[SloShare, ...] = ()
     counts_chunks: bool = False
     members: tuple[Member, ...] = ()
 
@@ -667,19 +670,25 @@ def _energy(parts: Sequence[RowColumns], field: str) -> Summary | None:
 
 
 def service_candidates(
-    costs: Iterable[RowColumns], qualities: Mapping[str, float | Mapping[str, float] | None]
+    costs: Iterable[RowColumns],
+    qualities: Mapping[str, float | Mapping[str, float] | None],
+    timed: Iterable[RowColumns] = (),
 ) -> list[Candidate]:
     """Return a candidate for each service, or for each of its models if it serves several.
 
     Args:
         costs: Rows of `cost`; those of the probe basis, and of parts of a group, are ignored.
         qualities: The configured quality of each service or model.
+        timed: Rows of `slo`.
     """
+    levels = slo_shares(timed)
     served = [
         part for part in costs if part.tags.get("basis") == "serving" and not part_words(part.tags)
     ]
     return [
-        _service_candidate(parts, service, model, currency, qualities.get(service))
+        _service_candidate(
+            parts, service, model, currency, qualities.get(service), levels.get(service, ())
+        )
         for (service, model, currency), parts in service_groups(served).items()
     ]
 
@@ -690,6 +699,7 @@ def _service_candidate(
     model: str,
     currency: str,
     quality: float | Mapping[str, float] | None,
+    slo: Iterable[SloShare],
 ) -> Candidate:
     if isinstance(quality, Mapping):
         only = next(iter(quality.values())) if len(quality) == 1 else None
@@ -716,6 +726,7 @@ def _service_candidate(
         idle_share=ratio_of_columns(parts, "idle_share"),
         plans=_plans(part.tags for part in parts),
         samples=_rows_in(parts),
+        slo=tuple(slo),
     )
 
 

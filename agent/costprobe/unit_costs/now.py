@@ -11,6 +11,7 @@ Answers are plain records; unknown values are None.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,11 +20,12 @@ from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
-from costprobe.core.columns import number
+from costprobe.core.columns import RowColumns, number, numbers_of
 from costprobe.core.money import price_scale
 from costprobe.core.periods import DAY_NS, HOUR_NS, WEEK_NS
 from costprobe.core.records import TOGETHER, Point, natural
-from costprobe.core.schema import GROUP_TAGS, OWN_TAGS
+from costprobe.core.schema import GROUP_TAGS, OWN_TAGS, SLO_FIELDS
+from costprobe.core.slo import BOUNDS, SloShare
 from costprobe.unit_costs.change import ratio_of_sums
 
 # What a cost is divided by: an inference of a probe or a service, or an output token.
@@ -67,6 +69,7 @@ class UnitCost:
         devices: Its device, or those of the service.
         device_model: Product name of the device; empty for a service.
         limit_share: Cost at the hardware's limit, as a share of the cost; None if it is unknown.
+        slo: The requests of the last hour within each bound of the service's level.
     """
 
     tags: Mapping[str, str]
@@ -83,6 +86,7 @@ class UnitCost:
     is_contended: bool = False
     device_model: str = ""
     limit_share: float | None = None
+    slo: tuple[SloShare, ...] = ()
 
     @property
     def name(self) -> str:
@@ -319,6 +323,7 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
         for end_ns in (now_ns, now_ns - DAY_NS, now_ns - WEEK_NS)
     ]
     with_models = {key[3] for key in rows if key[4]}
+    levels = slo_shares(reader.columns("slo", now_ns - HOUR_NS + 1, now_ns + 1, fields=SLO_FIELDS))
     found = []
     for key, row in rows.items():
         if not key[4] and key[3] in with_models:
@@ -328,10 +333,31 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
             week.get(key, []),
             [hour.get(key, []) for hour in hours],
             row.tags.get("device", "").split(TOGETHER),
+            levels.get(key[3], ()),
         )
         if unit is not None:
             found.append(UnitGroup(unit, (unit,)))
     return sorted(found, key=lambda group: natural(group.typical.name))
+
+
+def slo_shares(parts: Iterable[RowColumns]) -> dict[str, list[SloShare]]:
+    """Return the requests within each bound of each service's level, by service.
+
+    Args:
+        parts: Rows of `slo`.
+    """
+    bounds: dict[tuple[str, str], list[RowColumns]] = defaultdict(list)
+    for part in parts:
+        bounds[part.tags.get("service", ""), part.tags.get("bound", "")].append(part)
+    found: dict[str, list[SloShare]] = defaultdict(list)
+    for (service, bound), own in bounds.items():
+        if bound not in BOUNDS:
+            continue
+        counts = (math.fsum(numbers_of(own, name)) for name in ("requests", "requests_met"))
+        newest = max(own, key=lambda part: part.times_ns[-1])
+        ends = (newest.numbers(name)[-1:] for name in ("bound_ms", "within_ms"))
+        found[service].append(SloShare(bound, *counts, *(next(iter(end), None) for end in ends)))
+    return found
 
 
 def _served_cost(
@@ -339,6 +365,7 @@ def _served_cost(
     week: Sequence[Point],
     hours: Sequence[Sequence[Point]],
     devices: Sequence[str],
+    slo: Iterable[SloShare],
 ) -> UnitCost | None:
     measure = next((one for one in _SERVED if any(one.field in r.fields for r in week)), None)
     if measure is None:
@@ -360,6 +387,7 @@ def _served_cost(
         energy_j=ratio_of_sums(hours[0], measure.energy_field),
         time_ns=row.time_ns,
         devices=devices,
+        slo=tuple(slo),
     )
 
 

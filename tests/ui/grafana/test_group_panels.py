@@ -23,6 +23,7 @@ PRICE, ROLES, HOSTS = (
     )
 )
 SERVED = {"requests": 100.0, "tokens_in": 1e6, "tokens_out": 1e5}
+LEVEL = "production: Requests within the service level"
 REQUESTS, NOW = "production: Requests", "home: Services: cost now ($currency)"
 # Of 8 an hour each 4 M tokens in and 0.5 M out; of 5 an hour two fifths for 1 M in, the rest for 0.1 M out.
 COLUMNS = ("per M in", "cost in", "M tokens in", "per M out", "cost out", "M tokens out")
@@ -30,6 +31,7 @@ WANTED = {
     PRICE: {"big": (2, 8, 4, 16, 8, 0.5), "tp": (2, 2, 1, 30, 3, 0.1)},
     ROLES: {"big prefill": 8.0, "big decode": 8.0, "tp worker": 5.0},
     HOSTS: {"big prefill": 2, "big decode": 2, "tp worker": 2},
+    LEVEL: {"llm big prefill ttft_p90": 75.0, "llm big decode ttft_p90": 75.0},
 }
 
 
@@ -38,7 +40,7 @@ def rows(hours):
     assert START_S * NS_PER_S == END_NS
     at = {"ahead_s": -60}
     engine = {"group": "tp", **at}
-    yield from disaggregated(hours, **at)
+    yield from disaggregated(hours, slo={"ttft_p90": (1200.0, 900.0)}, **at)
     yield from member("w1", "worker", hours, cost=3.0, counts=SERVED, split=0.4, **engine)
     yield from member("w2", "worker", hours, cost=2.0, **engine)
 
@@ -46,7 +48,9 @@ def rows(hours):
 def idle():
     """An hour of an engine that serves nothing, and one paid in another currency."""
     counts = dict.fromkeys(SERVED, 0.0)
-    yield from member("i1", "worker", (-1,), counts=counts, split=0.0, group="idle", ahead_s=-60)
+    none = {"ttft_p90": (0.0, 0.0)}
+    idle = {"counts": counts, "split": 0.0, "slo": none}
+    yield from member("i1", "worker", (-1,), group="idle", ahead_s=-60, **idle)
     yield from member("e1", "decode", (-1,), counts=SERVED, currency="EUR", group="euro")
 
 
@@ -58,7 +62,7 @@ def beside():
 
 def shown(edition, shown_from, query):
     panels = panels_of(edition)
-    found = {title: shown_from(panels[title], title, query) for title in (PRICE, ROLES, HOSTS)}
+    found = {title: shown_from(panels[title], title, query) for title in WANTED}
     rows = {row.pop("service_group"): row for row in found[PRICE]}
     return found | {PRICE: {name: tuple(map(row.get, COLUMNS)) for name, row in rows.items()}}
 
@@ -76,6 +80,8 @@ def test_panels_of_groups_in_influxql(influxdb):
     assert found[PRICE] == wanted(PRICE)
     assert found[ROLES] == wanted(ROLES) | {"idle worker": pytest.approx(1)}
     assert found[HOSTS] == wanted(HOSTS) | {"idle worker": 1}
+    # Nothing is divided by no requests.
+    assert found[LEVEL] == wanted(LEVEL)
 
 
 def test_no_figure_counts_a_request_in_both_pools(influxdb, tmp_path):

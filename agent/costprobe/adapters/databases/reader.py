@@ -53,7 +53,7 @@ _QUERY: Final = re.compile(r'"(?:[^"\\]|\\.){40,}"')
 PARALLEL: Final = 3
 # Measurements with hourly rows; of the others rows are few.
 _HOURLY: Final = frozenset(
-    {"device", "probe", "software", "cost", "serving", "allocation", "tenant"}
+    {"device", "probe", "software", "cost", "serving", "allocation", "tenant", "slo"}
 )
 # From here on the hourly rows answer, where there are any.
 _HOURLY_FROM_NS: Final = 48 * HOUR_NS

@@ -26,8 +26,10 @@ MAX_PARSE_S = 0.25
 # No real counter is larger, and beyond 2**53 a double no longer increments by one.
 MAX_VALUE = 1e18
 STARTED = "process_start_time_seconds"
+# Label of the upper edge of a bucket, which it includes.
+EDGE = "le"
 _EXCERPT_CHARS = 60
-_SUFFIX = re.compile(r"_(total|sum|count)\Z")
+_SUFFIX = re.compile(r"_(total|sum|count|bucket)\Z")
 # Labels without braces in their values, and the value.
 _PLAIN = re.compile(r"[^\s{}#]+(\{[^{}]*\})([^{}]*)")
 _NAME_END = re.compile(r"[{ \t]")
@@ -85,7 +87,7 @@ class Exposition:
 
 
 def _family_of(name: str) -> str:
-    """The name under which a metric is declared: without `_total`, `_sum` or `_count`."""
+    """The name under which a metric is declared: without `_total`, `_sum`, `_count` or `_bucket`."""
     return _SUFFIX.sub("", name)
 
 
@@ -138,7 +140,7 @@ def parse_exposition(
         of_name[labels] = value
     samples = {
         name: tuple(
-            CounterSample(labels, value, _instant(created.get(labels)))
+            CounterSample(labels, value, _instant(created.get(without_edge(labels))))
             for labels, value in of_name.items()
         )
         for name, of_name in values.items()
@@ -222,6 +224,11 @@ def _check_counter(name: str, value: float, number: int, *, is_new: bool) -> Non
         raise ScrapeError(f"line {number}: {name} appears twice with the same labels")
     if not math.isfinite(value) or value < 0 or value > MAX_VALUE:
         raise ScrapeError(f"line {number}: {name} is {value:g}, which is not a valid counter")
+
+
+def without_edge(labels: Labels) -> Labels:
+    """Return the labels of a histogram that a bucket belongs to."""
+    return tuple(label for label in labels if label[0] != EDGE)
 
 
 def _instant(time_s: float | None) -> float | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -24,6 +25,7 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from costprobe.adapters.engines.exposition import (
+    EDGE,
     MAX_BYTES,
     MAX_PARSE_S,
     CounterSample,
@@ -32,6 +34,7 @@ from costprobe.adapters.engines.exposition import (
     ScrapeError,
     has_name,
     parse_exposition,
+    without_edge,
 )
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
@@ -44,6 +47,8 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, Measure
 
 MAX_MODEL_CHARS = 200
+# An edge and a bound that differ by less are equal.
+_ROUNDING: Final = 1e-9
 _LABEL = re.compile(r'([A-Za-z_]\w*)="([^"{}\\]*)"')
 _UNIT = re.compile(r"_(us|microseconds|ms|milliseconds|ns|nanoseconds)(_total|_sum)?$")
 # Seconds, by the first letters of a unit.
@@ -90,8 +95,15 @@ class MeasureSeries:
     counter: str
     series: Mapping[Labels, SeriesValue]
 
+    @property
+    def edge(self) -> float | None:
+        """Lowest edge of its buckets; None of other counters."""
+        edges = [float(text) for labels in self.series for name, text in labels if name == EDGE]
+        return min(edges, default=None)
 
-SeriesKey = tuple[Measure, str, Labels]
+
+# A measure, or a bound of a service level, the counter, and its labels.
+SeriesKey = tuple[str, str, Labels]
 
 
 @dataclass(frozen=True)
@@ -105,7 +117,7 @@ class CounterReading:
         gauges: Its saturation, as far as it is exposed.
     """
 
-    measures: Mapping[Measure, MeasureSeries]
+    measures: Mapping[str, MeasureSeries]
     missing: tuple[str, ...]
     started_s: float | None
     gauges: Mapping[Gauge, float] = field(default_factory=dict)
@@ -158,7 +170,7 @@ def read_counters(
         ScrapeError: It cannot be parsed, or a required counter is declared as a gauge.
     """
     exposition = parse_exposition(body, _wanted_names(engine), engine.prefixes, max_parse_s)
-    measures: dict[Measure, MeasureSeries] = {}
+    measures: dict[str, MeasureSeries] = {}
     for measure, counters in engine.counters.items():
         counted = _counted(exposition, engine, counters, models, unnamed)
         if counted is not None:
@@ -198,6 +210,8 @@ def _counted(
             series: dict[Labels, SeriesValue] = {}
             for part in (counter, *counter.plus):
                 series |= _series(exposition, part, engine, unnamed)
+            if counter.up_to is not None and not series:
+                return None  # no edge is that low
             if models is not None:
                 series = {
                     labels: value
@@ -221,7 +235,9 @@ def _series(
             sample.created_s,
         )
         for name in islice(exposed, 1)
-        for sample in _of_lowest_rank(exposition.samples[name], counter.one_of)
+        for sample in _up_to(
+            _of_lowest_rank(exposition.samples[name], counter.one_of), counter.up_to
+        )
         if _matches(dict(sample.labels), counter)
     }
 
@@ -257,11 +273,26 @@ def _of_lowest_rank(
     return [sample for _, sample in lowest.values()]
 
 
+def _up_to(samples: Sequence[CounterSample], largest: float | None) -> Sequence[CounterSample]:
+    """Return of each histogram the bucket with the largest edge up to a value; all samples for None."""
+    if largest is None:
+        return samples
+    found: dict[Labels, tuple[float, CounterSample]] = {}
+    for sample in samples:
+        with suppress(KeyError, ValueError):
+            edge = float(dict(sample.labels)[EDGE])
+            labels = without_edge(sample.labels)
+            is_within = edge <= largest * (1 + _ROUNDING)
+            if is_within and (labels not in found or edge > found[labels][0]):
+                found[labels] = edge, sample
+    return [sample for _, sample in found.values()]
+
+
 def _has_counted_nothing(
     exposition: Exposition,
     engine: Engine,
-    measures: Mapping[Measure, MeasureSeries],
-    measure: Measure,
+    measures: Mapping[str, MeasureSeries],
+    measure: str,
 ) -> bool:
     """Return whether a counter is not exposed because it has no count yet."""
     companions: tuple[Measure, ...] = (
@@ -282,13 +313,16 @@ def _has_counted_nothing(
 def _missing(
     measure: str, counters: Sequence[Counter], exposition: Exposition, engine: Engine
 ) -> str:
-    names = " or ".join(counter.name for counter in counters)
+    names = " or ".join(
+        counter.name + (f" up to {counter.up_to:g} s" if counter.up_to else "")
+        for counter in counters
+    )
     is_other = engine.prefix and not exposition.prefixes
     return f"{names} ({measure})" + f"; no metric begins with {engine.prefix}" * bool(is_other)
 
 
 def _absent_models(
-    exposition: Exposition, measures: Mapping[Measure, MeasureSeries], models: Sequence[str] | None
+    exposition: Exposition, measures: Mapping[str, MeasureSeries], models: Sequence[str] | None
 ) -> list[str]:
     """Return configured models without a series, if the server exposes series of others."""
     requests = measures.get("requests")
@@ -300,7 +334,7 @@ def _absent_models(
 
 def generic_engine(config: CountersConfig) -> Engine:
     """Return the engine of the configured counters."""
-    counters: dict[Measure, Counter] = {}
+    counters: dict[str, Counter] = {}
     for measure in MEASURES:
         # What a server estimates has no key.
         selector = getattr(config, measure, None)

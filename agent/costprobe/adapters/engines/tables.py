@@ -22,13 +22,15 @@ Requests and tokens of a LoRA adapter, by the servers' sources:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Literal
 
 from costprobe.core.schema import Measure
+from costprobe.core.slo import figure_of
 
 METRICS_PATH = "/metrics"
 ResetGroup = Literal["process", "model", "none"]
@@ -50,6 +52,8 @@ class Counter:
         scale: Unit of a count in the measure's unit: 1e-6 for microseconds.
         one_of: Labels of ranks that each report the same count: the lowest rank is read.
         plus: Counters that are added, because this one leaves something out.
+        up_to: Of the buckets of a histogram that with the largest edge up to this value; None of
+            other counters.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Counter:
     scale: float = 1.0
     one_of: tuple[str, ...] = ()
     plus: tuple[Counter, ...] = ()
+    up_to: float | None = None
 
 
 # One counter or several in order of preference, each with its attributes or only its name.
@@ -83,12 +88,14 @@ class Engine:
             served model. One that fell then shows that the others were reset, whatever their
             values. "none" if several processes are on one page, or if start times are.
         option: What to set at the server for its metrics; "" if they are there by default.
+        histograms: Histograms of the times of its requests that a service level can bound, in s,
+            with one observation a request.
     """
 
     name: str
     prefix: str
-    written: Mapping[Measure, _Written]
-    required: tuple[Measure, ...] = ("requests",)
+    written: Mapping[str, _Written]
+    required: tuple[str, ...] = ("requests",)
     model_label: str = "model_name"
     may_lack_prefix: bool = False
     path: str = METRICS_PATH
@@ -96,9 +103,10 @@ class Engine:
     counts_begin_at_zero: bool = True
     reset_together: ResetGroup = "none"
     option: str = ""
+    histograms: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def counters(self) -> Mapping[Measure, tuple[Counter, ...]]:
+    def counters(self) -> Mapping[str, tuple[Counter, ...]]:
         """The counters of each measure in order of preference: the first one that is exposed is read."""
         ways = {
             measure: written if isinstance(written, tuple) else (written,)
@@ -108,6 +116,22 @@ class Engine:
             measure: tuple(Counter(way) if isinstance(way, str) else way for way in written)
             for measure, written in ways.items()
         }
+
+    def judging(self, bounds_ms: Mapping[str, float]) -> Engine:
+        """Return it with two more measures for each bound of a service level.
+
+        That of the bound ("ttft_p90") counts the requests that are surely within it: those up to the
+        largest edge of a bucket that is not above it. That of its figure ("ttft") counts all.
+
+        Args:
+            bounds_ms: Bounds in ms; of figures of `histograms`.
+        """
+        written = dict(self.written)
+        for bound, bound_ms in bounds_ms.items():
+            buckets = f"{self.histograms[figure_of(bound)]}_bucket"
+            written[figure_of(bound)] = Counter(buckets, up_to=math.inf)
+            written[bound] = Counter(buckets, up_to=bound_ms / 1000)
+        return replace(self, written=written, required=(*self.required, *bounds_ms))
 
     @property
     def gauges(self) -> Mapping[Gauge, tuple[Counter, ...]]:
@@ -143,6 +167,7 @@ _MICRO = 1e-6
 # Finish reasons of requests without a complete response: of vLLM, and of TensorRT-LLM.
 _UNANSWERED = ("abort", "error")
 _TRT_UNANSWERED = ("cancelled", "timeout")
+_TTFT, _E2E = "time_to_first_token_seconds", "e2e_request_latency_seconds"
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "attn_tp_rank", "attn_cp_rank")
 # Gauges after the prefix: of vLLM, SGLang, TensorRT-LLM and llama.cpp (until May 2025); of these,
 # TGI and Triton.
@@ -204,6 +229,13 @@ SGLANG = Engine(
     },
     required=_TOKENS,
     option="--enable-metrics",
+    # Of a disaggregated server decode observes the time to first token, and prefill does not:
+    # srt/managers/tokenizer_manager.py, collect_metrics.
+    histograms={
+        "ttft": f"sglang:{_TTFT}",
+        "tpot": "sglang:request_time_per_output_token_seconds",
+        "latency": f"sglang:{_E2E}",
+    },
 )
 
 
@@ -251,6 +283,12 @@ def vllm(name: str, prefix: str) -> Engine:
             "kv_transfer_failures": f"{prefix}nixl_num_failed_transfers_total",
         },
         required=_TOKENS,
+        # vllm/v1/metrics/loggers.py: that of tokens, inter_token_latency_seconds, counts no requests.
+        histograms={
+            "ttft": f"{prefix}{_TTFT}",
+            "tpot": f"{prefix}request_time_per_output_token_seconds",
+            "latency": f"{prefix}{_E2E}",
+        },
     )
 
 
@@ -279,6 +317,8 @@ ENGINES: Mapping[str, Engine] = {
             required=_TOKENS,
             model_label="",
             reset_together="process",
+            # Its mean time per token contains prefill.
+            histograms={"latency": "tgi_request_duration"},
         ),
         Engine(
             "triton",
@@ -347,6 +387,12 @@ ENGINES: Mapping[str, Engine] = {
             may_lack_prefix=True,
             path="/prometheus/metrics",
             option="return_perf_metrics: true",
+            # tensorrt_llm/metrics/perf_utils.py: decode time of a request by its tokens after the first.
+            histograms={
+                "ttft": f"trtllm_{_TTFT}",
+                "tpot": "trtllm_time_per_output_token_seconds",
+                "latency": f"trtllm_{_E2E}",
+            },
         ),
         Engine(
             "dynamo",
@@ -363,6 +409,10 @@ ENGINES: Mapping[str, Engine] = {
             },
             required=_TOKENS,
             model_label="model",
+            histograms={
+                "ttft": f"dynamo_frontend_{_TTFT}",
+                "latency": "dynamo_frontend_request_duration_seconds",
+            },
         ),
         Engine(
             "llamacpp",
@@ -401,6 +451,8 @@ ENGINES: Mapping[str, Engine] = {
                 ),
             },
             required=_TOKENS,
+            # Its time per output token is that of a step.
+            histograms={"ttft": f"lmdeploy:{_TTFT}", "latency": f"lmdeploy:{_E2E}"},
         ),
         Engine(
             "nim",
@@ -414,6 +466,7 @@ ENGINES: Mapping[str, Engine] = {
             },
             required=_TOKENS,
             path="/v1/metrics",
+            histograms={"ttft": _TTFT, "latency": _E2E},
         ),
         Engine(
             "litellm",

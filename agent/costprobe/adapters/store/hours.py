@@ -93,6 +93,10 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     "software": {"sum": frozenset({"probe_runs"})},
     "allocation": {"sum": frozenset({"cost", "cost_hardware", "cost_energy"})},
     "tenant": {"sum": frozenset(SCHEMA["tenant"].fields)},
+    "slo": {
+        "sum": frozenset({"requests", "requests_met"}),
+        "last": frozenset({"bound_ms", "within_ms"}),
+    },
     "agent": {
         "last": frozenset(
             ["cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"]

@@ -1,7 +1,7 @@
 """Alert rules on values of a series: threshold with hysteresis, absence, and service level (SLO).
 
 A series is absent without a new row for several of its usual intervals. A service level is a
-share of probe runs that must stay within a latency, over a rolling window.
+share of probe runs, or of a service's requests, that must stay within a latency, over a rolling window.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -28,13 +28,19 @@ from costprobe.alerts.rules.rule import (
     span_text,
     where,
 )
+from costprobe.core.columns import as_number
 from costprobe.core.config.fields import Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.money import field_text
 from costprobe.core.records import NS_PER_S, TOGETHER, Point
+from costprobe.core.slo import BOUNDS, objective_of
 from costprobe.core.units import duration_words
 from costprobe.drift.actions import action_of
 
+if TYPE_CHECKING:
+    Bound = str
+else:
+    Bound = Literal[BOUNDS]
 # Fewest intervals from which the usual interval of a series is known.
 MIN_INTERVALS = 2
 INTERVALS = 11
@@ -202,18 +208,47 @@ def _bucket_ns(window_s: float) -> int:
 
 
 class SloRuleConfig(RuleConfig):
-    """A share of probe runs that must stay within a latency, over a rolling window."""
+    """A share of probe runs, or of a service's requests, that must be fast enough, over a rolling window."""
 
     kind: Literal["slo"] = Field(description="Kind of rule.", examples=["slo"])
     field: Name = Field("latency_p90_ms", description="Field of `probe` that is compared.")
-    within_ms: float = Field(gt=0, description="Longest acceptable latency in ms.", examples=[12])
-    objective: Share = Field(
-        0.99, description="Share of runs that must be within it.", examples=["99%"]
+    within_ms: float | None = Field(
+        None,
+        gt=0,
+        description="Longest acceptable latency of runs of probes, in ms.",
+        examples=[12],
+    )
+    bound: Bound | None = Field(
+        None,
+        description="Bound of the `slo` of services, whose requests count in place of runs of probes.",
+        examples=["ttft_p90"],
+    )
+    objective: Share | None = Field(
+        None,
+        description="Share that must be within it; by default 99 % of runs, of requests that of the bound.",
+        examples=["99%"],
     )
     window_s: Duration = key(
-        "window", 86400.0, description="Rolling window over which runs are counted."
+        "window", 86400.0, description="Rolling window over which runs or requests are counted."
     )
-    min_runs: int = Field(12, ge=1, le=100_000, description="Fewest runs for an evaluation.")
+    min_runs: int = Field(
+        12, ge=1, le=100_000, description="Fewest runs, or requests, for an evaluation."
+    )
+
+    @model_validator(mode="after")
+    def _of_runs_or_requests(self) -> SloRuleConfig:
+        if (self.within_ms is None) == (self.bound is None):
+            raise ValueError(
+                "give within_ms for runs of probes, or bound for requests of services, one of them"
+            )
+        return self
+
+    @property
+    def share(self) -> float:
+        """Share that must be within the latency."""
+        if self.objective is not None:
+            return self.objective
+        return 0.99 if self.bound is None else objective_of(self.bound)
 
     @field_validator("field")
     @classmethod
@@ -222,19 +257,30 @@ class SloRuleConfig(RuleConfig):
 
 
 class SloRule(Rule[SloRuleConfig, RollingSums]):
-    """The state of a rule of kind `slo`: counts of good runs, and of all."""
+    """The state of a rule of kind `slo`: counts of good runs or requests, and of all."""
 
-    measurement = "probe"
     state = RollingSums
 
+    def __init__(self, config: SloRuleConfig) -> None:
+        super().__init__(config)
+        self.measurement = "slo" if config.bound else "probe"
+
     def observe(self, row: Point) -> None:
-        """Add a row of `probe`."""
+        """Add a row of `probe`, or of `slo`."""
         config, labels = self.config, labels_of(row.tags)
-        value = row.fields.get(config.field)
-        if isinstance(value, int | float):
-            runs = self.series.get(labels) or RollingSums()
-            runs.add(row.time_ns, config.window_s, value <= config.within_ms, 1)
-            self.series.put(labels, runs)
+        if config.bound and row.tags.get("bound") != config.bound:
+            return
+        value = row.fields.get("requests_met" if config.bound else config.field)
+        if not isinstance(value, int | float):
+            return
+        sums = self.series.get(labels) or RollingSums()
+        if config.within_ms is None:
+            sums.add(
+                row.time_ns, config.window_s, value, as_number(row.fields.get("requests")) or 0
+            )
+        else:
+            sums.add(row.time_ns, config.window_s, value <= config.within_ms, 1)
+        self.series.put(labels, sums)
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return each series that misses its objective."""
@@ -245,18 +291,20 @@ class SloRule(Rule[SloRuleConfig, RollingSums]):
             if not counts:
                 del self.series[labels]
                 continue
-            good, runs = map(int, counts)
-            if runs < config.min_runs or good >= config.objective * runs:
+            good, runs = map(round, counts)
+            if runs < config.min_runs or good >= config.share * runs:
                 sums.since_at_ns = None
                 continue
             sums.since_at_ns = sums.since_at_ns or time_ns
+            share, objective = 100 * good / runs, 100 * config.share
+            what, within = "requests", f"were within {config.bound}"
+            if config.within_ms is not None:
+                what, within = "runs", f"had {config.field} within {config.within_ms:g} ms"
             text = (
-                f"{good} of {runs} runs{where(labels)} in the last"
-                f" {duration_words(config.window_s)} had {config.field} within"
-                f" {config.within_ms:g} ms: {100 * good / runs:.1f} %, below the objective"
-                f" of {100 * config.objective:g} %"
+                f"{good} of {runs} {what}{where(labels)} in the last"
+                f" {duration_words(config.window_s)} {within}: {share:.1f} %, below the objective"
+                f" of {objective:g} %"
             )
-            share, objective = 100 * good / runs, 100 * config.objective
             what = f"objective {config.name}"
             symptoms.append(
                 self.symptom(labels, what, text, sums.since_at_ns, value=share, threshold=objective)

@@ -14,7 +14,8 @@ from costprobe.configuration import Config
 from costprobe.core.money import common_scale, money, per_words, price_text
 from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS
-from costprobe.core.schema import ASSUMED, PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
+from costprobe.core.schema import ASSUMED, PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS, SLO_FIELDS
+from costprobe.core.slo import slo_words
 from costprobe.core.units import percent
 from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
@@ -145,10 +146,13 @@ def _candidates(
         ]
         for measurement, fields in (("probe", RUN_FIELDS), ("cost", PAID_FIELDS | SERVICE_FIELDS))
     )
+    labels = {name: text for name, text in tags.items() if name != "device"}
+    timed = reader.columns("slo", since_ns, END_OF_TIME_NS, labels, fields=SLO_FIELDS)
     candidates = probe_candidates(runs, costs, {one.name: one.quality for one in config.probe})
     hardware = {one.tags["device"]: one.tags.get("model", "") for one in reader.series("device")}
     candidates = on_identical(candidates, hardware)
-    candidates += service_candidates(costs, {one.name: one.quality for one in config.service})
+    qualities = {one.name: one.quality for one in config.service}
+    candidates += service_candidates(costs, qualities, timed)
     apis = config.api
     return candidates, hosting_choices(costs, apis, hosted_models() if apis else {})
 
@@ -247,6 +251,8 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
         yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost while waiting for requests"
     if words := deviation_words(candidate):
         yield f"{candidate.name}: {words}"
+    for one in candidate.slo:
+        yield f"{candidate.name}: {slo_words(asdict(one))}"
     if candidate.excluded:
         yield f"{candidate.name}: samples excluded: {candidate.excluded}"
     if len(candidate.plans) > 1:

@@ -14,6 +14,7 @@ from costprobe.core.money import cents, common_scale, money, per_words
 from costprobe.core.outside import one_line
 from costprobe.core.periods import HOUR_NS, PeriodKind, TimeSpan, period_at
 from costprobe.core.records import NS_PER_S, natural
+from costprobe.core.slo import SloShare, slo_words
 from costprobe.core.units import counted, percent
 from costprobe.fleet.answers import FleetPeriod
 from costprobe.fleet.groups import GROUP, FleetGroup, fleet_groups
@@ -272,7 +273,7 @@ def _compare_groups(options: FleetOptions) -> None:
             raise bad_input("--since: groups are priced by whole hours; ask for at least 1h")
         found = fleet_groups(answers)
     groups = [group_document(one) for one in found]
-    lists = ("roles", "problems")
+    lists = ("roles", "slo", "problems")
     options.echo(
         answers,
         {"by": "group", "models": [], "groups": groups},
@@ -536,7 +537,7 @@ def group_lines(found: Sequence[FleetGroup], period: FleetPeriod) -> Iterator[st
             f"{unit_in}/M in",
             f"{unit_out}/M out",
         ),
-        *("while waiting", "hours", "24 h", "7 d"),
+        *("while waiting", "SLO", "hours", "24 h", "7 d"),
     )
     rows = [
         (
@@ -547,6 +548,7 @@ def group_lines(found: Sequence[FleetGroup], period: FleetPeriod) -> Iterator[st
             joules_in[number],
             joules_out[number],
             _share_cell(one.idle_share),
+            _slo_cell(one.slo),
             f"{one.priced_h:,}",
             _change_cell(one.change_24h_pct),
             _change_cell(one.change_7d_pct),
@@ -579,11 +581,21 @@ def group_lines(found: Sequence[FleetGroup], period: FleetPeriod) -> Iterator[st
             failed = one.kv_transfer_failures
             took += "" if failed is None else f", {failed:,.0f} failed"
             yield f"{name}: {si(one.kv_transfer_bytes, 'B')} of KV cache transferred{took}"
+        for level in one.slo:
+            cost = level.cost_per_request_met
+            price = "" if cost is None else f"; {price_cell(cost, one.currency)} each within it"
+            yield f"{name}: {slo_words(asdict(level))}{price}"
         yield from (f"{name}: {one_line(problem)}" for problem in one.problems)
 
 
 def _share_cell(share: float | None) -> str:
     return "-" if share is None else percent(share)
+
+
+def _slo_cell(found: Sequence[SloShare]) -> str:
+    if not any(one.requests for one in found):
+        return "-"
+    return "missed" if any(one.is_missed for one in found) else "met"
 
 
 def _change_cell(pct: float | None) -> str:

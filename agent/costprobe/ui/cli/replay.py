@@ -44,7 +44,7 @@ from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
 from costprobe.ui.text import in_local_zone, local
 
-MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "budget", "agent")
+MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "slo", "budget", "agent")
 
 
 @click.command(

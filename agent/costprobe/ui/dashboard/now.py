@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.store.database import decoding
@@ -14,6 +15,7 @@ from costprobe.core.money import scale_words as long_words
 from costprobe.core.periods import WEEK_NS
 from costprobe.core.records import NS_PER_S, FieldValue, Point, devices_text, is_slice_kind, natural
 from costprobe.core.schema import ASSUMED, OWN_TAGS
+from costprobe.core.slo import slo_words
 from costprobe.core.units import counted, percent
 from costprobe.spend.budget import period_words
 from costprobe.spend.evaluate import BudgetOverview
@@ -374,6 +376,10 @@ def _unit_row(unit: UnitCost, name: Content, place: Content, now_ns: int) -> lis
     marks = [
         part(f" {ago((now_ns - unit.time_ns) / NS_PER_S)} ago", "bad small") if is_old else "",
         part(" contended", "warn small") if unit.is_contended else "",
+        *(
+            part(f" {slo_words(asdict(one))}", "warn small" if one.is_missed else "small")
+            for one in unit.slo
+        ),
     ]
     per = f" / {scale_words(unit.scale, unit.unit)}"
     assumed = " assumed" if unit.tags.get("plan") == ASSUMED else ""

@@ -139,5 +139,6 @@ ROLLED: Final = (
     HourlySeries("serving", "serving"),
     HourlySeries("allocation", "allocation"),
     HourlySeries("tenant", "tenant"),
+    HourlySeries("slo", "slo"),
     HourlySeries("agent", "agent"),
 )

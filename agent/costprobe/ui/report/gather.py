@@ -18,7 +18,7 @@ from costprobe.core.columns import RowColumns, number, numbers_of
 from costprobe.core.money import PER_THOUSAND, exact, total_of
 from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, Point, devices_text, is_slice_kind, natural
-from costprobe.core.schema import PAID_FIELDS, SERVICE_FIELDS
+from costprobe.core.schema import PAID_FIELDS, SERVICE_FIELDS, SLO_FIELDS
 from costprobe.core.units import HOUR_S
 from costprobe.pricing.book import PriceBook, Terms
 from costprobe.pricing.catalogue_files import hosted_models
@@ -294,7 +294,8 @@ def _unit_costs(past: ReportSources, period: Period) -> _UnitCosts:
     for service in sorted({name for one in series if (name := one.tags.get("service", ""))}):
         paid = reader.columns("cost", *span, {"service": service}, fields=SERVICE_FIELDS)
         now = [part.between(*period) for part in paid]
-        found.candidates += service_candidates(now, of_services)
+        timed = reader.columns("slo", *period, {"service": service}, fields=SLO_FIELDS)
+        found.candidates += service_candidates(now, of_services, timed)
         found.hosting += hosting_choices(now, config.api, listed)
         found.trends += counted_trends(paid, period)
     return found

@@ -291,6 +291,7 @@ def notifier_checks(notifiers: Sequence[NotifierConfig]) -> Iterator[Check]:
 
 _TIMER: Final = "; before build 10519 each reading restarts its idle timer (--sleep-idle-seconds)"
 _SLEEPING: Final = "docs/serving.md has what to set for servers that sleep"
+_ROUNDING: Final = 1e-9
 # Several show whether a balancer stands before several servers.
 _SCRAPES = 3
 
@@ -298,15 +299,14 @@ _SCRAPES = 3
 def service_checks(services: Sequence[ServiceConfig]) -> Iterator[Check]:
     """Yield a check of each endpoint and its counters."""
     # Imported here, because it is only needed if a service is configured.
-    from costprobe.adapters.engines.scrape import engine_of  # noqa: PLC0415
-    from costprobe.serving.meter import tenants_endpoint, tenants_engine  # noqa: PLC0415
+    from costprobe.serving.meter import judging_engine, tenants_endpoint, tenants_engine  # noqa: PLC0415
 
     for service in services:
         if not service.url:
             words = f"no url, as {part_words(service.row_tags)}"
             yield Check(f"service {service.name}", "good", words, "")
         for url in service.url:
-            yield _endpoint_check(service, url, engine_of(service))
+            yield _endpoint_check(service, url, judging_engine(service))
         if service.tenants is not None:
             endpoint = tenants_endpoint(service, service.tenants)
             engine = tenants_engine(service.tenants)
@@ -377,10 +377,14 @@ def _endpoint_check(service: ServiceConfig, url: str, engine: Engine, tenant: st
         fix = f"set {engine.option or 'the option that enables its metrics'} at the server"
         return Check(name, "bad", f"{url}: the page of metrics is empty", fix)
     measures = ", ".join(sorted(reading.measures)) or "nothing"
+    bounds_ms = service.slo.bounds_ms if service.slo else {}
     if reading.missing:
         fix = f'check engine = "{service.engine}", or set engine = "generic" with its counters'
         if tenant:
             fix = "check gateway, or the names of the counters, in [service.tenants]"
+        lacking = {*engine.required} - reading.measures.keys()
+        if lacking and lacking <= bounds_ms.keys():
+            fix = "remove these bounds of slo, or update the server: docs/serving.md has the histograms"
         lacks = "; ".join(reading.missing)
         return Check(name, "bad", f"{url}: counts {measures}; missing: {lacks}", fix)
     labels = {
@@ -392,6 +396,12 @@ def _endpoint_check(service: ServiceConfig, url: str, engine: Engine, tenant: st
     if tenant and labels and tenant not in labels:
         fix = f"set label to one of: {', '.join(sorted(labels))}"
         return Check(name, "bad", f"{url}: no counter has the label {tenant}", fix)
+    edges_s = {bound: found.edge for bound, found in reading.measures.items() if bound in bounds_ms}
+    measures += "".join(
+        f"; {bound} up to {edge_s * 1000:g} ms, the edge of a bucket below {bounds_ms[bound]:g} ms"
+        for bound, edge_s in edges_s.items()
+        if edge_s is not None and edge_s * 1000 < bounds_ms[bound] * (1 - _ROUNDING)
+    )
     check = _repeated_check(name, service, engine, fetch, url, f"{url}: counts {measures}")
     assumed = "" if tenant else _assumed_sizes(service, reading)
     if assumed and check.state == "good":

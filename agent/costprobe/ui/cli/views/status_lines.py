@@ -21,6 +21,7 @@ from costprobe.core.money import (
     unit_price,
 )
 from costprobe.core.schema import ASSUMED, UNATTRIBUTED, part_words
+from costprobe.core.slo import slo_words
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
 from costprobe.ui.amounts import si
@@ -357,6 +358,12 @@ def _service(service: dict[str, Any], scale: int) -> Iterator[Part]:
         if last.get("tenants"):
             yield from _tenants(last)
         yield from _rolling_of_service(last, scale)
+        for one in last.get("slo") or ():
+            cost = one["cost_per_request_met"]
+            price = (
+                "" if cost is None else unit_price(cost, last["currency"] or "", scale, "request")
+            )
+            yield "", slo_words(one) + (f"; {price} within it" if price else "")
         yield from (("", f"no cost: {text}") for text in last["problems"])
     if words := part_words(
         {"service_group": service.get("group") or "", "service_role": service.get("role", "")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple
@@ -14,6 +15,7 @@ from zoneinfo import ZoneInfo
 from costprobe.core.money import MODELLED, money
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S, natural
+from costprobe.core.slo import slo_words
 from costprobe.core.units import HOUR_S, counted, percent
 from costprobe.drift.actions import action_of
 from costprobe.fleet.groups import FleetGroup
@@ -348,6 +350,10 @@ def _group_row(one: FleetGroup, assumed: Collection[str]) -> list[Content]:
     return [
         [
             *(part(one.group, "name"), " ", part("group", "basis")),
+            *(
+                part(f" {slo_words(asdict(level))}.", "warn" if level.is_missed else "small")
+                for level in one.slo
+            ),
             *(part(f" {problem}.", "warn") for problem in problems),
         ],
         UNKNOWN
