@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from costprobe.core.records import NS_PER_S, Point
@@ -241,49 +241,12 @@ def _row(service: _Service, served: ServedWork, time_s: float, unit_s: float) ->
     }[recipe.server]
     busy_s = held_s * min(1.0, share * slower)
     energy_j = service.idle_w * (held_s - busy_s) + service.busy_w * busy_s
-    stated = service.stated_weight if recipe.has_tokens else None
-    row = cost_row(
-        served,
-        time_s,
-        count,
-        busy_s,
-        energy_j=energy_j,
-        idle_w=service.idle_w,
-        output_weight=stated,
-    )
-    if recipe.server != "decoding":
-        return row
-    return replace(row, fields={**row.fields, "decode_request_s": in_flight * held_s})
-
-
-def cost_row(
-    served: ServedWork,
-    time_s: float,
-    devices: int,
-    busy_s: float,
-    *,
-    energy_j: float,
-    idle_w: float,
-    output_weight: float | None,
-) -> Point:
-    """Return the row of `cost` of a window.
-
-    Args:
-        served: What was served in it.
-        time_s: Its start in s after that of the history.
-        devices: Their number.
-        busy_s: Device-seconds in which they were busy.
-        energy_j: Their energy in J.
-        idle_w: Power of an idle device in W.
-        output_weight: Cost of an output token by that of an input token; None if tokens are not counted.
-    """
-    held_s = float(WINDOW_S * devices)
     hardware, electricity = PRICE_PER_S * held_s, ELECTRICITY_PER_J * energy_j
     fields: dict[str, float | int | str | bool] = {
         "cost_total": hardware + electricity,
         "cost_total_hardware": hardware,
         "cost_total_energy": electricity,
-        "cost_idle": (PRICE_PER_S + ELECTRICITY_PER_J * idle_w) * (held_s - busy_s),
+        "cost_idle": (PRICE_PER_S + ELECTRICITY_PER_J * service.idle_w) * (held_s - busy_s),
         "device_s": held_s,
         "device_busy_s": busy_s,
         "energy_j": energy_j,
@@ -291,8 +254,11 @@ def cost_row(
         "inferences": served.requests,
         "window_s": float(WINDOW_S),
     }
-    if output_weight is not None:
-        of_in, of_out = served.tokens_in - served.cached, output_weight * served.tokens_out
+    if recipe.server == "decoding":
+        fields["decode_request_s"] = in_flight * held_s
+    if recipe.has_tokens:
+        of_in = served.tokens_in - served.cached
+        of_out = service.stated_weight * served.tokens_out
         total = of_in + of_out or 1.0
         fields |= {
             "tokens_in": served.tokens_in,
@@ -304,7 +270,7 @@ def cost_row(
     tags = {
         "service": "chat",
         "basis": "serving",
-        "device": "+".join(f"gpu{index}" for index in range(devices)),
+        "device": "+".join(f"gpu{index}" for index in range(count)),
         "plan": "on_demand",
         "currency": "USD",
     }

@@ -1,7 +1,6 @@
 """Detection of changes of production on seeded demand: false drifts and delays.
 
     python bench/production_drift.py [--seeds 60] [--base-seed 1] [--decoding] [--jobs 2]
-    python bench/production_drift.py --real FOLDER [--half 0|1]      # demand of real tenants, `real_demand`
 
 Goals: at most 0.1 false drifts of efficiency per series and month; a lasting change by 10 % found
 within 6 hours of windows. A change in the same hours as a launch that brings other requests is listed
@@ -16,24 +15,18 @@ import multiprocessing
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import demand
-import real_demand
-from costprobe.core.records import Point
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.production import LEAST_REQUESTS
 from costprobe.drift.settings import DetectionConfig
 from demand import DAY_S, START_S, WINDOW_S, DemandRecipe
-from real_demand import TenantRecipe
 
-Recipe = DemandRecipe | TenantRecipe
 SERVERS = ("additive", "batching", "always busy")
 # Of servers whose engine counts the time of decode a third series is watched.
-DECODING = ("decoding", real_demand.SERVERS[0])
+DECODING = "decoding"
 EFFICIENCY = ("serving_time", "serving_energy", "serving_tpot")
 FALSE_GOAL = 0.1
 DELAY_GOAL_H = 6.0
@@ -53,7 +46,7 @@ class Found(NamedTuple):
 class ServiceResult(NamedTuple):
     """The changes found in a history, and the hours of windows that count until the right one."""
 
-    recipe: Recipe
+    recipe: DemandRecipe
     found: list[Found]
     hours: float
     delay_h: float
@@ -61,7 +54,7 @@ class ServiceResult(NamedTuple):
     @property
     def series(self) -> int:
         """Number of its series of efficiency."""
-        return len(EFFICIENCY) - (self.recipe.server not in DECODING)
+        return len(EFFICIENCY) - (self.recipe.server != DECODING)
 
     @property
     def is_separable(self) -> bool:
@@ -70,25 +63,16 @@ class ServiceResult(NamedTuple):
         Their device time is unknown: what is due to them and to the server cannot be told apart so soon.
         """
         from_s = self.recipe.slower_from_s
-        if isinstance(self.recipe, TenantRecipe):
-            return True
         changes_s = demand.request_changes_s(self.recipe)
         return not any(abs(at_s - from_s) < DELAY_GOAL_H * 3600 for at_s in changes_s)
 
 
-def history(recipe: Recipe) -> Iterator[Point]:
-    """Return the rows of a service."""
-    if isinstance(recipe, TenantRecipe):
-        return real_demand.rows(recipe)
-    return demand.rows(recipe)
-
-
-def run(recipe: Recipe) -> ServiceResult:
+def run(recipe: DemandRecipe) -> ServiceResult:
     """Return what the detectors of a service find in a history."""
     monitor = DriftMonitor(DetectionConfig(), lambda *_: [])
     found, windows, delay_h = [], 0, math.inf
     since_windows = 0
-    for row in history(recipe):
+    for row in demand.rows(recipe):
         windows += 1
         time_s = row.time_ns / 1e9 - START_S
         is_counted = float(row.fields["requests"]) >= LEAST_PER_WINDOW
@@ -112,7 +96,7 @@ def recipes(seeds: range, *, is_decoding: bool) -> list[DemandRecipe]:
     for seed in seeds:
         server, has_tokens = SERVERS[seed % 3], seed % 4 != 3
         if is_decoding:
-            server, has_tokens = DECODING[0], True
+            server, has_tokens = DECODING, True
         made.append(DemandRecipe(seed, server=server, has_tokens=has_tokens))
         factor = SHIFTS[seed // 3 % 3]
         at_s = 8 * DAY_S + (seed * 7919 % (12 * DAY_S))
@@ -151,15 +135,9 @@ def main() -> None:
     parser.add_argument("--base-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--decoding", action="store_true", help="servers that count its time")
-    parser.add_argument("--real", type=Path, metavar="FOLDER")
-    parser.add_argument("--half", type=int, choices=(0, 1), default=0)
     options = parser.parse_args()
     seeds = range(options.base_seed, options.base_seed + options.seeds)
-    made: list[Recipe] = list(
-        real_demand.recipes(options.real, options.half)
-        if options.real
-        else recipes(seeds, is_decoding=options.decoding)
-    )
+    made = recipes(seeds, is_decoding=options.decoding)
     with multiprocessing.Pool(options.jobs) as pool:
         results = pool.map(run, made, chunksize=1)
     sys.exit(0 if print_results(results) else 1)
