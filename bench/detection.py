@@ -1,9 +1,8 @@
-"""Drift detection compared with other detectors: false alarms, delays and anomalies.
+"""Drift detection on seeded streams: false alarms, delays and anomalies, and its cost compared with river's detectors.
 
     python bench/detection.py [--seeds 20] [--jobs 2] [--cost] [--json FILE]
 
-All detectors process the same seeded streams. river's detectors are included if river is installed;
-they receive the logarithm of each value.
+river's detectors are included if river is installed; they receive the logarithm of each value.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ import statistics
 import sys
 import time
 import tracemalloc
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +58,7 @@ ROUNDS = 3
 SERIES = 200
 TRACED_SERIES = 10
 WARM_UP_VALUES = 36
-COOL_DOWN_VALUES = 36  # after an alarm, a score raises no other one for this many values
+SIGMAS, PHIS = (0.005, 0.01, 0.02), (0.0, 0.5)
 
 # Processes a value at a time in s, and returns the kinds of the findings.
 Update = Callable[[float, float], list[str]]
@@ -68,44 +68,6 @@ def own_detector() -> Update:
     """Return the update function of a new detector of costprobe."""
     detector = Detector.new(DetectionConfig().detector)
     return lambda time_s, value: [finding.kind for finding in detector.update(time_s, value)]
-
-
-def score_builder(*, is_robust: bool) -> Callable[[], Update]:
-    """Return a builder of z-score detectors with a window of one day and a threshold of 3.
-
-    Args:
-        is_robust: Use median and MAD instead of mean and standard deviation.
-    """
-
-    def build() -> Update:
-        window: deque[float] = deque(maxlen=VALUES_PER_DAY)
-        state = {"cool_down": 0, "center": 0.0, "spread": 0.0, "updates": 0}
-
-        def update(_: float, value: float) -> list[str]:
-            log_value = math.log(value)
-            kinds = []
-            if len(window) >= WARM_UP_VALUES:
-                # The statistics change little within an hour, so they are updated once an hour.
-                if is_robust and state["updates"] % 12 == 0:
-                    center = statistics.median(window)
-                    state["center"] = center
-                    state["spread"] = 1.4826 * statistics.median(
-                        abs(other - center) for other in window
-                    )
-                elif not is_robust and state["updates"] % 12 == 0:
-                    state["center"] = statistics.fmean(window)
-                    state["spread"] = statistics.pstdev(window)
-                state["updates"] += 1
-                is_outlier = abs(log_value - state["center"]) > 3 * max(state["spread"], 1e-9)
-                if is_outlier and state["cool_down"] <= 0:
-                    kinds, state["cool_down"] = ["drift"], COOL_DOWN_VALUES
-            state["cool_down"] -= 1
-            window.append(log_value)
-            return kinds
-
-        return update
-
-    return build
 
 
 def river_builder(name: str) -> Callable[[], Update]:
@@ -132,20 +94,13 @@ def river_builder(name: str) -> Callable[[], Update]:
 
 def builders_of(*, only_own: bool) -> dict[str, Callable[[], Update]]:
     """Return the builders of all available detectors by name."""
-    builders: dict[str, Callable[[], Update]] = {"costprobe": own_detector}
-    if only_own:
-        return builders
-    if find_spec("river"):
-        builders |= {name: river_builder(name) for name in RIVER}
-    return builders | {
-        "3-sigma": score_builder(is_robust=False),
-        "MAD score": score_builder(is_robust=True),
-    }
+    with_river = RIVER if find_spec("river") and not only_own else ()
+    return {"costprobe": own_detector, **{name: river_builder(name) for name in with_river}}
 
 
-def detect(stream: Stream, update: Update) -> tuple[list[int], set[int]]:
-    """Return the indices at which drifts and anomalies were reported."""
-    drifts, anomalies = [], set()
+def detect(stream: Stream) -> tuple[list[int], set[int]]:
+    """Return the indices at which our detector reported drifts and anomalies."""
+    update, drifts, anomalies = own_detector(), [], set()
     for index, (time_s, value) in enumerate(stream.points):
         for kind in update(time_s, value):
             if kind == "drift":
@@ -155,15 +110,13 @@ def detect(stream: Stream, update: Update) -> tuple[list[int], set[int]]:
     return drifts, anomalies
 
 
-def run_stationary_job(job: tuple[str, int, bool]) -> list[tuple[str, float, float, int, int, int]]:
+def run_stationary_job(seed: int) -> list[tuple[str, float, float, int, int, int]]:
     """Return the false drifts and the anomalies of one seed's stationary streams."""
-    name, seed, only_own = job
-    build = builders_of(only_own=only_own)[name]
     rng = random.Random(seed)
     rows: list[tuple[str, float, float, int, int, int]] = []
     for family, recipe in stationary_recipes(rng):
         stream = generate(recipe, rng)
-        drifts, anomalies = detect(stream, build())
+        drifts, anomalies = detect(stream)
         spikes = {index for index in stream.spikes if index >= WARM_UP_VALUES}
         hits = len(spikes & anomalies)
         months = len(stream.points) / VALUES_PER_MONTH
@@ -171,25 +124,22 @@ def run_stationary_job(job: tuple[str, int, bool]) -> list[tuple[str, float, flo
     return rows
 
 
-def run_shift_job(job: tuple[str, int, bool]) -> list[tuple[str, int | None, int]]:
+def run_shift_job(seed: int) -> list[tuple[str, int | None, int]]:
     """Return the delay and the number of reports for one seed's shifts; None if missed."""
-    name, seed, only_own = job
-    build = builders_of(only_own=only_own)[name]
     rows = []
     for shift in SHIFTS:
         rng = random.Random(100_000 + seed)
-        stream = generate(shifted_recipe(rng, shift), rng)
-        rows.append((shift, *delay_of(stream, build())))
+        rows.append((shift, *delay_of(generate(shifted_recipe(rng, shift), rng))))
     return rows
 
 
-def delay_of(stream: Stream, update: Update) -> tuple[int | None, int]:
+def delay_of(stream: Stream) -> tuple[int | None, int]:
     """Return the delay from the shift to its report in values, and the number of reports.
 
     The first shifted value and the one of the report are included in the delay.
     """
     shift_at = stream.shift_at or 0
-    reports = [index for index in detect(stream, update)[0] if index >= shift_at]
+    reports = [index for index in detect(stream)[0] if index >= shift_at]
     return (reports[0] - shift_at + 1 if reports else None), len(reports)
 
 
@@ -198,7 +148,7 @@ def run_noise_job(job: tuple[float, float, int]) -> tuple[float, float, int | No
     sigma, phi, seed = job
     rng = random.Random(200_000 + seed)
     recipe = Recipe(16, sigma, phi, shift=rng.choice((0.02, -0.02)), shift_day=rng.uniform(10, 12))
-    return sigma, phi, delay_of(generate(recipe, rng), own_detector())[0]
+    return sigma, phi, delay_of(generate(recipe, rng))[0]
 
 
 def median_text(delays: list[int | None]) -> str:
@@ -212,12 +162,10 @@ def count_missed(delays: list[int | None]) -> int:
     return sum(delay is None or delay > MAX_DELAY_VALUES for delay in delays)
 
 
-def print_table(header: list[str], rows: Iterator[list[str]]) -> None:
-    print("| " + " | ".join(header) + " |")
-    print("|" + " --- |" * len(header))
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
-    print()
+def print_table(*rows: Sequence[str]) -> None:
+    """Print rows of cells, the first of them the head."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    print("\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:], ""]))
 
 
 def daily_stream(count: int) -> Stream:
@@ -318,31 +266,34 @@ class Measured(NamedTuple):
     """Results of all jobs.
 
     Attributes:
-        stationary: False drifts, months, spikes, detected spikes and anomalies of each stream, by
-            detector and family.
-        delays: Delay of each shift in values, by detector and shift; None if missed.
-        reports: Number of reports of each shift, by detector and shift.
+        stationary: False drifts, months, spikes, detected spikes and anomalies of each stream, by family.
+        delays: Delay of each shift in values, by shift; None if missed.
+        reports: Number of reports of each shift, by shift.
         noise: Delay of each 2 % step in values, by sigma and phi of the noise.
     """
 
-    stationary: dict[tuple[str, str], list[tuple[float, ...]]]
-    delays: dict[tuple[str, str], list[int | None]]
-    reports: dict[tuple[str, str], list[int]]
+    stationary: dict[str, list[tuple[float, ...]]]
+    delays: dict[str, list[int | None]]
+    reports: dict[str, list[int]]
     noise: dict[tuple[float, float], list[int | None]]
 
-    def false_drift_rate(self, name: str, families: set[str]) -> float:
-        """Return the false drifts of a detector per series and month."""
-        rows = [row for family in families for row in self.stationary[name, family]]
+    def false_drift_rate(self, *families: str) -> float:
+        """Return the false drifts per series and month."""
+        rows = [row for family in families for row in self.stationary[family]]
         return float(sum(row[0] for row in rows) / sum(row[1] for row in rows))
+
+    @property
+    def steady(self) -> list[str]:
+        """The families whose level never changes."""
+        return [family for family in self.stationary if family not in NON_STATIONARY]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--base-seed", type=int, default=1000)
-    parser.add_argument("--other-seeds", type=int, default=4, help="for the other detectors")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--ours-only", action="store_true")
+    parser.add_argument("--ours-only", action="store_true", help="without river")
     parser.add_argument("--cost", action="store_true", help="only speed and memory, about a minute")
     add_json(parser)
     options = parser.parse_args()
@@ -350,111 +301,69 @@ def main() -> None:
     add_cost_rows(table, only_own=options.ours_only)
     if options.cost:
         sys.exit(finish(table, options.json))
-    names = list(builders_of(only_own=options.ours_only))
-
-    def seeds(name: str) -> range:
-        count = options.seeds if name == "costprobe" else min(options.seeds, options.other_seeds)
-        return range(options.base_seed, options.base_seed + count)
-
+    seeds = range(options.base_seed, options.base_seed + options.seeds)
     measured = Measured(defaultdict(list), defaultdict(list), defaultdict(list), defaultdict(list))
     with multiprocessing.Pool(options.jobs) as pool:
-        for name in names:
-            jobs = [(name, seed, name == "costprobe") for seed in seeds(name)]
-            for rows in pool.imap_unordered(run_stationary_job, jobs):
-                for family, *numbers in rows:
-                    measured.stationary[name, family].append(tuple(numbers))
-            shift_jobs = [(name, seed, name == "costprobe") for seed in range(3 * len(jobs))]
-            for shifts in pool.imap_unordered(run_shift_job, shift_jobs):
-                for shift, delay, reports in shifts:
-                    measured.delays[name, shift].append(delay)
-                    measured.reports[name, shift].append(reports)
-        noise_jobs = [
-            (sigma, phi, seed)
-            for sigma in (0.005, 0.01, 0.02)
-            for phi in (0.0, 0.5)
-            for seed in range(options.seeds)
-        ]
+        for rows in pool.imap_unordered(run_stationary_job, seeds):
+            for family, *numbers in rows:
+                measured.stationary[family].append(tuple(numbers))
+        for shifts in pool.imap_unordered(run_shift_job, range(3 * options.seeds)):
+            for shift, delay, reports in shifts:
+                measured.delays[shift].append(delay)
+                measured.reports[shift].append(reports)
+        noise_jobs = product(SIGMAS, PHIS, range(options.seeds))
         for sigma, phi, delay in pool.imap_unordered(run_noise_job, noise_jobs):
             measured.noise[sigma, phi].append(delay)
-    print_accuracy(names, measured)
+    print_accuracy(measured)
     add_goals(table, measured)
     sys.exit(finish(table, options.json))
 
 
-def print_accuracy(names: list[str], measured: Measured) -> None:
+def print_accuracy(measured: Measured) -> None:
     """Print the tables of false drifts, of delays, and of delays by noise."""
-    families = list(dict.fromkeys(family for _, family in measured.stationary))
     rate = measured.false_drift_rate
-    stationary = set(families) - NON_STATIONARY
     print("False drifts per series and month\n")
     print_table(
-        ["family", *names],
-        iter(
-            [
-                *([f, *(f"{rate(name, {f}):.3f}" for name in names)] for f in families),
-                [
-                    "**all except weekends and wander**",
-                    *(f"**{rate(name, stationary):.3f}**" for name in names),
-                ],
-            ]
-        ),
+        ["family", "false drifts"],
+        *([family, f"{rate(family):.3f}"] for family in measured.stationary),
+        ["**all except weekends and wander**", f"**{rate(*measured.steady):.3f}**"],
     )
     print("Persistent shifts: median delay in values, missed (not within 3 days) of all, reports\n")
 
-    def cell(name: str, shift: str) -> str:
-        delays = measured.delays[name, shift]
-        mean_reports = statistics.fmean(measured.reports[name, shift])
+    def cells(shift: str) -> list[str]:
+        delays = measured.delays[shift]
         is_ramp = "ramp" in shift
         missed = sum(delay is None for delay in delays) if is_ramp else count_missed(delays)
-        return f"{median_text(delays)}, {missed} of {len(delays)}, {mean_reports:.1f}"
+        mean_reports = statistics.fmean(measured.reports[shift])
+        return [shift, median_text(delays), f"{missed} of {len(delays)}", f"{mean_reports:.1f}"]
 
-    print_table(
-        ["shift", *names], ([shift, *(cell(name, shift) for name in names)] for shift in SHIFTS)
-    )
-    print("2 % steps by noise: median delay of costprobe in values, missed\n")
-    noise = measured.noise
-    print_table(
-        ["noise", "AR(1) 0", "AR(1) 0.5"],
-        (
-            [
-                f"{sigma * 100:g} %",
-                *(
-                    f"{median_text(noise[sigma, phi])}, {count_missed(noise[sigma, phi])}"
-                    for phi in (0, 0.5)
-                ),
-            ]
-            for sigma in (0.005, 0.01, 0.02)
-        ),
-    )
+    print_table(["shift", "delay", "missed", "reports"], *map(cells, SHIFTS))
+    print("2 % steps by noise: median delay in values, missed\n")
+
+    def by_noise(sigma: float) -> list[str]:
+        found = (measured.noise[sigma, phi] for phi in PHIS)
+        texts = [f"{median_text(delays)}, {count_missed(delays)}" for delays in found]
+        return [f"{sigma * 100:g} %", *texts]
+
+    print_table(["noise", *(f"AR(1) {phi:g}" for phi in PHIS)], *map(by_noise, SIGMAS))
 
 
 def add_goals(table: Table, measured: Measured) -> None:
-    """Add the accuracy of costprobe's detector with its goals."""
-    delays, stationary_rows = measured.delays, measured.stationary
-    stationary = {family for _, family in stationary_rows} - NON_STATIONARY
-    rows = [
-        row
-        for (name, _), of_family in stationary_rows.items()
-        if name == "costprobe"
-        for row in of_family
-    ]
+    """Add the accuracy with its goals."""
+    delays, rate = measured.delays, measured.false_drift_rate
+    rows = [row for of_family in measured.stationary.values() for row in of_family]
     spikes, hits, anomalies = (sum(row[column] for row in rows) for column in (2, 3, 4))
-
-    def rate(*families: str) -> float:
-        return measured.false_drift_rate("costprobe", set(families))
-
     for name, value, goal in (
-        ("false drifts, all stationary", rate(*stationary), "≤ 0.05"),
-        ("false drifts, worst family", max(map(rate, stationary)), "≤ 0.3"),
+        ("false drifts, all stationary", rate(*measured.steady), "≤ 0.05"),
+        ("false drifts, worst family", max(map(rate, measured.steady)), "≤ 0.3"),
         ("false drifts, weekends and wander", max(map(rate, NON_STATIONARY)), "< 1"),
         *(
-            (f"median delay, {shift}", float(median_text(delays["costprobe", shift])), f"≤ {limit}")
+            (f"median delay, {shift}", float(median_text(delays[shift])), f"≤ {limit}")
             for shift, limit in zip(SHIFTS, (12, 4, 3, 3, 130, 480), strict=True)
         ),
-        ("missed steps", sum(count_missed(delays["costprobe", k]) for k in SHIFTS[:4]), "≤ 0"),
+        ("missed steps", sum(count_missed(delays[k]) for k in SHIFTS[:4]), "≤ 0"),
         ("anomaly recall", hits / spikes, "≥ 0.99"),
         ("anomaly precision", hits / anomalies, "≥ 0.99"),
-        ("price changes reported as drift", count_price_drifts(), "≤ 0"),
         ("state in bytes", len(TypeAdapter(Detector).dump_json(trained_detector())), "≤ 32,768"),
     ):
         table.row(name, value, "", goal=goal)
@@ -467,24 +376,6 @@ def trained_detector() -> Detector:
     for time_s, value in stream.points:
         detector.update(time_s, value)
     return detector
-
-
-def count_price_drifts() -> int:
-    """Return the drifts of the reference cost when only the price changes.
-
-    The price doubles, returns, and rises by 10 %. The drift monitor watches `cost_reference`, the
-    cost at the first price.
-    """
-    drifts = 0
-    for seed in range(10):
-        rng = random.Random(300_000 + seed)
-        detector = Detector.new(DetectionConfig().detector)
-        for index, (time_s, time_per_inference) in enumerate(generate(Recipe(30), rng).points):
-            price = (1.0, 2.0, 1.0, 1.1)[index * 4 // (30 * VALUES_PER_DAY)]
-            cost, reference_price = price * time_per_inference, 1.0
-            reference = cost * reference_price / price
-            drifts += sum(f.kind == "drift" for f in detector.update(time_s, reference))
-    return drifts
 
 
 if __name__ == "__main__":
