@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import json
 import sys
 from pathlib import Path
 
@@ -43,30 +42,6 @@ def test_modules_of_the_gpu_check_exist(bench):
                 assert all(hasattr(module, one.name) for one in node.names), node.module
     bench("gpu_models")
     assert bench("gpu_server").Model("cpu").next_token(1) >= 0
-
-
-def test_scripted_causes_are_written_for_other_programs_and_scored(bench, tmp_path):
-    command = bench("cause_cases")
-    chosen = list(command.cases(2, 11))
-    command.write(tmp_path, chosen)
-    truth = json.loads((tmp_path / "truth.json").read_text())
-    header, *rows = (tmp_path / "0001.runs.csv").read_text().splitlines()
-    assert {"time", "throughput_per_s", "sm_clock_mhz", "cost_reference"} <= set(header.split(","))
-    assert len(rows) == int(chosen[1].hours * 12)
-    answers = tmp_path / "answers.json"
-    found = {
-        number: {"first": case["first"][0], "shares": case["shares"]["cost"]}
-        for number, case in truth.items()
-    }
-    answers.write_text(json.dumps(found))
-    scores = [
-        command.score_of(case, answer)
-        for case, answer in zip(chosen, command.read_answers(answers).values(), strict=True)
-    ]
-    assert [(score.is_right, round(score.error_points)) for score in scores] == [(True, 0)] * 2
-    answers.write_text("[]")
-    with pytest.raises(SystemExit, match="expected"):
-        command.read_answers(answers)
 
 
 def test_page_on_input_and_output_tokens_has_the_table_of_the_recorded_results(bench):
