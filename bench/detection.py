@@ -241,24 +241,24 @@ def add_cost_rows(table: Table, *, only_own: bool) -> None:
     own_speed, own_mb = speeds["costprobe"], memory_mb["costprobe"]
     compared: Sequence[str | None] = peers or [None]
     for name in compared:
-        peer = {"peer_name": f"river {name}"} if name else {}
+        peer_name = f"river {name}" if name else ""
         table.row(
             "updates per second of one core, one series",
             own_speed,
             "/s",
             peer=speeds.get(name or ""),
+            peer_name=peer_name,
             goal=f"≥ {UPDATES_PER_S_GOAL:,}",
             note=missing or COST_NOTE,
-            **peer,
         )
         table.row(
             "memory of 1,000 series",
             own_mb,
             "MB",
             peer=memory_mb.get(name or ""),
+            peer_name=peer_name,
             goal=f"≤ {MEMORY_MB_GOAL}",
             note=missing or f"resident, after {STREAM_DAYS} days of values each",
-            **peer,
         )
 
 

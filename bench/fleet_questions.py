@@ -30,7 +30,7 @@ sys.path.append(str(ROOT / "tests"))
 
 from fakes.servers import VictoriaMetrics, get, running
 from proc_usage import cpu_s as cpu_of
-from table import Table, add_json, finish, row
+from table import Table, add_json, finish
 
 GPUS = 8
 # One host in so many has a GPU that is slower by SLOWER.
@@ -231,7 +231,7 @@ def main() -> int:
     arguments = parser.parse_args()
     end_s = (int(time.time()) - LATE_S) // HOUR_S * HOUR_S
     fleet = SimulatedFleet(arguments.hosts, arguments.days, end_s)
-    entries = []
+    table = Table()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with running(VictoriaMetrics, folder / "victoria", "victoria-metrics") as server:
@@ -264,18 +264,16 @@ def main() -> int:
                     f"CPU {cpu_s:.2f} s, of the database {server_cpu_s:.2f} s;"
                     f" {peak_bytes / 1e6:.0f} MB; {label}"
                 )
-                entries.append(
-                    row(
-                        f"fleet {question}",
-                        seconds,
-                        "s",
-                        goal=f"at most {GOAL_S:g} s and {GOAL_BYTES / 1e6:g} MB",
-                        met=seconds <= GOAL_S and peak_bytes <= GOAL_BYTES,
-                        note=note,
-                    )
+                table.row(
+                    f"fleet {question}",
+                    seconds,
+                    "s",
+                    goal=f"at most {GOAL_S:g} s and {GOAL_BYTES / 1e6:g} MB",
+                    met=seconds <= GOAL_S and peak_bytes <= GOAL_BYTES,
+                    note=note,
                 )
                 print(f"{question}: {seconds:.2f} s, {note}", file=sys.stderr)
-    return finish(Table(rows=entries), arguments.json)
+    return finish(table, arguments.json)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 BENCH = Path(__file__).resolve().parent
 from table import markdown
@@ -31,46 +31,31 @@ LIMIT_S = 3600
 LONG_LIMIT_S = 6 * 3600
 
 
-class Benchmark(NamedTuple):
-    """A benchmark's script.
-
-    Attributes:
-        name: File name without extension.
-        short: Additional arguments of a short run.
-        long: Those of a long one.
-    """
-
-    name: str
-    short: tuple[str, ...] = ()
-    long: tuple[str, ...] = ()
+# In the order of the table: the arguments of a short run and of a long one.
+BENCHES = {
+    "footprint": (("--seconds", "120"), ()),
+    "pushing": (("--points", "200000"), ()),
+    "query_latency": ((), ("--long",)),
+    "starting": ((), ()),
+    "detection": (("--cost",), ()),
+}
 
 
-# In the order of the table.
-BENCHES = (
-    Benchmark("footprint", ("--seconds", "120")),
-    Benchmark("pushing", ("--points", "200000")),
-    Benchmark("query_latency", long=("--long",)),
-    Benchmark("starting"),
-    Benchmark("detection", ("--cost",)),
-)
-
-
-def rows_of(bench: Benchmark, *, is_long: bool) -> tuple[list[dict[str, Any]], str]:
+def rows_of(name: str, *, is_long: bool) -> tuple[list[dict[str, Any]], str]:
     """Return a benchmark's rows, and the reason if there are none."""
-    script = BENCH / f"{bench.name}.py"
-    extra = bench.long if is_long else bench.short
     with tempfile.TemporaryDirectory() as folder:
         rows_path = Path(folder) / "rows.json"
-        command = [sys.executable, str(script), *extra, "--json", str(rows_path)]
-        print(f"\n## {bench.name}\n", flush=True)
+        script = (sys.executable, str(BENCH / f"{name}.py"))
+        command = [*script, *BENCHES[name][is_long], "--json", str(rows_path)]
+        print(f"\n## {name}\n", flush=True)
         try:
             code = subprocess.run(
                 command, check=False, timeout=LONG_LIMIT_S if is_long else LIMIT_S
             ).returncode
         except subprocess.TimeoutExpired:
-            return [], f"{bench.name}: took too long"
+            return [], f"{name}: took too long"
         if not rows_path.exists():
-            return [], f"{bench.name}: exit code {code} and no rows"
+            return [], f"{name}: exit code {code} and no rows"
         return json.loads(rows_path.read_text("utf-8")), ""
 
 
@@ -149,15 +134,15 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="lengths suitable for publication")
     parser.add_argument("--out", type=Path, help="default: bench/results/DATE.md")
     options = parser.parse_args()
-    wanted = set(options.only.split(",")) if options.only else {one.name for one in BENCHES}
-    if unknown := wanted - {one.name for one in BENCHES}:
+    wanted = set(options.only.split(",") if options.only else BENCHES)
+    if unknown := wanted - BENCHES.keys():
         parser.error(f"--only: unknown benchmark {', '.join(sorted(unknown))}")
     facts = machine()
     rows: list[dict[str, Any]] = []
     problems: list[str] = []
     began_s = time.monotonic()
     for bench in BENCHES:
-        if bench.name in wanted:
+        if bench in wanted:
             found, problem = rows_of(bench, is_long=options.long)
             rows += found
             problems += [problem] if problem else []
