@@ -42,12 +42,14 @@ class ServingBench:
 
     Attributes:
         util_pct, power_w: Of each device, in readings to come.
+        by_pid_pct: The share of each process in them; None for a driver that does not tell it.
+        proc: Root of the proc file system.
     """
 
     def __init__(self, folder, *tables, price=PRICE, host="h", devices=DEVICES, clock=None):
         self.clock = clock or FakeClock()
-        self.host, self.devices = host, devices
-        self.util_pct, self.power_w = 40.0, 300.0
+        self.host, self.devices, self.proc = host, devices, folder / "proc"
+        self.util_pct, self.power_w, self.by_pid_pct = 40.0, 300.0, None
         self.store = Store.open(folder / "costprobe.db", self.clock)
         self.ledger = StoreLedger(self.store)
         self.config = parse(price + "\n".join(tables), Path("costprobe.toml"))
@@ -68,6 +70,7 @@ class ServingBench:
             ledger=self.ledger,
             on_event=self.events.append,
             store_path=self.store.path,
+            proc=self.proc,
         )
         self.jobs = {}
         self.serving = Serving(
@@ -107,7 +110,8 @@ class ServingBench:
                     "util_pct": self.util_pct,
                     "power_w": self.power_w,
                 }
-                reading = Reading(device.name, start_ns, end_ns, fields)
+                by_pid_s = self.by_pid_pct and {k: x / 10 for k, x in self.by_pid_pct.items()}
+                reading = Reading(device.name, start_ns, end_ns, fields, by_pid_s)
                 self.charges.keep(self.charges.charge([(reading, device)], utc_ns(self.clock, 0)))
                 self.serving.record_readings([(reading, device)])
 

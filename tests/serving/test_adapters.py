@@ -5,7 +5,6 @@ from decimal import Decimal
 from functools import partial
 
 import pytest
-from costprobe.adapters.engines.scrape import MAX_NAMES
 from costprobe.core.records import NS_PER_S
 from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
 from costprobe.serving.cost import service_cost
@@ -111,20 +110,6 @@ def test_adapters_that_come_and_go_or_have_strange_names():
     gone = page.cost()
     assert gone.total is None
     assert "disappeared" in gone.problems[0]
-
-
-def test_used_ones_of_very_many_adapters_have_a_name():
-    page = Page(engine="dynamo")
-    adapters = [f"adapter-{number}" for number in range(500)]
-    for model in adapters:
-        dynamo(page, model, 0, 0)
-    page.cost()
-    for model in adapters[-30:]:
-        dynamo(page, model, 1000, 100)
-    found = costs(page.cost().models, "model")
-    assert len(found) == MAX_NAMES + 1
-    assert found["other"] == 0
-    assert {model for model, cost in found.items() if cost} == set(adapters[-30:])
 
 
 def test_adapters_of_vllm_are_tenants_by_the_counters_of_its_gateway():

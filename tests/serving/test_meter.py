@@ -8,38 +8,29 @@ from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.adapters.engines.scrape import MetricsFetcher
 from costprobe.core.records import NS_PER_S
 from costprobe.serving.meter import MAX_PROBLEMS, ServiceMeter
+from fakes.clock import FakeClock
 from fakes.services import service
 from fakes.serving_engine import ServingEngine
 
 
-class Time:
-    """A manual clock in seconds; UTC and the monotonic clock agree."""
-
-    def __init__(self):
-        self.s = 1000.0
-
-    def now_ns(self):
-        return int(self.s * NS_PER_S)
-
-
-def meter(urls, time, fetch=None, **keys):
+def meter(urls, clock, fetch=None, **keys):
     config = service(url=urls, **keys)
-    return ServiceMeter(config, fetch or MetricsFetcher(config), time.now_ns, time.now_ns)
+    return ServiceMeter(config, fetch or MetricsFetcher(config), clock.time_ns, clock.monotonic_ns)
 
 
 @pytest.mark.parametrize("exposes_start", [True, False])
 def test_meter_counts_an_hour_of_traffic_with_restarts(exposes_start):
     random_ = random.Random(7)
-    time, engine = Time(), ServingEngine(exposes_start=exposes_start)
+    clock, engine = FakeClock(), ServingEngine(exposes_start=exposes_start)
     windows = []
     with engine.over_http() as server:
-        reader = meter(server.url, time)
+        reader = meter(server.url, clock)
         assert reader.scrape().problems == ()
         for tick in range(1, 241):
-            time.s += 15
+            clock.move(15)
             # A restart is detected at the next reading; requests since then count from zero.
             if tick in (50, 51, 130):
-                engine.restart(time.s - 5)
+                engine.restart(clock.time_ns() / NS_PER_S - 5)
             for model in ("base", "tuned"):
                 engine.serve(model, random_.randrange(1, 9), errors=random_.randrange(2))
             windows.append(reader.close_window()) if tick % 20 == 0 else reader.scrape()
@@ -58,9 +49,9 @@ def test_meter_counts_an_hour_of_traffic_with_restarts(exposes_start):
 
 
 def test_failed_scrape_makes_its_window_incomplete_and_one_at_an_edge_both():
-    time, engine = Time(), ServingEngine()
+    clock, engine = FakeClock(), ServingEngine()
     with engine.over_http() as server:
-        reader = meter(server.url, time)
+        reader = meter(server.url, clock)
         reader.scrape()
         engine.serve(requests=3)
         engine.is_away = True
@@ -113,12 +104,12 @@ class Replicas:
 
 def windows_of(replicas, most=50, readings=4, windows=20):
     """Return each window, and what the servers served in it."""
-    time = Time()
-    reader = meter("http://a", time, replicas.fetch)
+    clock = FakeClock()
+    reader = meter("http://a", clock, replicas.fetch)
     reader.scrape()
     found, before = [], replicas.served()
     for tick in range(1, readings * windows + 1):
-        time.s += 15
+        clock.move(15)
         replicas.work(most)
         if tick % readings:
             reader.scrape()
@@ -155,21 +146,18 @@ def test_restarts_without_a_start_time_never_count_too_much():
 
 def test_removed_counters_of_a_worker_are_no_restart():
     """A file of a Prometheus multiprocess folder: its part of each counter is gone."""
-    time, engine, gone = Time(), ServingEngine(exposes_start=False), 0
+    clock, engine, gone = FakeClock(), ServingEngine(exposes_start=False), 0
 
     def fetch(_):
-        text = engine.text()
-        return text.replace(
-            str(float(engine.served["m"]["requests"])),
-            str(float(engine.served["m"]["requests"] - gone)),
-        ).encode()
+        count = float(engine.served["m"]["requests"])
+        return engine.text().replace(str(count), str(count - gone)).encode()
 
     engine.serve(requests=100_000)
-    reader = meter("http://a", time, fetch)
+    reader = meter("http://a", clock, fetch)
     reader.scrape()
     windows = []
     for tick in range(1, 41):
-        time.s += 15
+        clock.move(15)
         engine.serve(requests=5)
         gone = 25_000 if tick > 6 else 0
         windows.append(reader.close_window()) if tick % 4 == 0 else reader.scrape()
@@ -179,36 +167,31 @@ def test_removed_counters_of_a_worker_are_no_restart():
 
 
 def test_negative_observation_in_a_histograms_sum_is_no_restart():
-    time = Time()
-
-    def fetch(_):
-        tick = int(time.s - 1000) // 15
-        tokens = (50.0, 52.0, 51.5, 53.0)[tick]
-        return f"answers_count {100 + 4 * tick}\nanswers_tokens_sum {tokens}\n".encode()
+    pages = [
+        f"answers_count {100 + 4 * tick}\nanswers_tokens_sum {tokens}\n".encode()
+        for tick, tokens in enumerate((50.0, 52.0, 51.5, 53.0))
+    ]
 
     counters = {"requests": "answers_count", "tokens_in": "answers_tokens_sum"}
-    reader = meter("http://a", time, fetch, engine="generic", counters=counters)
+    reader = meter("http://a", FakeClock(), lambda _: pages[0], engine="generic", counters=counters)
     reader.scrape()
-    found = []
-    for _ in range(3):
-        time.s += 15
-        found.append(reader.close_window())
-    assert [window.problems for window in found] == [()] * 3
-    assert [
-        (window.restarts, window.total.requests, window.total.tokens_in) for window in found
-    ] == [(0, 4, 2.0), (0, 4, 0.0), (0, 4, 1.5)]
+    for tokens in (2.0, 0.0, 1.5):
+        del pages[0]
+        window = reader.close_window()
+        assert (window.problems, window.restarts, window.total.requests) == ((), 0, 4)
+        assert window.total.tokens_in == tokens
 
 
 def test_server_that_crashes_in_a_loop_makes_its_windows_incomplete():
     """Also if no window has many readings, and its start time is shown."""
-    time, engine = Time(), ServingEngine()
+    clock, engine = FakeClock(), ServingEngine()
     with engine.over_http() as server:
-        reader = meter(server.url, time)
+        reader = meter(server.url, clock)
         reader.scrape()
         found = []
         for tick in range(12):
-            time.s += 15
-            engine.restart(time.s - 5) if tick % 2 else None
+            clock.move(15)
+            engine.restart(clock.time_ns() / NS_PER_S - 5) if tick % 2 else None
             engine.serve(requests=1)
             found.append(reader.close_window())
     assert [window.is_complete for window in found] == [*[True] * 7, *[False] * 5]
@@ -216,9 +199,9 @@ def test_server_that_crashes_in_a_loop_makes_its_windows_incomplete():
 
 
 def test_unavailable_replica_makes_the_window_incomplete():
-    time, one, two = Time(), ServingEngine(), ServingEngine(started_s=500.0)
+    clock, one, two = FakeClock(), ServingEngine(), ServingEngine(started_s=500.0)
     with one.over_http() as first, two.over_http() as second:
-        reader = meter([first.url, second.url], time)
+        reader = meter([first.url, second.url], clock)
         assert reader.close_window().problems == ("no scrape before its end",)
         one.serve(requests=5)
         two.serve(requests=7)
@@ -235,7 +218,7 @@ def test_unavailable_replica_makes_the_window_incomplete():
 def test_measure_that_one_replica_lacks_is_unknown():
     both = "vllm:request_success_total 5\nvllm:generation_tokens_total 9\n"
     texts = {"http://a/metrics": both + "vllm:prompt_tokens_total 9\n", "http://b/metrics": both}
-    reader = meter(list(texts), Time(), lambda url: texts[url].encode())
+    reader = meter(list(texts), FakeClock(), lambda url: texts[url].encode())
     reader.scrape()
     window = reader.close_window()
     assert (window.is_complete, window.total.requests, window.total.tokens_in) == (True, 0, None)
@@ -246,7 +229,7 @@ def test_saturation_of_a_window_is_the_mean_over_readings():
     """Of the KV cache the mean of both servers, of waiting requests the sum."""
     now = {"http://a/metrics": (0.2, 0), "http://b/metrics": (0.4, 4)}
     page = "vllm:kv_cache_usage_perc {}\nvllm:num_requests_waiting {}\n"
-    reader = meter(list(now), Time(), lambda url: page.format(*now[url]).encode())
+    reader = meter(list(now), FakeClock(), lambda url: page.format(*now[url]).encode())
     reader.scrape()
     now = dict.fromkeys(now, (0.9, 10))
     gauges = reader.close_window().gauges
@@ -259,7 +242,7 @@ def test_problems_of_a_window_are_bounded():
     def fetch(_):
         raise ScrapeError(f"failure {next(calls)}")
 
-    reader = meter("http://a", Time(), fetch)
+    reader = meter("http://a", FakeClock(), fetch)
     for _ in range(100):
         reader.scrape()
     assert len(reader.close_window().problems) == MAX_PROBLEMS
@@ -267,15 +250,12 @@ def test_problems_of_a_window_are_bounded():
 
 def test_series_without_a_model_belong_to_the_only_model():
     def text(errors, **models):
-        rows = [f"Requests5XX {errors}\n"]
-        rows += [
-            f'ts_inference_requests_total{{model_name="{model}"}} {count}\n'
-            for model, count in models.items()
-        ]
-        return "".join(rows).encode()
+        row = 'ts_inference_requests_total{{model_name="{}"}} {}\n'
+        rows = (row.format(*item) for item in models.items())
+        return "".join([f"Requests5XX {errors}\n", *rows]).encode()
 
     bodies = [text(0, a=1), text(2, a=5), text(5, a=6, b=3)]
-    reader = meter("http://a", Time(), lambda _: bodies[0], engine="torchserve")
+    reader = meter("http://a", FakeClock(), lambda _: bodies[0], engine="torchserve")
     reader.scrape()
     del bodies[0]
     (lone,) = reader.close_window().models.values()

@@ -1,29 +1,14 @@
 """A GPU that pods share, on a manual clock: its cost by the use of each, while pods come and go."""
 
-from contextlib import ExitStack, closing
-from types import SimpleNamespace
-
 import pytest
-from costprobe.adapters.kubernetes.api_server import KubernetesConfig
-from costprobe.adapters.store.ledger import StoreLedger
-from costprobe.adapters.store.read import StoreReader
-from costprobe.adapters.store.write import Store
-from costprobe.core.clock import utc_ns
-from costprobe.core.records import Device, Reading
-from costprobe.devices.charges import DeviceCharges
-from costprobe.devices.settings import TelemetryConfig
-from costprobe.devices.use import ProbeRuns
-from costprobe.pricing.book import PriceBook
-from costprobe.pricing.plans import OnDemandPlan
-from costprobe.serving.device_costs import Surroundings
-from costprobe.serving.service import Serving
-from fakes.clock import FakeClock
+from costprobe.core.records import Device
 from fakes.inference_server import InferenceServer
 from fakes.kubelet import Kubelet, pod
+from fakes.serving_bench import ServingBench
 
 UUID = "GPU-00000000-0000-4000-8000-000000000000"
 GPU = Device("gpu0", "gpu", UUID, "NVIDIA H100 80GB HBM3")
-STEP_S = 10
+PRICE = '[[price]]\nplan = "on_demand"\nper_hour = 3.6\n'
 
 
 def container_id(name):
@@ -34,42 +19,14 @@ def uid_of(name):
     return f"{name.encode().hex().rjust(8, '0')[-8:]}-0000-4000-8000-000000000000"
 
 
-class Node:
+class Node(ServingBench):
     """A GPU in four replicas, 0.001 a second, and the processes, kubelet and API server of its node."""
 
-    def __init__(self, folder, stack):
-        self.proc = folder / "proc"
-        self.clock = FakeClock()
-        self.store = stack.enter_context(closing(Store.open(folder / "store.db", self.clock)))
-        self.kubelet = stack.enter_context(Kubelet(folder / "kubelet.sock"))
-        self.kubelet.allocatable = [f"{UUID}::{n}" for n in range(4)]
-        self.pods = {}
-        api = stack.enter_context(InferenceServer(self._answer))
-        plan = {"plan": "on_demand", "per_hour": "3.6"}
-        book = PriceBook([OnDemandPlan.model_validate(plan)], None, [GPU])
-        self.charges = DeviceCharges(book, 300.0)
-        around = Surroundings(
-            charges=self.charges,
-            runs=ProbeRuns(),
-            clock=self.clock,
-            tags={"host": "node-1"},
-            ledger=StoreLedger(self.store),
-            on_event=lambda _: None,
-            store_path=self.store.path,
-            proc=self.proc,
-        )
-        config = KubernetesConfig(socket=self.kubelet.socket, api_url=api.url)
-        self.jobs = {}
-        schedule = SimpleNamespace(
-            add=lambda name, _, run, **__: self.jobs.update({name: run}), remove=self.jobs.pop
-        )
-        self.serving = Serving(
-            (), config, TelemetryConfig(), [GPU], around, schedule, window_s=300.0
-        )
-        self.serving.begin()
-
-    def _answer(self, call):
-        call.json({"items": list(self.pods.values())})
+    def __init__(self, folder, kubelet, api, pods):
+        self.kubelet, self.pods, self.worked_s = kubelet, pods, 0
+        kubelet.allocatable = [f"{UUID}::{n}" for n in range(4)]
+        cluster = f'[kubernetes]\nsocket = "{kubelet.socket}"\napi_url = "{api.url}"\n'
+        super().__init__(folder, cluster, price=PRICE, devices=[GPU])
 
     def has(self, name, **replicas):
         """Add a pod by the replicas of its containers; each runs under an id of its own."""
@@ -119,33 +76,30 @@ class Node:
 
     def works(self, duration_s, *, device_pct, by_pid_pct):
         """Let processes use the GPU; None for a driver that does not tell their shares."""
-        for _ in range(duration_s // STEP_S):
-            start_ns = self.clock.monotonic_ns()
-            self.clock.move(STEP_S)
-            by_pid_s = by_pid_pct and {pid: pct / 100 * STEP_S for pid, pct in by_pid_pct.items()}
-            fields = {"util_pct": device_pct, "energy_j": 1.0, "energy_method": "counter"}
-            reading = Reading("gpu0", start_ns, self.clock.monotonic_ns(), fields, by_pid_s)
-            self.charges.keep(self.charges.charge([(reading, GPU)], utc_ns(self.clock, 0)))
-            self.serving.record_readings([(reading, GPU)])
+        self.util_pct, self.by_pid_pct = device_pct, by_pid_pct
+        self.worked_s += duration_s
+        self.move(duration_s)
 
     def allocated(self):
         """Return the cost of the time so far by service, part and basis, in thousandths."""
         self.serving.stop()
         found = {}
-        with closing(StoreReader.open(self.store.path)) as reader:
-            rows = list(reader.points("allocation", 0, 2**62))
-        for row in rows:
+        for row in self.rows("allocation"):
             service = row.tags.get("service", "").removeprefix("prod:")
             place = service, row.tags["part"], row.fields.get("basis", "")
             found[place] = found.get(place, 0.0) + 1000 * row.fields["cost"]
-        assert sum(found.values()) == pytest.approx(self.total)
+        assert sum(found.values()) == pytest.approx(self.worked_s)
         return {place: pytest.approx(cost, abs=1e-9) for place, cost in found.items() if cost}
 
 
 @pytest.fixture
 def node(tmp_path):
-    with ExitStack() as stack:
-        yield Node(tmp_path, stack)
+    pods = {}
+    api = InferenceServer(lambda call: call.json({"items": list(pods.values())}))
+    with Kubelet(tmp_path / "kubelet.sock") as kubelet, api:
+        node = Node(tmp_path, kubelet, api, pods)
+        yield node
+        node.store.close()
 
 
 def test_busy_time_is_divided_by_use_and_idle_time_by_replicas(node):
@@ -157,7 +111,6 @@ def test_busy_time_is_divided_by_use_and_idle_time_by_replicas(node):
     node.starts(21, "train", "train/main")
     node.starts(99, "", "")
     node.works(300, device_pct=80, by_pid_pct={11: 40, 12: 10, 21: 10, 99: 20})
-    node.total = 300
     assert node.allocated() == {
         ("chat:vllm", "busy", "use"): 240 * 50 / 80,
         ("chat:vllm", "idle", "use"): 60 * 2 / 4,
@@ -187,7 +140,6 @@ def test_where_use_is_unknown_the_cost_is_divided_by_replicas(node, by_pid_pct, 
     node.starts(31, "", "", comm="nvidia-cuda-mps")
     node.starts(99, "", "")
     node.works(300, device_pct=60, by_pid_pct=by_pid_pct)
-    node.total = 300
     assert node.allocated() == {
         (service, part, basis): cost * share
         for service, basis, share in (
@@ -207,7 +159,6 @@ def test_pods_of_hami_are_divided_by_use_or_by_cores(node, is_told):
     node.starts(11, "chat", "chat/main")
     node.starts(21, "train", "train/main")
     node.works(100, device_pct=60, by_pid_pct={11: 15, 21: 45} if is_told else None)
-    node.total = 100
     used = {"chat": 15, "train": 45} if is_told else {"chat": 30, "train": 6}
     bases = ("use", "use") if is_told else ("cores", "replicas")
     assert node.allocated() == {
@@ -245,9 +196,7 @@ def test_pods_that_come_and_go_bear_what_they_used(node):
     node.works(60, device_pct=50, by_pid_pct={3: 50})
     node.kubelet.start()
     node.reads_pods()
-    node.total = 200
-    found = node.allocated()
-    assert found == {
+    assert node.allocated() == {
         ("a:m", "busy", "use"): 45 + 15,
         ("b:m", "busy", "use"): 15 + 15 + 10 + 40 + 30,
         ("b:m", "idle", "use"): 30 / 4,
@@ -264,7 +213,6 @@ def test_pods_beside_an_ended_one_that_is_still_busy_were_idle(node):
     node.loses("a")
     node.reads_pods()
     node.works(50, device_pct=80, by_pid_pct={1: 80})
-    node.total = 100
     assert node.allocated() == {
         ("a:m", "busy", "use"): 40,
         ("a:m", "idle", "use"): 5,
@@ -284,5 +232,4 @@ def test_two_containers_of_a_pod_are_told_apart_also_after_a_restart(node):
     # The window ends after the API server has named the new container.
     node.runs_as("a", "main", "a/main again")
     node.reads_pods()
-    node.total = 100
     assert node.allocated() == {("a:draft", "busy", "use"): 20, ("a:main", "busy", "use"): 80}

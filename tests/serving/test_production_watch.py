@@ -7,26 +7,19 @@ import pytest
 from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.adapters.engines.scrape import LATENCIES, LatencyTotal, read_latency
 from costprobe.serving.latency_watch import LatencyWatch, ProductionWatch, watched
-from costprobe.serving.settings import ServiceConfig
+from fakes.services import service
 
 
 def test_latency_is_compared_with_its_level_before():
     watch = LatencyWatch(1.5)
     watch.begin((100.0, 1000.0), (102.0, 1010.0))  # 0.2 s
     assert watch.level == pytest.approx(0.2)
-    assert watch.update((103.0, 1015.0)) is None
-    # Too few requests: they count with the next ones.
-    assert watch.update((105.0, 1016.0)) is None
-    assert watch.update((107.0, 1019.0)) == pytest.approx(5.0)
-    assert watch.update((0.5, 3.0)) is None  # restarted
-    assert watch.update((1.5, 8.0)) is None
-
-
-def test_without_requests_before_nobody_suffers():
-    watch = LatencyWatch(1.5)
-    watch.begin((100.0, 1000.0), (100.5, 1002.0))
-    assert watch.level is None
-    assert watch.update((400.0, 1100.0)) is None
+    # With too few requests they count with the next ones; at last the server restarted.
+    readings = ((103.0, 1015.0), (105.0, 1016.0), (107.0, 1019.0), (0.5, 3.0), (1.5, 8.0))
+    assert [*map(watch.update, readings)] == [None, None, pytest.approx(5.0), None, None]
+    unused = LatencyWatch(1.5)
+    unused.begin((100.0, 1000.0), (100.5, 1002.0))
+    assert (unused.level, unused.update((400.0, 1100.0))) == (None, None)
 
 
 def readings(*values, then=None):
@@ -54,9 +47,8 @@ def test_curve_ends_when_latency_rises_or_cannot_be_read():
     gone, gone_read = readings((1.0, 10.0), (2.0, 20.0), then=ScrapeError("refused"))
     fine, fine_read = readings((1.0, 10.0), (2.0, 20.0), (3.0, 30.0))
     found = {}
-    for name, read, used_up in (
-        ("slow", slow, slow_read), ("gone", gone, gone_read), ("fine", fine, fine_read),
-    ):  # fmt: skip
+    runs = {"slow": (slow, slow_read), "gone": (gone, gone_read), "fine": (fine, fine_read)}
+    for name, (read, used_up) in runs.items():
         watch = watching(read)
         with watch:
             assert watch.in_production == ["chat"]
@@ -74,18 +66,13 @@ def test_service_that_cannot_be_read_prevents_the_load():
         pass
 
 
-def service(engine, **keys):
-    url = "http://127.0.0.1:1"
-    return ServiceConfig(name=engine, engine=engine, url=url, devices=["gpu0"], **keys)
-
-
 def test_latency_is_read_from_the_metrics_of_each_engine():
     folder = Path(__file__).parents[1] / "adapters" / "engines" / "exposition"
     recorded = ("vllm", "sglang", "tgi", "kserve", "mlserver", "triton", "torchserve")
     found = {}
     for engine in recorded:
         body = (folder / f"{engine}.txt").read_bytes()
-        found[engine] = read_latency(service(engine), lambda _, body=body: body)
+        found[engine] = read_latency(service(engine, engine=engine), lambda _, body=body: body)
     assert found == {
         "vllm": (38.2, 608), "sglang": (2351.9, 15301), "tgi": (3120.5, 1000),
         "kserve": (4.25, 250), "mlserver": (1.0392556340011652, 68), "triton": (62e6, 5000),
@@ -96,6 +83,6 @@ def test_latency_is_read_from_the_metrics_of_each_engine():
 
 
 def test_services_on_the_devices_are_watched():
-    services = [service("vllm"), service("llamacpp")]
+    services = [service("vllm"), service("llamacpp", engine="llamacpp")]
     assert [name for name, _ in watched(services, ["gpu0"])] == ["vllm"]
     assert watched(services, ["gpu1"]) == []

@@ -1,15 +1,9 @@
 """The configuration of a service: defaults, and errors with their key and fix."""
 
 import pytest
-from costprobe.serving.settings import ServiceConfig
 from fakes.cases import check_all
+from fakes.services import service
 from pydantic import ValidationError
-
-PLAIN = {"name": "chat", "url": "http://127.0.0.1:8000", "engine": "vllm", "devices": ["gpu0"]}
-
-
-def service(**keys):
-    return ServiceConfig.model_validate({**PLAIN, **keys})
 
 
 def test_url_gets_the_path_of_its_engine_and_keeps_the_model_of_a_router():

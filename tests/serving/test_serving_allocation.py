@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from costprobe.core.money import divided, exact, total_of
 from costprobe.serving.allocation import Claim, DeviceUse, allocate
+from fakes.cases import check_all
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,50 +21,41 @@ def use(*claims, hardware="4", energy="1", **more):
     )
 
 
-def costs(allocation):
-    """Return the cost by service and component."""
-    return {(line.service, line.part): line.cost for line in allocation.lines}
-
-
-def test_window_with_mostly_probing_has_no_serving_cost():
-    found = allocate(use(Claim("chat"), probing_s=0.6 * HOUR_S))
-    assert "probing took 60 % of gpu0's window" in found.problems["chat"]
+CHAT, BOTH = Claim("chat"), (Claim("a", busy_s=0.0), Claim("b", busy_s=0.0))
+FULL = (Claim("a", share=1.0), Claim("b", share=1.0))
+# What a device did, the cost of its lines (by service and part; None: any that add up), and the problem.
+DEVICES = (
+    (use(CHAT, probing_s=0.5 * HOUR_S), None, ""),
     # The cost is still booked.
-    assert total_of([line.cost for line in found.lines]) == 5
-    assert allocate(use(Claim("chat"), probing_s=0.5 * HOUR_S)).problems == {}
+    (use(CHAT, probing_s=0.6 * HOUR_S), None, "probing took 60 % of gpu0's window"),
+    (use(CHAT, other_busy_s=10.0), None, "set share"),
+    (use(Claim("chat", share=0.5), other_busy_s=10.0), None, ""),
+    (use(*BOTH, busy_s=0.0), {("", "unallocated"): 5}, "set share"),
+    # Shares above one are scaled down.
+    (use(*FULL, busy_s=None), {("a", "held"): Decimal("2.5"), ("b", "held"): Decimal("2.5")}, ""),
+    (use(CHAT, busy_s=None), {("chat", "held"): 5}, ""),
+    (
+        DeviceUse("gpu0", HOUR_S, Decimal(4), None, claims=(CHAT,)),
+        {},
+        "the cost of gpu0 is unknown",
+    ),
+    (use(hardware="0.8", energy="0.2", is_unheld=True), {("", "idle"): 1}, ""),
+    (use(hardware="0", energy="0", is_unheld=True), {}, ""),
+)
 
 
-def test_service_next_to_unknown_processes_needs_a_share_or_busy_time():
-    assert allocate(use(Claim("chat"), other_busy_s=10.0)).problems.keys() == {"chat"}
-    assert not allocate(use(Claim("chat", share=0.5), other_busy_s=10.0)).problems
+def test_cost_is_that_of_services_or_unallocated_with_the_reason():
+    def check(device, costs, problem):
+        found = allocate(device)
+        by_line = {(line.service, line.part): line.cost for line in found.lines}
+        if costs is None:
+            assert total_of(by_line.values()) == 5
+        else:
+            assert by_line == costs
+        assert bool(found.problems) == bool(problem)
+        assert problem in "".join(found.problems.values())
 
-
-def test_idle_services_without_shares_are_unallocated():
-    found = allocate(use(Claim("a", busy_s=0.0), Claim("b", busy_s=0.0), busy_s=0.0))
-    assert costs(found) == {("", "unallocated"): Decimal(5)}
-
-
-def test_shares_above_one_are_scaled_down():
-    found = allocate(use(Claim("a", share=1.0), Claim("b", share=1.0)))
-    assert {line.service for line in found.lines} == {"a", "b"}
-    assert total_of([line.cost for line in found.lines]) == 5
-
-
-def test_without_busy_time_idle_cost_is_unknown():
-    found = allocate(use(Claim("chat"), busy_s=None))
-    assert costs(found) == {("chat", "held"): Decimal(5)}
-
-
-def test_device_with_unknown_cost_has_no_lines():
-    found = allocate(DeviceUse("gpu0", HOUR_S, Decimal(4), None, claims=(Claim("chat"),)))
-    assert found.lines == ()
-    assert found.problems == {"chat": "the cost of gpu0 is unknown"}
-
-
-def test_unheld_slices_are_idle_and_a_fully_held_board_has_no_line():
-    board = use(hardware="0.8", energy="0.2", is_unheld=True)
-    assert costs(allocate(board)) == {("", "idle"): Decimal(1)}
-    assert allocate(use(hardware="0", energy="0", is_unheld=True)).lines == ()
+    check_all(check, DEVICES)
 
 
 amounts = st.one_of(

@@ -82,55 +82,36 @@ def test_a_cached_token_has_a_price_of_its_own_and_saves_the_rest_of_a_fresh_one
     assert priced(quarter, cached_tokens=None) == [10 / 3, None, 40 / 3, None, None]
 
 
-def test_models_share_by_measured_time_and_sum_to_the_total():
-    found = cost_of(
-        window(
-            a=Counts(requests=1, inferences=10, compute_s=30.0),
-            b=Counts(requests=100, inferences=100, compute_s=10.0),
-        )
-    )
-    assert found.model_split == "time"
-    assert [(one.model, one.cost) for one in found.models] == [
-        ("a", Decimal("3.75")),
-        ("b", Decimal("1.25")),
-    ]
-    assert found.models[1].figures()["cost_per_inference"] == pytest.approx(0.0125)
+def counts_of(*values):
+    names = ("requests", "tokens_in", "tokens_out", "compute_s", "compute_request_s", "executions")
+    return Counts(**dict(zip(names, values, strict=False)))
 
 
-def test_models_share_by_tokens_and_then_by_an_assumption():
-    tokens = window(
-        a=Counts(requests=1, tokens_in=100, tokens_out=100),
-        b=Counts(requests=1, tokens_in=500, tokens_out=0),
-    )
-    found = cost_of(tokens)
-    assert (found.model_split, [one.cost for one in found.models]) == (
-        "tokens",
-        [Decimal("2.5")] * 2,
-    )
-    found = cost_of(window(a=Counts(requests=3), b=Counts(requests=1)))
-    assert (found.model_split, found.models[0].cost) == ("assumed", Decimal("3.75"))
-    idle = cost_of(window(a=Counts(requests=0), b=Counts(requests=0)))
-    assert (idle.model_split, [one.cost for one in idle.models]) == (
-        "assumed",
-        [Decimal("2.5")] * 2,
-    )
-
-
-def test_seconds_summed_over_requests_divide_no_cost_between_models_as_if_measured():
-    # Each execution takes 10 ms: 1,000 of 32 requests at a time, and 1,000 of one.
-    batched = Counts(requests=32_000, inferences=32_000, compute_request_s=320, executions=1000)
-    single = Counts(requests=1000, inferences=1000, compute_request_s=10.0, executions=1000)
-    found = cost_of(window(a=batched, b=single))
-    assert (found.model_split, [one.cost for one in found.models]) == (
+# What two models count, how a cost of 5 is divided by it, and the part of the first.
+SPLITS = (
+    (counts_of(1, None, None, 30.0), counts_of(100, None, None, 10.0), "time", "3.75"),
+    (counts_of(1, 100, 100), counts_of(1, 500, 0), "tokens", "2.5"),
+    (counts_of(3), counts_of(1), "assumed", "3.75"),
+    (counts_of(0), counts_of(0), "assumed", "2.5"),
+    # Each execution takes 10 ms: 1,000 of 32 requests at a time, and 1,000 of one. Seconds summed over
+    # requests divide no cost as if they were measured.
+    (
+        counts_of(32_000, None, None, None, 320, 1000),
+        counts_of(1000, None, None, None, 10.0, 1000),
         "executions",
-        [Decimal("2.5")] * 2,
-    )
-    found = cost_of(
-        window(
-            a=Counts(requests=32, compute_request_s=3.0), b=Counts(requests=1, compute_request_s=1)
-        )
-    )
-    assert (found.model_split, found.models[0].cost) == ("assumed", Decimal("3.75"))
+        "2.5",
+    ),
+    (counts_of(32, None, None, None, 3.0), counts_of(1, None, None, None, 1), "assumed", "3.75"),
+)
+
+
+def test_models_share_the_cost_by_the_best_of_what_they_count():
+    def check(first, second, split, cost):
+        found = cost_of(window(a=first, b=second))
+        assert (found.model_split, [one.model for one in found.models]) == (split, ["a", "b"])
+        assert [one.cost for one in found.models] == [Decimal(cost), 5 - Decimal(cost)]
+
+    check_all(check, SPLITS)
 
 
 def test_passes_that_mix_prefill_and_decode_are_not_a_measured_split():
@@ -141,8 +122,9 @@ def test_passes_that_mix_prefill_and_decode_are_not_a_measured_split():
 
 
 def test_incomplete_window_has_no_cost():
-    def has_none(served, claims, words):
-        found = cost_of(served, claims=claims)
+    def has_none(served, claims, words, devices=("gpu0",)):
+        bills = allocated("gpu0", claims=claims)
+        found = service_cost(served, devices, bills, ONE_TO_FOUR)
         assert found.total is None
         assert words in found.problems[0]
         (row,) = window_points(found, {})
@@ -155,6 +137,7 @@ def test_incomplete_window_has_no_cost():
         (window(m=CHAT), (Claim("chat"), Claim("other")), "set share"),
         (missing, ALONE, "x_total (requests)"),
         (window(m=Counts(errors=5.0)), ALONE, "neither its requests nor"),
+        (window(m=CHAT), ALONE, "the cost of gpu1 is unknown", ("gpu0", "gpu1")),
     ]
     check_all(has_none, cases)
 
@@ -163,12 +146,6 @@ def test_rolling_cost_of_an_idle_service_is_unknown():
     rolling = RollingRatio()
     rolling.add(HOUR_NS, 3600, 5.0, 0)
     assert rolling.summaries(HOUR_NS)["rolling_1h"] is None
-
-
-def test_unreadable_device_makes_the_window_incomplete():
-    found = service_cost(window(m=CHAT), ("gpu0", "gpu1"), allocated("gpu0"), ONE_TO_FOUR)
-    assert (found.busy_share, found.currency, found.plan) == (None, "EUR", "owned")
-    assert found.problems == ("the cost of gpu1 is unknown",)
 
 
 counts = st.floats(min_value=0, max_value=1e9)

@@ -1,6 +1,5 @@
 """Windows of services on a manual clock: edges, waiting, and booking at a stop."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -134,18 +133,16 @@ def test_part_of_a_group_has_its_cost_and_no_unit_costs(bench, engine, server):
     at_work.close()
     (decode,), (worker,) = at_work.rows("cost", service="a"), at_work.rows("cost", service="b")
     each = 0.3 + 90_000 * 1e-7
-    for row, role, of_tokens in (
-        (decode, "decode", {"cost_tokens_in": 0.0, "cost_tokens_out": each}),
-        (worker, "worker", {}),
-    ):
+    tokens = {"cost_tokens_in": 0.0, "cost_tokens_fresh": 0.0, "cost_tokens_cached": 0.0}
+    tokens["cost_tokens_out"] = each
+    known = {"cost_total": each, "cost_idle": 0.6 * each, "energy_j": 90_000, "window_s": 300}
+    counts = {ratio.per for ratio in SERVING_RATIOS.values()} - {"cost_idle_known"}
+    divided = {"requests", "tokens_in", "tokens_out", "inferences", *SERVING_RATIOS, *counts}
+    for row, role, of_tokens in ((decode, "decode", tokens), (worker, "worker", {})):
         assert (row.tags["service_group"], row.tags["service_role"]) == ("big", role)
         found = {name: row.fields[name] for name in row.fields if name.startswith("cost_tokens_")}
-        fresh = {"cost_tokens_fresh": 0.0, "cost_tokens_cached": 0.0} if of_tokens else {}
-        assert found == pytest.approx({**of_tokens, **fresh})
-        known = {"cost_total": each, "cost_idle": 0.6 * each, "energy_j": 90_000, "window_s": 300}
+        assert found == pytest.approx(of_tokens)
         assert {name: row.fields[name] for name in known} == pytest.approx(known, rel=0.02)
-        counts = {ratio.per for ratio in SERVING_RATIOS.values()} - {"cost_idle_known"}
-        divided = {"requests", "tokens_in", "tokens_out", "inferences", *SERVING_RATIOS, *counts}
         assert divided & {*row.fields} == {"idle_share"}
         assert row.fields["rolling_1h_coverage"] > 0
         assert "rolling_1h" not in row.fields
@@ -291,30 +288,14 @@ def test_scraped_container_counts_across_a_change_of_its_group(bench, engine, se
     assert not [name for name in at_work.jobs if name.startswith("service ")]
 
 
-class Gateway:
-    """A proxy with the counters of LiteLLM by team and requested model."""
-
-    METRICS = ("total_requests", "input_tokens", "output_tokens", "input_cached_tokens")
-
-    def __init__(self):
-        self.counted = Counter()
-        self.is_away = False
-        self.tokens = []
-
-    def serve(self, team, tokens_in, tokens_out, model="llama"):
-        """Count a request of a team."""
-        for metric, count in zip(self.METRICS, (1, tokens_in, tokens_out, 0), strict=True):
-            self.counted[metric, team, model] += count
-
-    def answer(self, call):
-        """Answer a scrape."""
-        self.tokens.append(call.headers.get("Authorization"))
-        lines = (
-            f"litellm_{'proxy_' * (metric == 'total_requests')}{metric}_metric_total"
-            f'{{requested_model="{model}",status_code="200",team="{team}"}} {float(count)}\n'
-            for (metric, team, model), count in sorted(self.counted.items())
-        )
-        call.whole("".join(lines).encode(), 503 if self.is_away else 200)
+def litellm(*rows):
+    """A page of LiteLLM; each row has a team, its tokens in and out, and the requested model."""
+    lines = []
+    for team, tokens_in, tokens_out, *model in rows:
+        labels = f'requested_model="{[*model, "llama"][0]}",status_code="200",team="{team}"'
+        counts = {"proxy_total_requests": 1, "input_tokens": tokens_in, "output_tokens": tokens_out}
+        lines += [f"litellm_{name}_metric_total{{{labels}}} {n}\n" for name, n in counts.items()]
+    return "".join(lines).encode()
 
 
 def by_tenant(at_work, time_ns):
@@ -326,43 +307,48 @@ def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine
     secret = tmp_path / "token"
     secret.write_text("gateway-word\n")
     secret.chmod(0o600)
-    gateway = Gateway()
-    gateway.serve("search", 9_000_000, 9_000_000)  # before the first window
-    with InferenceServer(gateway.answer) as proxy:
+    search = 9_000_000, 9_000_000  # before the first window
+    pages = [
+        (litellm(("search", *search)), 200),
+        (
+            litellm(
+                ("search", search[0] + 4000, search[1] + 1000),  # weighs 8,000
+                ("ads", 2000, 250),  # 3,000
+                ("None", 1000, 500),  # 3,000 without a team
+                ("late", 400, 400),  # 2,000, the third name
+                ("search", 50_000, 50_000, "gpt"),  # not of this service
+            ),
+            200,
+        ),
+        (b"", 503),
+    ]
+    tokens = set()
+
+    def answer(call):
+        tokens.add(call.headers.get("Authorization"))
+        call.whole(*pages[0])
+
+    with InferenceServer(answer) as proxy:
         tenants = (
             f'[service.tenants]\ngateway = "litellm"\nurl = "{proxy.url}"\nlabel = "team"\n'
             f'models = ["llama"]\nnames = 2\ntoken = "file:{secret}"\n'
         )
         at_work = bench(service_table("chat", server.url, "gpu0", weight_out=4) + tenants)
-        # A token out weighs as much as four tokens in: 10,000 + 4 x 2,500 = 20,000 of 0.309.
-        engine.serve(requests=10, tokens_in=1000, tokens_out=250)
-        gateway.serve("search", 4000, 1000)  # 8,000
-        gateway.serve("ads", 2000, 250)  # 3,000
-        gateway.serve("None", 1000, 500)  # 3,000 without a team
-        gateway.serve("late", 400, 400)  # 2,000, the third name
-        gateway.serve("search", 50_000, 50_000, model="gpt")  # not of this service
-        at_work.move(300)
-        at_work.close()
-        gateway.is_away = True
-        engine.serve(requests=10, tokens_in=1000, tokens_out=250)
-        gateway.serve("ads", 2000, 250)
-        at_work.move(300)
-        at_work.close()
+        for _ in range(2):
+            del pages[0]
+            # A token out weighs as much as four tokens in: 10,000 + 4 x 2,500 = 20,000 of 0.309.
+            engine.serve(requests=10, tokens_in=1000, tokens_out=250)
+            at_work.move(300)
+            at_work.close()
         failed = at_work.serving.status()[0]["last"]["tenants"]
     first, second = sorted({row.time_ns for row in at_work.rows("tenant")})
-    assert by_tenant(at_work, first) == pytest.approx(
-        {
-            "search": 0.309 * 0.4,
-            "ads": 0.309 * 0.15,
-            "other": 0.309 * 0.1,
-            # 3,000 of no team, and 4,000 that the gateway did not count.
-            "unattributed": 0.309 * 0.35,
-        }
-    )
+    # Unattributed are 3,000 of no team, and 4,000 that the gateway did not count.
+    shares = {"search": 0.4, "ads": 0.15, "other": 0.1, "unattributed": 0.35}
+    assert by_tenant(at_work, first) == pytest.approx({k: 0.309 * x for k, x in shares.items()})
     assert by_tenant(at_work, second) == {"unattributed": pytest.approx(0.309)}
     assert failed["counted_share"] is None
     assert "HTTP 503" in failed["problems"][0]
-    assert set(gateway.tokens) == {"Bearer gateway-word"}
+    assert tokens == {"Bearer gateway-word"}
 
 
 def test_tenants_of_the_service_s_own_page_keep_their_names_after_a_restart(bench, engine, server):

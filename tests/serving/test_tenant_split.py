@@ -7,6 +7,7 @@ from costprobe.core.money import total_of
 from costprobe.core.schema import UNATTRIBUTED
 from costprobe.serving.cost import ServedCost, TokenShares, tenant_split
 from costprobe.serving.meter import Counts, ServedWindow
+from fakes.cases import check_all
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,67 +33,44 @@ def tokens(tokens_in, tokens_out):
     return {"tokens_in": float(tokens_in), "tokens_out": float(tokens_out)}
 
 
+REST = UNATTRIBUTED
+# What a service costs, the counts of its tenants, the cost of each, and the share that is counted.
+SPLITS = (
+    # 0.5 * 400/1000 + 0.5 * 80/100 = 0.6, and 0.3 + 0.1 = 0.4.
+    (
+        CHAT,
+        {"a": tokens(400, 80), "b": tokens(600, 20)},
+        {"a": "0.48", "b": "0.32", REST: "0"},
+        1.0,
+    ),
+    # 0.5 * 0.4 + 0.5 * 0.2 = 0.3 of 0.8.
+    (CHAT, {"a": tokens(400, 20)}, {"a": "0.24", REST: "0.56"}, 0.3),
+    # 1.2 + 0.4 = 1.6 times the service: 0.8 * 1.2 / 1.6.
+    (
+        CHAT,
+        {"a": tokens(1200, 120), "b": tokens(400, 40)},
+        {"a": "0.6", "b": "0.2", REST: "0"},
+        1.6,
+    ),
+    # Requests without a tenant remain, and what is unexplained is added: 0.1 + 0.5.
+    (CHAT, {"a": tokens(400, 40), REST: tokens(100, 10)}, {"a": "0.32", REST: "0.48"}, 0.5),
+    # Only tokens out are counted by tenant: 25 of 100.
+    (CHAT, {"a": {"tokens_out": 25.0}}, {"a": "0.2", REST: "0.6"}, 0.25),
+    (NO_TOKENS, {"a": {"requests": 4.0}}, {"a": "0.32", REST: "0.48"}, 0.4),
+    (IDLE, {"a": tokens(0, 0)}, {"a": "0", REST: "0.8"}, None),
+    # No tenant yet.
+    (CHAT, {"": tokens(0, 0)}, {REST: "0.8"}, None),
+)
+
+
 def test_cost_follows_weighted_tokens_by_hand():
-    table = [
-        # 0.5 * 400/1000 + 0.5 * 80/100 = 0.6, and 0.3 + 0.1 = 0.4.
-        (
-            "all explained",
-            CHAT,
-            {"search": tokens(400, 80), "ads": tokens(600, 20)},
-            {"search": "0.48", "ads": "0.32", UNATTRIBUTED: "0"},
-            1.0,
-        ),
-        # 0.5 * 0.4 + 0.5 * 0.2 = 0.3 of 0.8.
-        (
-            "part unattributed",
-            CHAT,
-            {"search": tokens(400, 20)},
-            {"search": "0.24", UNATTRIBUTED: "0.56"},
-            0.3,
-        ),
-        # 1.2 + 0.4 = 1.6 times the service: 0.8 * 1.2 / 1.6.
-        (
-            "more than the service",
-            CHAT,
-            {"search": tokens(1200, 120), "ads": tokens(400, 40)},
-            {"search": "0.6", "ads": "0.2", UNATTRIBUTED: "0"},
-            1.6,
-        ),
-        # Requests without a tenant remain, and what is unexplained is added: 0.1 + 0.5.
-        (
-            "requests without a tenant",
-            CHAT,
-            {"search": tokens(400, 40), UNATTRIBUTED: tokens(100, 10)},
-            {"search": "0.32", UNATTRIBUTED: "0.48"},
-            0.5,
-        ),
-        # Only tokens out are counted by tenant: 25 of 100.
-        (
-            "one kind",
-            CHAT,
-            {"search": {"tokens_out": 25.0}},
-            {"search": "0.2", UNATTRIBUTED: "0.6"},
-            0.25,
-        ),
-        (
-            "requests",
-            NO_TOKENS,
-            {"search": {"requests": 4.0}, "ads": {"requests": 1.0}},
-            {"search": "0.32", "ads": "0.08", UNATTRIBUTED: "0.4"},
-            0.5,
-        ),
-        ("idle", IDLE, {"search": tokens(0, 0)}, {"search": "0", UNATTRIBUTED: "0.8"}, None),
-        ("no tenant yet", CHAT, {"": tokens(0, 0)}, {UNATTRIBUTED: "0.8"}, None),
-    ]
-    wrong = []
-    for name, total, tenants, expected, share in table:
+    def check(total, tenants, expected, share):
         split = tenant_split(total, counted(tenants))
         costs = {part.tenant: part.cost for part in split.tenants}
-        if costs != {key: Decimal(text) for key, text in expected.items()}:
-            wrong.append((name, costs))
-        if split.problems or split.counted_share != (share and pytest.approx(share)):
-            wrong.append((name, split))
-    assert wrong == []
+        assert costs == {key: Decimal(text) for key, text in expected.items()}
+        assert (split.problems, split.counted_share) == ((), share and pytest.approx(share))
+
+    check_all(check, SPLITS)
 
 
 def test_a_tenant_pays_for_its_cached_tokens_what_they_weigh():
@@ -111,20 +89,17 @@ def test_a_tenant_pays_for_its_cached_tokens_what_they_weigh():
 
     # 700 + 700 x 4.39 and 4,000 + 400 x 4.39 of 9,529; the whole saving is that of the tenant with hits.
     fresh = 0.1429 / 9529
+    none["cached_tokens"] = 0.0
     expected = [(Decimal("0.0863"), 0.0), (Decimal("0.0566"), pytest.approx(fresh * 6300))]
-    assert paid({**none, "cached_tokens": 0.0})[:2] == expected
+    assert paid(none)[:2] == expected
     # With 0.1 for a cached token: 700 + 630 + 3,073 of 10,159.
-    tenth = TokenShares(
-        "calibrated",
-        (read + 630) / (read + write + 630),
-        write / (read + write + 630),
-        630 / (read + write + 630),
-    )
-    costs = [cost for cost, _ in paid({**none, "cached_tokens": 0.0}, tenth)]
+    whole = read + write + 630
+    tenth = TokenShares("calibrated", (read + 630) / whole, write / whole, 630 / whole)
+    costs = [cost for cost, _ in paid(none, tenth)]
     assert costs == [Decimal("0.0810"), Decimal("0.0619"), 0]
 
     # A gateway that counts none of the hits: one price of all tokens in, and nobody's saving.
-    hits = tokens(7000, 700)
+    hits, none = tokens(7000, 700), tokens(4000, 400)
     (first, _), (second, _), (rest, saved) = paid(none)
     assert (first, second, rest) == (Decimal("0.0909"), Decimal("0.0520"), 0)
     assert saved == pytest.approx(fresh * 6300)

@@ -4,21 +4,20 @@ from pathlib import Path
 
 from costprobe.adapters.engines.scrape import read_counters
 from costprobe.serving.meter import TenantNames, tenants_endpoint, tenants_engine
-from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.checks import service_checks
 from fakes.inference_server import InferenceServer
+from fakes.services import service
 
 LITELLM = (Path(__file__).parents[1] / "adapters/engines/exposition/litellm.txt").read_bytes()
 
 
-def service(**tenants):
-    keys = {"name": "chat", "url": "http://a:1", "engine": "vllm", "devices": ["gpu0"]}
-    own = {"token": "file:/service-token", "models": ["llama"]}
-    return ServiceConfig.model_validate({**keys, **own, "tenants": tenants})
+def with_tenants(**tenants):
+    keys = {"token": "file:/service-token", "models": ["llama"]}
+    return service("chat", tenants=tenants, **keys)
 
 
 def counts(**tenants):
-    engine = tenants_engine(service(gateway="litellm", **tenants).tenants)
+    engine = tenants_engine(with_tenants(gateway="litellm", **tenants).tenants)
     reading = read_counters(LITELLM, engine)
     assert reading.missing == ()
     found = {}
@@ -62,7 +61,7 @@ def test_cached_tokens_of_a_gateway_are_read_where_it_has_some():
     usage = 'gen_ai_client_token_usage_token_sum{gen_ai_token_type="%s"}'
     kinds = {"tokens_in": "input", "cached_tokens": "cached_input", "tokens_out": "output"}
     counters = {name: usage % kind for name, kind in kinds.items()}
-    engine = tenants_engine(service(label="user_id", **counters).tenants)
+    engine = tenants_engine(with_tenants(label="user_id", **counters).tenants)
     for page, cached in ((ENVOY, None), (ENVOY + HITS, 600)):
         reading = read_counters(page.encode(), engine)
         assert reading.missing == ()
@@ -76,16 +75,16 @@ def test_cached_tokens_of_a_gateway_are_read_where_it_has_some():
 
 
 def test_credentials_of_the_service_are_not_sent_to_the_gateway():
-    config = service(gateway="litellm", label="team", url="http://b:2")
+    config = with_tenants(gateway="litellm", label="team", url="http://b:2")
     endpoint = tenants_endpoint(config, config.tenants)
     assert (endpoint.url, endpoint.token) == (("http://b:2/metrics/",), None)
-    own = service(label="team", requests="r_total")
+    own = with_tenants(label="team", requests="r_total")
     same = tenants_endpoint(own, own.tenants)
     assert (same.url, same.token.place, same.models) == (own.url, "file:/service-token", None)
 
 
 def test_requests_without_a_tenant_are_unattributed_and_take_no_name():
-    config = service(gateway="litellm", label="team", names=1).tenants
+    config = with_tenants(gateway="litellm", label="team", names=1).tenants
     names = TenantNames(config, lambda: 1, {"unattributed": 1, "": 1, "other": 1})
     assert [names.name(text) for text in ("", "None", "unattributed", "a", "b", "a")] == [
         *["unattributed"] * 3,
@@ -96,8 +95,7 @@ def test_requests_without_a_tenant_are_unattributed_and_take_no_name():
 def test_doctor_reads_the_page_and_checks_the_label():
     def checked(**tenants):
         with InferenceServer(lambda call: call.whole(LITELLM)) as page:
-            made = {"name": "chat", "url": page.url, "engine": "litellm", "devices": ["gpu0"]}
-            config = ServiceConfig.model_validate({**made, "tenants": tenants})
+            config = service("chat", url=page.url, engine="litellm", tenants=tenants)
             of_service, of_tenants = service_checks([config])
         assert of_service.state == "good"
         return of_tenants
