@@ -293,14 +293,6 @@ def test_notices_of_scripted_incidents():
     check("alert_notices.txt", "\n".join([*lines, ""]))
 
 
-def test_incident_of_a_removed_rule_resolves_after_a_restart():
-    player = Player(engine_of(rule()))
-    player.tick(0, fault())
-    player.restart(rule("other", faults=["disk_low"]))
-    assert player.tick(10, fault()) == ()
-    assert player.states == ["firing", "resolved"]
-
-
 def test_series_that_is_measured_no_longer_is_not_back_to_normal():
     is_measured = True
     player = Player(
@@ -357,14 +349,6 @@ def test_firing_for_a_notifier_lists_notified_incidents():
     (alert,) = player.tick(0, fault())
     assert player.engine.firing_for("ops", T0) == (alert,)
     assert player.engine.firing_for("none", T0) == ()
-
-
-def test_rule_receives_only_matching_and_present_series():
-    player = Player(engine_of(rule(match={"device": "gpu0", "rack": "a*"})))
-    assert player.tick(0, fault()) == ()
-    assert len(player.tick(10, fault(subject="gpu0"))) == 1
-    gone = AlertEngine([rule()], SETTINGS, (), (), TAGS, is_current=lambda _: False)
-    assert Player(gone).tick(0, fault()) == ()
 
 
 def test_labels_of_a_service_route_its_incidents_and_silence_them():

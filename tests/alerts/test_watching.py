@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.store.ledger import MemoryLedger, RowLabels, StoreLedger
+from costprobe.adapters.store.ledger import MemoryLedger, StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.watching import IncidentStore, Watching
@@ -14,9 +14,9 @@ from costprobe.configuration import Config
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
-from costprobe.core.records import REMOVED, Device, Event
+from costprobe.core.records import REMOVED, Event
 from costprobe.core.schema import event_point, make_point
-from costprobe.daemon.parts import unmeasured, watched_sections
+from costprobe.daemon.parts import watched_sections
 from fakes.clock import FakeClock
 from fakes.store_access import rows_after
 
@@ -55,23 +55,6 @@ def states(store):
     return [notice.alert["state"] for notice in store.notices("ops", 10)]
 
 
-def test_incidents_wait_in_memory_while_the_store_cannot_be_written(store, clock):
-    watching = watching_of(store, clock)
-    other = sqlite3.connect(store.path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    assert watching.tick([LOST]) is False
-    assert watching.status()["fault"]
-    assert watching.status()["waiting_notices"] == 1
-    clock.move(10)
-    assert watching.tick([]) is False
-    other.execute("ROLLBACK")
-    other.close()
-    clock.move(10)
-    assert watching.tick([]) is True
-    assert states(store) == ["firing", "resolved"]
-    assert watching.status() == {"fault": None, "waiting_notices": 0, "dropped_notices": 0}
-
-
 def test_load_curve_that_changed_while_no_daemon_ran_is_an_incident(store, clock):
     def changed(level_pct):
         tags = {**TAGS, "kind": "drift", "metric": "load_curve", "device": "gpu0", "probe": "e"}
@@ -87,28 +70,6 @@ def test_load_curve_that_changed_while_no_daemon_ran_is_an_incident(store, clock
     assert states(store) == ["firing"]
     clock.move(3600)
     assert changed(0.0) == ["firing", "resolved"]
-
-
-def test_incident_has_the_labels_of_its_service(store, clock):
-    own = {"engine": "vllm", "url": "http://127.0.0.1:9", "devices": ["gpu0"]}
-    teams = {"chat": "assistant", "rank": "search"}
-    services = [{**own, "name": name, "labels": {"team": teams[name]}} for name in teams]
-    hook = {"name": "ops", "kind": "webhook", "url": "http://127.0.0.1:1/"}
-    config = Config.model_validate(
-        {"service": services, "notifier": [{**hook, "match": {"team": "search"}}]}
-    )
-    watching = watching_of(store, clock, config=config, labels=RowLabels((), config.service))
-    faults = [
-        Fault("service_unread", name, f"{name} cannot be read", "warning", {"service": name})
-        for name in ("chat", "rank")
-    ]
-    watching.tick(faults)
-    clock.move(3600)
-    assert watching.tick(faults) is True
-    (notice,) = store.notices("ops", 10)
-    assert notice.alert["labels"] == {**TAGS, "team": "search"}
-    listed = watching.alerts()["alerts"]
-    assert sorted(alert["labels"]["team"] for alert in listed) == ["assistant", "search"]
 
 
 def test_fault_that_lasts_over_restarts_fires(store, clock):
@@ -130,24 +91,6 @@ def test_fault_that_lasts_over_restarts_fires(store, clock):
     clock.move(120)
     watching.tick([])
     assert store.state("alerts")["alerts"] == []
-
-
-def test_processors_that_a_gpu_replaced_are_not_silent(store, clock):
-    row = {"util_pct": 1.0}
-    watching = watching_of(store, clock)
-    for _ in range(12):
-        clock.move(60)
-        watching.take([make_point("device", {**TAGS, "device": "cpu"}, row, clock.time_ns())])
-        watching.tick([])
-    cpu = Device("cpu", "cpu", "machine", "EPYC")
-    gpu = Device("gpu0", "gpu", "GPU-0", "H100")
-    for devices, silent in [([cpu], ["firing"]), ([gpu], []), ([cpu, gpu], ["firing"])]:
-        clock.move(3600)
-        watching = watching_of(store, clock, unmeasured=unmeasured(CONFIG, devices))
-        for _ in range(30):
-            clock.move(60)
-            watching.tick([])
-        assert [alert["state"] for alert in store.state("alerts")["alerts"]] == silent
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
@@ -206,14 +149,6 @@ def test_listing_has_the_smallest_change_of_each_series_and_the_rule_that_asks_f
                 assert found["latency"] == (None, "up", 10.0)
     assert found["throughput"] == (2.0, "tiny", 2.0)
     assert 10 < found["latency"][0] < 60
-
-
-def test_evaluation_that_a_reload_overtakes_fires_nothing_twice(store, clock):
-    before = watching_of(store, clock)
-    before.close()
-    after = watching_of(store, clock)
-    assert (before.tick([LOST]), after.tick([LOST])) == (False, True)
-    assert states(store) == ["firing"]
 
 
 def test_damaged_incidents_are_discarded(store, clock):

@@ -165,21 +165,6 @@ def test_amount_agrees_with_the_percentage_where_single_runs_do_not():
     assert with_amounts(replace(facts, change_pct=-7.0), tuple(levels), run, None).split == ""
 
 
-def test_occasional_contention_does_not_enter_the_baseline():
-    quiet, disturbed = Series(), Series()
-    for _ in range(QUIET // 4):
-        for series in (quiet, disturbed):
-            series.run(3)
-        disturbed.run(slow=2.0, contended=True)
-    assert disturbed.of("drift") == disturbed.of("drift", "cost") == []
-    # Both have the same level: a later drift has the same size.
-    changes = []
-    for series in (quiet, disturbed):
-        series.run(30, slow=1.1)
-        changes.append(series.of("drift")[0].change_pct)
-    assert changes[0] == pytest.approx(changes[1], abs=1)
-
-
 def test_runs_beside_a_neighbour_are_one_change_from_when_they_are_more_until_they_are_as_rare_as_before():
     patterns = {
         "lasting": lambda run, _: 0 <= run < 200,
@@ -203,22 +188,6 @@ def test_runs_beside_a_neighbour_are_one_change_from_when_they_are_more_until_th
     assert found == {name: [0.0] for name in patterns}
     assert series.events[0].title.startswith("cost per inference of e on gpu0 beside a neighbour (")
     assert "move the other process" in series.events[0].detail
-
-
-def test_rule_on_the_cost_fires_for_runs_beside_a_neighbour():
-    fired = {}
-    for metrics, at_least in ((("cost",), 0.1), (("cost",), 0.3), (("energy",), 0.1)):
-        series = Series()
-        config = DriftRuleConfig(name="r", kind="drift", metrics=metrics, at_least=at_least)
-        rule = DriftRule(config)
-        series.run(QUIET, contended=False)
-        for _ in range(30):
-            for event in series.run(slow=1.2, contended=True):
-                rule.observe(event_point(event, {}))
-        fired[metrics[0], at_least] = [
-            symptom.cause for symptom in rule.evaluate(series.rows[-1].time_ns, ())
-        ]
-    assert fired == {("cost", 0.1): ["neighbour"], ("cost", 0.3): [], ("energy", 0.1): []}
 
 
 def test_estimated_energy_is_not_monitored():
@@ -254,26 +223,6 @@ def test_monitor_continues_after_a_restart_with_the_level_of_the_last_drift_and_
     assert other.events == one.events
 
 
-def test_damaged_state_is_reported_and_discarded():
-    series = Series()
-    series.run(100)
-    documents = list(series.monitor.documents().values())
-    damaged = [{**documents[0], "state": {"detector": "AAAA"}}, {"key": ["a", "b"]}, documents[1]]
-    other = DriftMonitor(DetectionConfig(), series.history)
-    problems = other.restore(damaged)
-    assert len(problems) == 2
-    assert all("is trained again" in problem for problem in problems)
-    assert len(other.documents()) == 1
-
-
-def test_changed_settings_discard_the_state():
-    series = Series()
-    series.run(100)
-    other = DriftMonitor(DetectionConfig(least_effect=0.1), series.history)
-    assert other.restore(series.monitor.documents().values()) == []
-    assert not any(document["kind"] == "series" for document in other.documents().values())
-
-
 def test_detection_can_be_disabled():
     series = Series()
     series.monitor = DriftMonitor(DetectionConfig(enabled=False), series.history)
@@ -307,10 +256,3 @@ def test_run_has_cost_factors():
     assert known == pytest.approx((0.002, 0.001, 2e-7, 2.1e-6))
     assert factors([run_of(probe, None)]).price_per_s == 1.0
     assert run_of(make_point("probe", TAGS, {"samples": 3}, T0), None) is None
-
-
-def test_runs_with_jitter_are_assigned_to_the_correct_side_of_a_change():
-    series = Series(jitter_ns=20 * NS_PER_S)
-    series.run(QUIET)
-    series.run(30, slow=1.1, fingerprint="g")
-    assert [drift.cause for drift in series.of("drift")] == ["software: fingerprint"]

@@ -1,7 +1,6 @@
 """Changes of production: efficiency, demand and mix of services, on seeded demand."""
 
 import json
-import math
 from dataclasses import replace
 from itertools import groupby
 
@@ -9,12 +8,9 @@ import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import event_point
-from costprobe.drift.message import demand_causes
-from costprobe.drift.monitor import DriftMonitor, spend_since
-from costprobe.drift.production import ProductionDetector
+from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.runs import events_of_service
 from costprobe.drift.settings import DetectionConfig
-from costprobe.unit_costs.change import ProductionChange
 from fakes.demand import demand
 from record.record_files import check
 
@@ -156,29 +152,6 @@ def test_events_of_scripted_services():
     check("drift_services.txt", "\n".join([*lines, ""]))
 
 
-def test_change_of_spend_is_that_since_a_change():
-    """A device that was added days before is no part of it, nor is another traffic."""
-    start_s, price_per_h = 8.4 * DAY_S, 2.5
-    detector = ProductionDetector(DetectionConfig().serving_shift, 1800.0)
-    for row in demand.rows(demand.DemandRecipe(2, 9, is_quiet=True)):
-        since_s = row.time_ns / NS_PER_S - demand.START_S - start_s
-        names = [f"gpu{index}" for index in range(2 + (since_s > -3 * DAY_S) + (since_s > 0))]
-        hours = len(names) * row.fields["window_s"] / 3600
-        of_devices = {
-            "device_s": hours * 3600,
-            "cost_total_hardware": hours * price_per_h,
-            "cost_total_energy": 0.0,
-        }
-        tags = {**row.tags, "device": "+".join(names)}
-        detector.update([Point("cost", tags, {**row.fields, **of_devices}, row.time_ns)])
-    changed_s = demand.START_S + start_s
-    changes = [
-        spend_since(detector, since_s, since_s + 3 * 3600)
-        for since_s in (changed_s, changed_s - 6 * 3600)
-    ]
-    assert changes == [pytest.approx(price_per_h / 3600), None]
-
-
 def test_software_of_the_service_is_a_candidate_and_that_of_other_probes_is_not():
     def found_by(device, key, time_ns):
         tags = {"kind": "software", "device": device, "probe": "chat-latency"}
@@ -206,16 +179,6 @@ def test_slow_ramp_of_a_service_is_one_incident_while_it_grows():
         shifts = rule.evaluate(row.time_ns, ())
         assert not [shift for shift in rule.series.values() if shift["is_over"]]
     assert [shift.value for shift in shifts] == [pytest.approx(80, abs=25)]
-
-
-def test_replicas_and_traffic_have_exact_shares_of_a_change_of_demand():
-    change = ProductionChange("token", 1.0, 2.0, {"idle time": math.log(2)}, 0.8, 1.6)
-    shares = {cause.name: cause.share.mean for cause in demand_causes(change)}
-    assert shares == {
-        "replicas": pytest.approx(math.log(1.6) / math.log(2)),
-        "traffic": pytest.approx(math.log(1 / 0.8) / math.log(2)),
-    }
-    assert next(iter(shares)) == "replicas"
 
 
 def test_state_survives_a_restart():

@@ -4,24 +4,11 @@ import math
 import random
 
 import pytest
-from costprobe.core.statistics import decision_interval, noise_of
 from costprobe.drift.normal import (
     DAY_S,
     HOUR_S,
     WeekMemory,
 )
-
-
-def test_noise_is_estimated_from_differences():
-    rng = random.Random(8)
-    for phi in (0.0, 0.6):
-        x, values = 0.0, []
-        for _ in range(5000):
-            x = phi * x + rng.gauss(0, math.sqrt(1 - phi * phi) * 0.01)
-            values.append(x)
-        sigma, found = noise_of(values)
-        assert found == pytest.approx(phi, abs=0.12)
-        assert sigma == pytest.approx(0.01, rel=0.15)
 
 
 def remembered(value_of):
@@ -46,16 +33,3 @@ def test_wander_is_the_variance_beyond_the_noise():
     moving = remembered(lambda hour: 0.014 * math.sin(hour / 24))
     assert still.wander(0.01 / math.sqrt(12), 0) == 0
     assert moving.wander(0.001, 0) == pytest.approx(0.014, rel=0.3)
-
-
-@pytest.mark.parametrize("reference", [0.5, 1.0])
-def test_boundary_has_the_configured_false_alarm_rate(reference):
-    rng, wanted, crossed = random.Random(1), 500, []
-    boundary = decision_interval(reference, wanted)
-    for _ in range(200):
-        total, count = 0.0, 0
-        while total <= boundary:
-            total = max(0.0, total + rng.gauss(0, 1) - reference)
-            count += 1
-        crossed.append(count)
-    assert sum(crossed) / len(crossed) == pytest.approx(wanted, rel=0.3)

@@ -6,8 +6,7 @@ from itertools import accumulate
 from statistics import fmean
 
 import pytest
-from costprobe.fleet.updates import HostSeries, adoption_effect, change_effect
-from costprobe.unit_costs.change import CostFactors
+from costprobe.fleet.updates import HostSeries, adoption_effect
 
 BUCKETS = 12
 
@@ -91,30 +90,3 @@ def test_intervals_contain_the_effect_as_often_as_they_should():
         covered[name] = sum(abs(one.mean - truth) <= one.half_width for one, truth in found)
     # Of 25 at 95 %: 21 or fewer have a probability of 3 %.
     assert min(covered.values()) >= 22, covered
-
-
-def test_effect_on_cost_is_the_sum_of_its_parts():
-    def series(host, adopted, slower, hungrier, price):
-        factors = [
-            CostFactors(
-                price * (1.1 if bucket >= 9 else 1.0),
-                0.1 * math.exp(pattern(bucket)) * (slower if adopted and bucket > adopted else 1),
-                1e-6,
-                50.0 * (hungrier if adopted and bucket > adopted else 1),
-            )
-            for bucket in range(16)
-        ]
-        return HostSeries(host, "encoder", factors, adopted)
-
-    changed = [series(f"changed{n}", 8 + n % 2, 1.05, 0.9, 1e-3) for n in range(4)]
-    never = [series(f"never{n}", None, 1.0, 1.0, 1e-3) for n in range(4)]
-    found = change_effect([*changed, *never], 3)
-    assert math.exp(found.time.mean) == pytest.approx(1.05)
-    assert math.exp(found.energy.mean) == pytest.approx(0.9)
-    parts = {name: part.mean for name, part in found.parts.items()}
-    assert math.fsum(parts.values()) == pytest.approx(found.cost.mean)
-    # The price rose for all: no effect of the change.
-    assert parts.keys() == {"hardware price", "time per inference", "energy per inference"}
-    assert parts["hardware price"] == pytest.approx(0.0, abs=2e-3)
-    assert parts["time per inference"] > 0 > parts["energy per inference"]
-    assert found.before is not None

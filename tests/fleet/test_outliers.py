@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 from costprobe.core.records import NS_PER_S
-from costprobe.core.statistics import spread_of
 from costprobe.fleet.answers import FleetAnswers, fleet_period
 from costprobe.fleet.outliers import fleet_outliers
 from costprobe.fleet.peers import (
     Deviation,
-    Excess,
     PeerValue,
     deviations_of,
     discoveries,
     interval_of,
-    monthly_cost,
     outliers_of,
 )
 from fakes import fleet_gpus
@@ -82,11 +79,6 @@ def test_levels_of_hosts_slots_and_labels_are_no_deviation():
     assert levels["r1"] - levels["r0"] == pytest.approx(0.05, abs=0.005)
 
 
-def test_spread_is_that_of_the_bulk():
-    values = [math.sin(n) for n in range(200)]
-    assert spread_of([*values, 50.0, 60.0]) == pytest.approx(spread_of(values), rel=0.03)
-
-
 def test_false_share_is_bounded_and_small_deviations_are_not_reported():
     # By hand: of 4 tests, p = 0.001 and 0.02 pass 0.05 k / 4; the third has 1 %.
     def test(score, excess):
@@ -100,22 +92,6 @@ def test_false_share_is_bounded_and_small_deviations_are_not_reported():
     half = 2.2414 * math.log(1.04) / 3.29
     assert excess.mean == pytest.approx(0.04)
     assert excess.low == pytest.approx(math.exp(math.log(1.04) - half) - 1, rel=1e-3)
-
-
-def test_monthly_cost_is_price_times_excess_time_and_electricity_times_excess_joules(bench):
-    peers = bench("peer_fleet")
-    gpus, _ = peers.fleet(peers.FleetRecipe(hosts=1, gpus=1, sick=0))
-    run = replace(
-        gpus[0].run, time_s=0.105, energy_j=55.0, price_per_s=0.001, electricity_per_j=1e-7
-    )
-    gpu = replace(gpus[0], run=run, busy_share=0.5)
-    time, energy = Excess(0.05, 0.0, 0.1), Excess(0.1, 0.0, 0.2)
-    # Half of 730 h: 12,514,285.7 inferences, each 0.005 s and 5 J above that of a peer.
-    found = monthly_cost([gpu], time, energy)
-    assert found.mean == pytest.approx(1_314_000 / 0.105 * (0.005 * 0.001 + 5 * 1e-7))
-    assert (found.low, found.currency) == (0.0, "EUR")
-    assert monthly_cost([gpu, gpu], time, energy).mean == pytest.approx(2 * found.mean)
-    assert monthly_cost([replace(gpu, busy_share=None)], time, energy) is None
 
 
 def outliers_of_rows(rows):

@@ -81,17 +81,6 @@ def test_drift_of_most_hosts_is_one_drift():
     assert wrong == []
 
 
-def test_groups_of_a_fleet_drift_apart():
-    other = KEY._replace(model="A100")
-    changes = {
-        KEY: {f"h{n}": math.log(1.1) for n in range(4)},
-        other: {f"a{n}": 0.0 for n in range(40)},
-    }
-    (found,) = common_drifts(changes, 0.05)
-    assert (found.key, found.hosts) == (KEY, ("h0", "h1", "h2", "h3"))
-    assert math.isclose(found.change, 0.1)
-
-
 def test_lease_has_one_holder():
     a, p = "active", "passive"
     cases = (

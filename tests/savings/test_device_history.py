@@ -63,12 +63,6 @@ def test_probing_does_not_count_as_work():
     assert past.mem_used_bytes_max == 2.0
 
 
-def test_probes_have_their_duty_share_of_a_whole_hour():
-    past = history(1, [START_NS + 10 * MINUTE_NS])
-    add_telemetry(past, [START_NS + HOUR_NS], 3600, util_pct=[1.0])
-    assert past.hours[MONDAY].util_pct == 1.0
-
-
 def test_load_is_known_by_minute():
     past = history(1)
     # 10 s at 60 % in the first minute, and 50 s at 30 % that begin 10 s before the third.

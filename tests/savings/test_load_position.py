@@ -199,19 +199,6 @@ def test_no_figure_without_a_curve_that_describes_the_requests():
     check(elsewhere, curve=curve(device="gpu0+gpu1"))
 
 
-def test_minutes_of_the_curve_itself_are_not_production():
-    # Ten windows of 60 s that ended a day ago, at 900 tokens/s: up to 20 minutes and a row are left out.
-    at_load = [replace(each, figures={**each.figures, "window_s": 100.0}) for each in POINTS]
-    measured = curve(tuple(at_load))
-    end = (DAYS - 1) * 24 * 60
-    found = positioned(
-        evidence(curve=measured),
-        lambda minute: 60 * (1900 if end - 10 <= minute < end else 100),
-    )
-    assert found.cost.load_per_s == pytest.approx(100.0 / 2)
-    assert found.load_h == pytest.approx(7 * 24 - 21 / 60)
-
-
 def test_electricity_counts_where_it_is_billed():
     # 0.0001 per J; the point takes 0.5 J a token, and idle devices 100 W.
     powered = curve(

@@ -85,19 +85,6 @@ def test_devices_are_added_for_bursts():
     assert scaled.choice.scaling.per_month.waiting_share == pytest.approx(waiting)
 
 
-def test_nights_are_released_without_a_schedule():
-    # Requests in each minute of office hours: 60 of 168 h, and five times 1 min before and after.
-    def office(minute):
-        hour = minute // 60
-        return 6 if hour % 168 < 120 and 8 <= hour % 24 < 20 else 0
-
-    found = answer(served(office))
-    scaled = savings_of(found)["gpu0; scale to zero, released after 60 s; on_demand"]
-    assert scaled == pytest.approx(MONTH * (1 - (60 * 60 + 10) / (168 * 60)), abs=0.01)
-    # 6 of 36,000 requests a day wait: none must.
-    assert found.devices_min == 0
-
-
 def test_a_start_is_asked_for_only_where_there_are_gaps():
     need = (
         "the time of a cold start, to compare scale to zero; set cold_start of chat in [[service]]"

@@ -8,7 +8,6 @@ from costprobe.core.periods import HOURS_A_WEEK
 from costprobe.savings.supply import Block, idle_blocks, idle_runs
 from costprobe.savings.workload import HourLoad, hour_of_week
 from fakes.past import MONDAY
-from fakes.sizes import sized
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,29 +26,6 @@ def load(is_busy, first=0):
     border = MONDAY + first + (WEEKS - 1) * HOURS_A_WEEK
     before = {number: hour for number, hour in hours.items() if number < border}
     return before, {number: hour for number, hour in hours.items() if number >= border}
-
-
-def random_load(seed, busy_share, mean_run_h):
-    """Busy and idle runs of random lengths: a Markov chain without a weekly pattern."""
-    source, busy = random.Random(seed), False
-    states = []
-    for _ in range(WEEKS * HOURS_A_WEEK):
-        leaves = 1 / mean_run_h if busy else busy_share / (1 - busy_share) / mean_run_h
-        busy ^= source.random() < leaves
-        states.append(busy)
-    return load(lambda hour: states[hour])
-
-
-def test_random_load_is_not_switched_off():
-    # Busy share, and the mean length of a busy run in hours.
-    kinds = [(0.03, 1), (0.03, 4), (0.13, 1), (0.13, 3), (0.3, 6), (0.5, 12)]
-    seeds = sized(10, 400)
-    advised = {
-        kind: sum(bool(idle_blocks(*random_load(seed, *kind), UTC)) for seed in range(seeds))
-        for kind in kinds
-    }
-    assert sum(advised.values()) <= 0.05 * seeds * len(kinds), advised
-    assert max(advised.values()) <= 0.15 * seeds, advised
 
 
 def test_weekly_patterns_are_found_beside_random_load():
@@ -84,11 +60,6 @@ def test_blocks_that_were_busy_in_the_held_out_weeks_are_not_advised():
     blocks = idle_blocks(*load(office_until_last_week), UTC)
     assert [block.words for block in blocks] == ["fri 20:00 to mon 08:00"]
     assert idle_blocks(load(lambda _: False)[0], {}, UTC) == []
-
-
-def test_always_idle_devices_have_no_hours_to_switch_off():
-    # Off all week is a device to give back: there is no pattern to test.
-    assert idle_blocks(*load(lambda _: False), UTC) == []
 
 
 def test_blocks_as_text():

@@ -7,7 +7,6 @@ from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import NS_PER_S
 from costprobe.savings.history import ServiceHistory
 from costprobe.savings.savings import savings
-from costprobe.ui.savings import document
 from fakes.cases import check_all
 from fakes.past import MONDAY, device, figures, history, price, probe, service
 
@@ -132,12 +131,3 @@ def test_a_device_is_loaded_by_the_configured_model():
         probes=[probe(figures(1, 10.0), name=name) for name in ("first", "second")],
     )
     assert [each.workload.name for each in savings(past)] == ["second on gpu0"]
-
-
-def test_a_service_without_telemetry_of_its_device_has_no_load():
-    past = history(
-        device(days=7, util_of=lambda _: None), served=[service(lambda _: 6, days=7)], prices={}
-    )
-    (found,) = [document(each) for each in savings(past)]
-    names = ("load_unit", "units_per_h", "units_max_per_s", "units_per_device_s", "busy_devices")
-    assert [found[name] for name in names] == [None] * 5

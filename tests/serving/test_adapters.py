@@ -112,37 +112,6 @@ def test_adapters_that_come_and_go_or_have_strange_names():
     assert "disappeared" in gone.problems[0]
 
 
-def test_adapters_of_vllm_are_tenants_by_the_counters_of_its_gateway():
-    tenants = {"gateway": "litellm", "label": "requested_model", "names": 3}
-    page = Page(engine="vllm", tenants=tenants)
-    # All that vLLM says of adapters: which ones have requests.
-    adapters = 'max_lora="2",running_lora_adapters="sql,chat",waiting_lora_adapters="sql,chat"'
-    page.count(adapters, **{"vllm:lora_requests_info": 1.78e9})
-    of_base = f'model_name="{BASE}",engine="0"'
-    for requests in ({}, {0: 100, 1: 300, 499: 50}):
-        # One tenth passes the gateway by.
-        count = sum(requests.values()) / 0.9
-        page.count(f'{of_base},finished_reason="stop"', **{"vllm:request_success_total": count})
-        page.count(of_base, **{"vllm:prompt_tokens_total": 1000 * count})
-        page.count(of_base, **{"vllm:generation_tokens_total": 100 * count})
-        for number in range(500):
-            count = requests.get(number, 0)
-            labels = f'requested_model="adapter-{number}",team="None"'
-            page.count(labels, litellm_input_tokens_metric_total=1000 * count)
-            page.count(labels, litellm_output_tokens_metric_total=100 * count)
-            labels += ',status_code="200"'
-            page.count(labels, litellm_proxy_total_requests_metric_total=count)
-        found = page.cost()
-    assert found.models == ()
-    assert costs(found.tenants.tenants, "tenant") == {
-        "adapter-1": approx(COST * 6 / 10),
-        "adapter-0": approx(COST * 2 / 10),
-        "adapter-499": approx(COST / 10),
-        "other": 0,
-        "unattributed": approx(COST / 10),
-    }
-
-
 def test_adapters_of_sglang_are_tenants_by_a_label_of_its_own_counters():
     kinds = {"tokens_in": "prompt", "tokens_out": "generation", "cached_tokens": "cached"}
     counters = {key: f"sglang:{kind}_tokens_total" for key, kind in kinds.items()}

@@ -219,17 +219,3 @@ def test_pods_beside_an_ended_one_that_is_still_busy_were_idle(node):
         ("b:m", "idle", "use"): 10,
         ("", "unallocated", ""): 45,
     }
-
-
-def test_two_containers_of_a_pod_are_told_apart_also_after_a_restart(node):
-    node.has("a", draft=[0], main=[1])
-    node.reads_pods()
-    node.starts(1, "a", "a/draft")
-    node.starts(2, "a", "a/main")
-    node.works(50, device_pct=100, by_pid_pct={1: 20, 2: 80})
-    node.starts(3, "a", "a/main again")
-    node.works(50, device_pct=100, by_pid_pct={1: 20, 3: 80})
-    # The window ends after the API server has named the new container.
-    node.runs_as("a", "main", "a/main again")
-    node.reads_pods()
-    assert node.allocated() == {("a:draft", "busy", "use"): 20, ("a:main", "busy", "use"): 80}

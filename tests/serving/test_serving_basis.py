@@ -183,29 +183,3 @@ def test_models_and_tokens_sum_to_the_cost_of_the_service(served, busy_s, weighi
             kinds = ("fresh_tokens", "cached_tokens", "tokens_out")
             for kind, cost in zip(kinds, one.token_costs, strict=True):
                 assert getattr(one.counts, kind) or not cost
-
-
-MODELS_AND_ROWS = {
-    ("m",): [None],
-    ("",): [None],
-    (): [None],
-    ("a", "b"): [None, "a", "b"],
-    ("", "a", "b"): [None, "a", "b"],
-}
-
-
-def test_serving_and_cost_have_a_row_of_the_service_and_one_of_each_of_several_models():
-    wrong = {}
-    for named, rows in MODELS_AND_ROWS.items():
-        for requests in (100.0, 0.0):
-            counts = Counts(requests=requests, tokens_in=requests, tokens_out=requests)
-            found = cost_of(window(**dict.fromkeys(named, counts) or {"": counts}))
-            priced = rows_of(found, "cost")
-            seen = [
-                [row.tags.get("served_model") for row in points]
-                for points in (rows_of(found, "serving"), priced)
-            ]
-            total = sum(row.fields["cost_total"] for row in priced[1:])
-            if seen != [rows, rows] or (rows[1:] and total != priced[0].fields["cost_total"]):
-                wrong[named, requests] = (seen, total)
-    assert wrong == {}

@@ -221,47 +221,6 @@ def container(name, *devices, shares=None, service=None):
     return Claimant(f"prod:{name}:main", devices, shares or {}, service=service)
 
 
-def allocated(at_work):
-    """Return cost by device and service."""
-    found = {}
-    for row in at_work.rows("allocation"):
-        place = row.tags["device"], row.tags.get("service", "")
-        found[place] = found.get(place, 0.0) + row.fields["cost"]
-    return found
-
-
-def test_containers_that_come_and_go_bear_the_cost_of_their_time_exactly(bench):
-    at_work = bench()
-    at_work.move(50)
-    at_work.serving.replace([container("chat", "gpu0")])
-    at_work.move(400)
-    at_work.close()
-    # Both devices are one group now, and then two again.
-    at_work.serving.replace([container("train", "gpu0", "gpu1")])
-    at_work.move(30)
-    quarter = {"gpu1": 0.25}
-    at_work.serving.replace([container("chat", "gpu0"), container("slice", "gpu1", shares=quarter)])
-    at_work.move(100)
-    at_work.serving.replace([])
-    at_work.move(20)
-    at_work.serving.stop()
-    per_s = 0.001 + 300 * 1e-7
-    expected_s = {
-        ("gpu0", ""): 50 + 20,
-        ("gpu1", ""): 50 + 400 + 75 + 20,
-        ("gpu0", "prod:chat:main"): 400 + 100,
-        ("gpu0", "prod:train:main"): 30,
-        ("gpu1", "prod:train:main"): 30,
-        ("gpu1", "prod:slice:main"): 25,
-    }
-    assert allocated(at_work) == pytest.approx(
-        {key: s * per_s for key, s in expected_s.items()}, rel=1e-9
-    )
-    # No instant of a device is in two windows: rows of the same time have different places.
-    rows = [(row.time_ns, *sorted(row.tags.items())) for row in at_work.rows("allocation")]
-    assert len(rows) == len(set(rows))
-
-
 def test_scraped_container_counts_across_a_change_of_its_group(bench, engine, server):
     pod = service("prod:chat:main", url=server.url)
     chat = container("chat", "gpu0", service=pod)
