@@ -31,6 +31,11 @@ def encoded(kind, value, **more):
     return json.dumps(document(kind, value, **more)).encode()
 
 
+def error_of(kind, text):
+    error = {"error": text}
+    return json.dumps({"results": [error]} if kind == "influxql" else error).encode()
+
+
 def always(body, status=200, headers=()):
     return Scripted(lambda *_: (status, dict(headers), body))
 
@@ -46,27 +51,36 @@ def up_to(hours, kind, refusal=TOO_MANY):
 
 
 CUT = {"Connection": "close"}
+LONG_QUERY = "sum by (host) " * 60
+# What a database says of a question that is too large for it: an error, or an answer without its end.
+ERRORS = (
+    ("influxql", 200, "max-select-series limit exceeded: (9/8)"),
+    ("influxql", 200, "max-select-buckets limit exceeded: (9/8)"),
+    ("influxql", 200, "query-timeout limit exceeded"),
+    ("influxql", 200, "max-select-point limit exceeded: (9/8)"),
+    ("victoriametrics", 422, "too many points for the given step"),
+    ("victoriametrics", 422, "cannot select more than 8 unique timeseries"),
+    ("victoriametrics", 422, "not enough memory for processing"),
+    ("victoriametrics", 503, "timeout exceeded during the query"),
+    # VictoriaMetrics quotes the query before the reason.
+    (
+        "victoriametrics",
+        422,
+        f'cannot execute query="{LONG_QUERY}": cannot select more than 7 samples',
+    ),
+    ("prometheus", 422, "query processing would load too many samples"),
+    ("prometheus", 422, "the query exceeded the maximum number of chunks"),
+    ("prometheus", 503, "query timed out in expression"),
+)
 REFUSALS = (
-    ("influxql", 200, {}, b'{"results":[{"error":"max-select-series limit exceeded: (9/8)"}]}'),
-    ("influxql", 200, {}, b'{"results":[{"error":"max-select-buckets limit exceeded: (9/8)"}]}'),
-    ("influxql", 200, {}, b'{"results":[{"error":"query-timeout limit exceeded"}]}'),
-    ("influxql", 200, {}, b'{"results":[{"error":"max-select-point limit exceeded: (9/8)"}]}'),
+    *((kind, status, {}, error_of(kind, text)) for kind, status, text in ERRORS),
     # The error comes after groups that were sent already.
     ("influxql", 200, {}, encoded("influxql", 9) + b'\n{"results":[{"error":"timeout"}]}\n'),
     ("influxql", 200, {"Content-Length": "999", **CUT}, encoded("influxql", 9)),
-    ("victoriametrics", 422, {}, b'{"status":"error","error":"too many points for the given step"}'),
-    ("victoriametrics", 422, {}, b'{"status":"error","error":"cannot select more than 8 unique timeseries"}'),
-    ("victoriametrics", 422, {}, b'{"status":"error","error":"not enough memory for processing"}'),
-    ("victoriametrics", 503, {}, b'{"status":"error","error":"timeout exceeded during the query"}'),
     ("victoriametrics", 200, {"Transfer-Encoding": "chunked", **CUT}, b"fff\r\n{"),
     ("victoriametrics", 504, {}, b"<html><head><title>504 Gateway Time-out</title></head></html>"),
-    # VictoriaMetrics quotes the query before the reason.
-    ("victoriametrics", 422, {}, b'{"error":"cannot execute query=\\"%s\\": cannot select more than 7 samples"}' % (b"sum by (host) " * 60)),
-    ("prometheus", 422, {}, b'{"status":"error","error":"query processing would load too many samples"}'),
-    ("prometheus", 422, {}, b'{"status":"error","error":"the query exceeded the maximum number of chunks"}'),
-    ("prometheus", 503, {}, b'{"status":"error","error":"query timed out in expression"}'),
     ("prometheus", 413, {}, b"request entity too large"),
-)  # fmt: skip
+)
 
 
 def test_spans_that_a_server_cannot_answer_are_asked_in_halves():
@@ -83,6 +97,12 @@ def test_spans_that_a_server_cannot_answer_are_asked_in_halves():
     check_all(check, REFUSALS)
 
 
+def vector(value, **labels):
+    """The answer of a PromQL database with one series."""
+    result = [{"metric": {"host": "h", **labels}, "value": [END_S, str(value)]}]
+    return 200, {}, json.dumps({"data": {"result": result}}).encode()
+
+
 def test_counts_and_largest_values_of_parts_are_those_of_the_whole():
     """Of the devices `a` and `b` of a host, each has rows in one half."""
     number = Question("device", "cost", "count", "count", by=("host",))
@@ -93,10 +113,8 @@ def test_counts_and_largest_values_of_parts_are_those_of_the_whole():
             if hours_of(body) > 4:
                 return TOO_MANY
             is_last = int(form_of(body)["time"]) == END_S
-            value = END_S - (60 if is_last else 6 * HOUR_S)
-            device = {"device": "ab"[is_last]} if question is number else {}
-            result = [{"metric": {"host": "h", **device}, "value": [END_S, str(value)]}]
-            return 200, {}, json.dumps({"data": {"result": result}}).encode()
+            labels = {"device": "ab"[is_last]} if question is number else {}
+            return vector(END_S - (60 if is_last else 6 * HOUR_S), **labels)
 
         with Scripted(answer) as server:
             found = ask("victoriametrics", server, question)
@@ -193,20 +211,13 @@ def test_truncated_answers_are_partial_and_names_are_text():
         ("influxql", part_of("a", partial=True), "a", "the database truncated the answer"),
         # Parts of a response are joined; only its end must not be partial.
         ("influxql", part_of("a", partial=True) + part_of("b"), "ab"),
-        ("influxql", encoded("influxql", 1.0, **warned), "a", f"{says}deprecated"),
-        (
-            "victoriametrics",
-            encoded("victoriametrics", 1.0, isPartial=True),
-            "a",
-            "a storage node of the cluster did not answer",
-        ),
-        (
-            "prometheus",
-            encoded("prometheus", 1.0, warnings=["store \x1b[2J gone"]),
-            "a",
-            f"{says}store [2J gone",
-        ),
     ]
+    more = (
+        ("influxql", warned, f"{says}deprecated"),
+        ("victoriametrics", {"isPartial": True}, "a storage node of the cluster did not answer"),
+        ("prometheus", {"warnings": ["store \x1b[2J gone"]}, f"{says}store [2J gone"),
+    )
+    cases += [(kind, encoded(kind, 1.0, **keys), "a", problem) for kind, keys, problem in more]
     # A name with half a character would stop all alerts of `fleet watch`.
     cases += [(kind, encoded(kind, 1.0).replace(b'"a"', rb'"a\ud800b"'), ["a?b"]) for kind in KINDS]
 
@@ -250,39 +261,26 @@ def test_answers_that_no_smaller_question_changes_are_errors_at_once(tmp_path):
 
 
 def test_paths_tenants_and_credentials_of_clusters(tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("s3cr3t-of-fleet\n")
-    basic = base64.b64encode(b"reader:s3cr3t-of-fleet").decode()
+    secret, word = tmp_path / "secret", "s3cr3t-of-fleet"
+    secret.write_text(f"{word}\n")
+    basic = base64.b64encode(f"reader:{word}".encode()).decode()
+    of_file, query = f"file:{secret}", "/api/v1/query"
     cases = (
         # VictoriaMetrics cluster: account and project in the path of vmselect.
-        ("victoriametrics", {"tenant": "42:7"}, "/select/42:7/prometheus/api/v1/query", {}),
-        ("victoriametrics", {}, "/api/v1/query", {}),
+        ("victoriametrics", {"tenant": "42:7"}, f"/select/42:7/prometheus{query}", {}),
+        ("victoriametrics", {}, query, {}),
         # Mimir and Cortex: below /prometheus, with the tenant in a header.
-        (
-            "prometheus",
-            {"tenant": "ml|search"},
-            "/prometheus/api/v1/query",
-            {"X-Scope-OrgID": "ml|search"},
-        ),
-        (
-            "prometheus",
-            {"token": f"file:{secret}", "headers": {"X-Cluster": "eu"}},
-            "/api/v1/query",
-            {"Authorization": "Bearer s3cr3t-of-fleet", "X-Cluster": "eu"},
-        ),
+        ("prometheus", {"tenant": "ml"}, f"/prometheus{query}", {"X-Scope-OrgID": "ml"}),
+        ("prometheus", {"headers": {"X-Cluster": "eu"}}, query, {"X-Cluster": "eu"}),
+        ("prometheus", {"token": of_file}, query, {"Authorization": f"Bearer {word}"}),
         # InfluxDB Enterprise, Clustered and 2.x.
         (
             "influxql",
-            {"user": "reader", "password": f"file:{secret}"},
+            {"user": "reader", "password": of_file},
             "/query",
             {"Authorization": f"Basic {basic}"},
         ),
-        (
-            "influxql",
-            {"token": f"file:{secret}"},
-            "/query",
-            {"Authorization": "Token s3cr3t-of-fleet"},
-        ),
+        ("influxql", {"token": of_file}, "/query", {"Authorization": f"Token {word}"}),
     )
 
     def check(kind, config, path, headers):

@@ -8,9 +8,8 @@ from decimal import Decimal
 
 from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.store.ledger import MemoryLedger
-from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
-from costprobe.configuration import Config, validated
+from costprobe.configuration import validated
 from costprobe.core.records import Device, Instance
 from costprobe.core.schema import make_point
 from costprobe.pricing.assumed import AssumedPrices
@@ -21,8 +20,7 @@ from costprobe.pricing.prices import HostPricing
 from costprobe.probing.rows import terms_document
 from costprobe.ui.cli.support.config_sample import host_sample
 from costprobe.ui.cli.views.status_lines import hourly_costs, price_words
-from costprobe.ui.cli.watch import snapshot
-from costprobe.ui.host_overview import assumed_currencies, overview
+from costprobe.ui.host_overview import assumed_currencies
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.inference_server import InferenceServer
@@ -33,6 +31,12 @@ P5 = Instance("aws", "p5.48xlarge", "us-east-1", "on_demand")
 
 def prices(instance=None):
     return AssumedPrices(lambda _: packaged(), 192, instance)
+
+
+def host_pricing(folder, detector, ledger, clock, on_event):
+    config = validated({}, folder / "costprobe.toml")
+    path = folder / "store.db"
+    return HostPricing(config.price, config.host, path, detector, ledger, clock, on_event=on_event)
 
 
 def test_assumed_price_is_shown_with_its_range_and_a_list_price_without():
@@ -57,21 +61,12 @@ def test_config_init_writes_the_price_of_the_detected_instance():
 
 
 def test_catalogue_older_than_six_months_is_reported_once(tmp_path):
-    ledger, events = MemoryLedger(), []
-    version, config = packaged().version, validated({}, tmp_path / "costprobe.toml")
+    events, version = [], packaged().version
     midnight = datetime(version.year, version.month, version.day, tzinfo=UTC).timestamp()
+    ledger = MemoryLedger()
     for days, reported in ((180, 0), (190, 1), (200, 1)):
         clock = FakeClock(int(midnight + days * 86_400) * 10**9)
-        detector = InstanceDetector(tmp_path)
-        pricing = HostPricing(
-            config.price,
-            config.host,
-            tmp_path / "store.db",
-            detector,
-            ledger,
-            clock,
-            on_event=events.append,
-        )
+        pricing = host_pricing(tmp_path, InstanceDetector(tmp_path), ledger, clock, events.append)
         ((_, _, check),) = pricing.jobs()
         check()
         assert len(events) == reported, days
@@ -93,16 +88,8 @@ def test_late_answer_of_the_metadata_service_changes_the_price(tmp_path):
         call.whole(body, 200 if len(server.calls) > 1 else 503)
 
     with InferenceServer(answer) as server:
-        config = validated({}, tmp_path / "costprobe.toml")
-        pricing = HostPricing(
-            config.price,
-            config.host,
-            tmp_path / "store.db",
-            InstanceDetector(tmp_path, server.url, 5.0),
-            MemoryLedger(),
-            FakeClock(),
-            on_event=lambda _: None,
-        )
+        detector = InstanceDetector(tmp_path, server.url, 5.0)
+        pricing = host_pricing(tmp_path, detector, MemoryLedger(), FakeClock(), lambda _: None)
         book = PriceBook([], None, GPUS, pricing.assumed)
         assert book.terms("gpu0", 0).rate.plan == "assumed"
         {name: run for name, _, run in pricing.jobs()}["cloud instance"]()
@@ -152,7 +139,3 @@ def test_every_answer_with_a_cost_marks_an_assumed_price(tmp_path):
         store.put_state("status", {"state": "stopped", "host": "h", "prices": [price]})
     for words in (("trend",), ("compare",), ("report", "--format", "md")):
         assert "assumed" in called(path, *words).output, words
-    with closing(StoreReader.open(tmp_path / "costprobe.db")) as reader:
-        shown = snapshot(reader, Config(), reader.states(), now_ns)["spending"]
-        assert [one["assumed"] for one in shown] == [True]
-        assert overview(reader, Config(), now_ns).assumed == {"USD"}

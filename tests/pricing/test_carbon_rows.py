@@ -6,12 +6,7 @@ from decimal import Decimal
 import pytest
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.configuration import AnyPlan
-from costprobe.core.records import (
-    NS_PER_S,
-    Device,
-    Energy,
-    Reading,
-)
+from costprobe.core.records import NS_PER_S, Device, Energy, Reading
 from costprobe.devices.readings import Accounts
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityConfig
@@ -27,6 +22,10 @@ from pydantic import TypeAdapter
 GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
 DAY_S = 86_400
 RENTED = {"plan": "on_demand", "per_hour": Decimal("3.6")}
+
+
+def day_after(days):
+    return datetime.fromtimestamp(FakeClock().time_ns() / 1e9 + days * DAY_S, tz=UTC).date()
 
 
 class Bench:
@@ -95,20 +94,10 @@ def test_without_energy_or_intensity_emissions_are_unset(carbon, energy_j):
     assert report_document(report)["carbon"] is None
 
 
-def reserved(bench_clock, per_hour="2", discount="0.4"):
-    began = datetime.fromtimestamp(bench_clock.time_ns() / 1e9, tz=UTC).date()
-    return {
-        "plan": "reserved",
-        "per_hour": Decimal(per_hour),
-        "discount": Decimal(discount),
-        "term": "3d",
-        "valid_from": began,
-    }
-
-
 @pytest.mark.parametrize(("discount", "before"), [("0.4", "$1.20/h"), ("0", "$2.00/h")])
 def test_end_of_a_reserved_term_is_one_event(discount, before):
-    bench = Bench([reserved(FakeClock(), discount=discount)])
+    reserved = {"plan": "reserved", "per_hour": 2, "discount": discount, "term": "3d"}
+    bench = Bench([{**reserved, "valid_from": day_after(0)}])
     bench.read(power_w=1.0)
     bench.clock.move(4 * DAY_S)
     bench.read(power_w=1.0)
@@ -123,8 +112,7 @@ def test_end_of_a_reserved_term_is_one_event(discount, before):
 
 
 def test_plan_that_excludes_electricity_reports_both_changes():
-    day = datetime.fromtimestamp(FakeClock().time_ns() / 1e9 + DAY_S, tz=UTC).date()
-    apart = {**RENTED, "per_hour": Decimal(3), "electricity_included": False, "valid_from": day}
+    apart = {**RENTED, "per_hour": 3, "electricity_included": False, "valid_from": day_after(1)}
     bench = Bench([RENTED, apart], ElectricityConfig(tariff_per_kwh=Decimal("0.3")))
     bench.read(energy_j=1.0)
     bench.clock.move(2 * DAY_S)
