@@ -151,14 +151,6 @@ def test_listing_has_the_smallest_change_of_each_series_and_the_rule_that_asks_f
     assert 10 < found["latency"][0] < 60
 
 
-def test_damaged_incidents_are_discarded(store, clock):
-    store.put_state("alerting", {"incidents": 3})
-    store.put_state("detector gpu0 e cost", {"key": 3})
-    watching = watching_of(store, clock)
-    assert watching.tick([LOST]) is True
-    assert states(store) == ["firing"]
-
-
 def test_derived_rows_are_stored_and_a_failing_detection_does_not_stop_others(store, clock):
     tags = {**TAGS, "kind": "drift"}
     rows = [make_point("event", tags, {"title": "t"}, clock.time_ns() + i) for i in range(4)]

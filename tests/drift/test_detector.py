@@ -176,18 +176,6 @@ def test_wrong_wall_clock_for_an_hour_does_not_change_the_findings(first_wrong, 
     ]
 
 
-def test_clock_step_reported_late_leaves_no_value_in_the_future():
-    detector = Detector.new(SETTINGS)
-    for time_s, value in steady(50):
-        detector.update(time_s, value)
-    now_s = START_S + 50 * STEP_S + 9e8
-    detector.update(now_s, 1.0)  # the wall clock is already wrong
-    shift_instants(detector, step(9e8, now_s))
-    assert detector.last_s == now_s
-    shift_instants(detector, step(-9e8, now_s - 9e8))
-    assert detector.last_s == now_s - 9e8
-
-
 def test_smallest_detectable_change_is_found_within_a_day_and_half_of_it_is_not():
     wrong = {}
     for days, sigma, phi in ((0.6, 0.2, 0), (3, 0.03, 0), (3, 0.2, 0), (8, 0.1, 0.5), (8, 0.01, 0)):

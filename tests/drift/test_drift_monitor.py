@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
-from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import event_point, make_point
 from costprobe.drift.causes import Explanation
 from costprobe.drift.message import ChangeFacts, change_message, with_amounts
 from costprobe.drift.monitor import DriftMonitor
-from costprobe.drift.runs import DetectionRun, factors, run_of, software_change_of
+from costprobe.drift.runs import DetectionRun
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import CostFactors
 from fakes.host import newest
@@ -221,38 +221,3 @@ def test_monitor_continues_after_a_restart_with_the_level_of_the_last_drift_and_
         series.run(60, contended=False)
     assert {event.metric for event in one.events[before:]} >= {"latency", "cost"}
     assert other.events == one.events
-
-
-def test_detection_can_be_disabled():
-    series = Series()
-    series.monitor = DriftMonitor(DetectionConfig(enabled=False), series.history)
-    series.run(QUIET)
-    assert series.run(30, slow=2.0) == []
-
-
-def software_event(**fields):
-    return Point("event", {**TAGS, "kind": "software"}, fields, T0)
-
-
-def test_software_versions_with_commas_are_parsed_from_an_event():
-    change = software_change_of(
-        software_event(
-            cause="driver, flags, torch",
-            before="driver 550.54, flags a, b, torch 2.12",
-            after="driver 560.1, flags none, torch 2.13",
-        )
-    )
-    assert change.before == {"driver": "550.54", "flags": "a, b", "torch": "2.12"}
-    assert change.after == {"driver": "560.1", "flags": "none", "torch": "2.13"}
-    assert software_change_of(Point("event", {"kind": "price"}, {}, T0)) is None
-
-
-def test_run_has_cost_factors():
-    fields = {"throughput_per_s": 500.0, "energy_per_inference_j": 0.5}
-    probe = make_point("probe", {**TAGS, "batch": "8"}, fields, T0)
-    cost = make_point("cost", TAGS, {"cost_hardware": 2e-6, "cost_energy": 1e-7}, T0)
-    found = factors([run_of(probe, cost)])
-    known = (found.time_s, found.price_per_s, found.electricity_per_j, found.cost)
-    assert known == pytest.approx((0.002, 0.001, 2e-7, 2.1e-6))
-    assert factors([run_of(probe, None)]).price_per_s == 1.0
-    assert run_of(make_point("probe", TAGS, {"samples": 3}, T0), None) is None

@@ -53,31 +53,6 @@ def test_step_of_an_hourly_series_is_reported_at_the_end_of_its_first_days():
     assert abs((drift.since_s - START_S) / 3600 - 12) <= 1
 
 
-def test_step_in_a_noisy_first_day_is_found_from_all_of_its_runs():
-    """Whatever the time between two runs, and without a false alarm before it."""
-    late = {}
-    for every_s, sigma, size, most_runs in (
-        (60, 0.1, 0.3, 30),
-        (60, 0.2, 0.5, 120),
-        (300, 0.1, 0.3, 30),
-        (300, 0.2, 0.5, 30),
-        (300, 0.28, 0.33, 300),
-    ):
-        for seed in range(3):
-            rng, detector, found = random.Random(seed), Detector.new(SETTINGS), []
-            for run in range(150 + most_runs):
-                value = rng.lognormvariate(0, sigma) * (1 + size if run >= 150 else 1)
-                found += [
-                    (run, finding.since_s)
-                    for finding in detector.update(START_S + every_s * run, value)
-                    if finding.kind == "drift"
-                ]
-            at_s = START_S + 150 * every_s
-            if len(found) != 1 or abs(found[0][1] - at_s) > 30 * max(every_s, 300):
-                late[every_s, sigma, size, seed] = found
-    assert late == {}
-
-
 def test_large_daily_pattern_in_noise_is_no_step_of_the_first_day():
     found = [
         drifts_of(Recipe(1.1, sigma, daily=daily), seed)

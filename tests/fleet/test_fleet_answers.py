@@ -7,7 +7,6 @@ from costprobe.adapters.databases.question import FleetAnswer, GroupValue, Quest
 from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.records import NS_PER_S
 from costprobe.fleet.answers import FleetAnswers, fleet_period
-from costprobe.fleet.spend import DeviceSums
 from costprobe.fleet.unit_costs import fleet_unit_costs
 
 DAY_S = 86_400
@@ -58,21 +57,6 @@ def test_no_question_is_asked_after_one_without_an_answer():
         with pytest.raises(RetryLater, match="unreachable"):
             answers.groups(question)
     assert reader.asked == [("cost", 0)]
-
-
-def test_rounding_of_sums_is_no_unknown_share_of_the_emissions():
-    part, energy = (0.1 + 0.7) * 10, 8.0
-    none = {name: {} for name in ("used", "known", "carbon_g", "covered", "devices")}
-    assert part < energy
-    for carbon_energy, share in ((part, 1.0), (6.0, 0.75)):
-        sums = DeviceSums(
-            cost={("USD",): 1.0},
-            energy_j={(): energy},
-            carbon_energy_j={(): carbon_energy},
-            **none,
-        )
-        (spend,) = sums.spend(answers_of(CountingReader()))
-        assert spend.carbon_share == share
 
 
 class SummedReader:

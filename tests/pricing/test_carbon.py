@@ -8,7 +8,6 @@ from costprobe.core.records import Device
 from costprobe.pricing.electricity import (
     CarbonBook,
     CarbonConfig,
-    ElectricityConfig,
     emission,
     parse_carbon,
 )
@@ -22,7 +21,6 @@ S = 10**9
 T = 1_767_225_600
 HOUR_NS = 3600 * S
 GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(2)]
-TARIFF = ElectricityConfig(tariff_per_kwh=Decimal("0.3"), pue=Decimal("1.25"))
 
 
 def carbon(**keys):
@@ -42,15 +40,6 @@ def test_contradicting_keys_are_rejected():
     sources = [{}, {"g_per_kwh": 300, "file": "/x"}, {"file": "/x", "url": "http://x"}]
     wrong = [{"file": "/x", "hours": hours}, {"g_per_kwh": 1, "pue": 0.9}, {"url": "ftp://x"}]
     check_all(is_refused, [*sources, *wrong, {"g_per_kwh": -1}, {"g_per_kwh": 5001}])
-
-
-def test_unknown_intensity_gives_no_emission():
-    assert CarbonBook(None, TARIFF, GPUS).intensity("gpu0", 0) is None
-    found = CarbonBook(carbon(g_per_kwh=360), None, GPUS).intensity("gpu0", 0)
-    assert emission(None, found) is None
-    assert emission(2.0, None) is None
-    # A measured zero is kept.
-    assert emission(0.0, found).g == 0
 
 
 def test_series_is_valid_from_its_first_value_until_stale():

@@ -1,6 +1,5 @@
 """Devices that are started and released with the requests, by hand-computed and seeded arrivals."""
 
-import random
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -121,34 +120,6 @@ def test_a_workload_without_gaps_later_is_rejected():
     ((action, reason),) = found.rejected
     assert action.startswith("gpu0; scale to zero")
     assert reason == "saved nothing in the last 168 hours, which the choice did not use"
-
-
-def poisson(seed, per_min):
-    """Requests of each minute of six weeks, at random."""
-    source = random.Random(seed)
-    minutes, at_min = set(), 0.0
-    while at_min < 6 * WEEK_MIN:
-        at_min += source.expovariate(per_min)
-        minutes.add(int(at_min))
-    return minutes
-
-
-def test_random_arrivals_are_advised_only_where_releasing_saves_later_too():
-    # One request in an hour, one in 3 min, and three in each minute.
-    false, advised = [], {}
-    for seed, per_min in enumerate((1 / 60, 1 / 3, 3.0)):
-        busy = poisson(seed, per_min)
-        found = answer(served(lambda minute, busy=busy: int(minute in busy), 120.0))
-        advised[per_min] = len(found.supplies)
-        later = {}
-        for number in range(3 * 168, 6 * 168):
-            requests = [number * 60 + minute in busy for minute in range(60)]
-            held = sum(is_busy << minute for minute, is_busy in enumerate(requests))
-            later[number] = hour(held, tuple(map(float, requests)))
-        paid_h = replayed(later, lambda _: 1, 0, ColdStart(120.0, "")).over(later).device_h
-        false += [per_min for _ in found.supplies if paid_h >= len(later)]
-    assert not false
-    assert (advised[1 / 60], advised[3.0]) == (1, 0), advised
 
 
 def hour(held, requests=(0.0,) * 60):

@@ -74,27 +74,6 @@ def test_load_is_the_work_of_the_highest_minute_or_utilization_if_that_is_less()
     )
 
 
-def test_replicas_by_the_hour_are_counted_in_requests():
-    # Two devices that are 100 % busy while anything runs: 40 requests a second in office hours, of
-    # which each does 20, and 4 otherwise: 0.2 devices. Two in 70 of 168 h, one in the others.
-    def diurnal(minute):
-        hour = minute // 60
-        is_office = hour % 168 < 120 and 8 <= hour % 24 < 20
-        return 2400 if is_office else 240
-
-    past = history(
-        device(util_of=lambda _: 100.0, days=14),
-        device("gpu1", lambda _: 100.0, 14),
-        served=[service(diurnal, on=("gpu0", "gpu1"), days=14)],
-        zone=UTC,
-    )
-    found = answer(past, "chat on gpu0 and gpu1")
-    assert found.workload.unit.per_device_s == 20.0
-    assert offers(found) == {
-        "gpu0 and gpu1; scaled by the hour of the week; on_demand": round(2628 * 98 / 168, 2)
-    }
-
-
 def test_a_row_is_spread_over_its_minutes():
     found = ServiceHistory("chat", ("gpu0",))
     start_ns = MONDAY * HOUR_NS + 58 * MINUTE_NS

@@ -60,38 +60,6 @@ def test_cached_tokens_have_a_time_with_its_interval_where_windows_had_some():
     assert zeros > 20
 
 
-def test_time_of_a_step_is_that_of_its_generated_tokens():
-    # Eight requests in flight, of which the prefill-heavy loads have fewer in generation.
-    step_s, measured = 0.01, []
-    for each in windows():
-        steps = each.decoded / (8 if each.tokens_out > each.requests * 100 else 2)
-        device_s = each.device_s + steps * step_s
-        measured.append(replace(each, device_s=device_s, decode_steps=steps, energy_j=None))
-    found = calibrated(measured, MIX)
-    assert found.token_in_s.value == pytest.approx(0.004 / 1000 + 2e-5, rel=1e-4)
-    own_s = 1e-3 + 1100 * 2e-7 + step_s / 8
-    assert found.token_out_s.value == pytest.approx(own_s * 199 / 200, rel=1e-4)
-    assert found.times.token_out_s == pytest.approx(1e-3 + step_s / 8, rel=1e-4)
-
-
-def test_requests_served_alone_show_the_time_of_a_step_that_always_has_prompt_tokens():
-    step_s = 0.01
-
-    def of_steps(each, steps):
-        return replace(each, device_s=each.device_s + steps * step_s, decode_steps=steps)
-
-    # Each step under load is full: 128 tokens.
-    loaded = [of_steps(each, (each.tokens_in + each.decoded) / 128) for each in windows()]
-    alone = [of_steps(window(MIX), window(MIX).decoded) for _ in range(2)]
-    truth_s = 0.004 / 1000 + 2e-5
-    assert calibrated(loaded, MIX).token_in_s.value != pytest.approx(truth_s, rel=0.5)
-    assert calibrated(loaded, MIX, alone).token_in_s.value == pytest.approx(truth_s, rel=1e-4)
-
-
-def test_a_window_whose_requests_answered_nothing_decoded_no_tokens():
-    assert replace(window(MIX), requests=10, tokens_out=8).decoded == 0
-
-
 def test_windows_that_tell_nothing_are_refused():
     same = [window(MIX) for _ in range(8)]
     for measured, words in (

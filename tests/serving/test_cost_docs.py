@@ -256,8 +256,3 @@ def test_arithmetic_of_the_page_is_that_of_the_examples():
     computed = {f"{name} = {line}" for case in EXAMPLES for name, line in case["by_hand"].items()}
     assert len(shown) > 40
     assert [line for line in shown if line not in computed] == []
-
-
-def test_carbon_configuration_is_valid():
-    (block,) = re.findall(r"^```toml\n(\[carbon\].*?)```", GUIDE, re.DOTALL | re.MULTILINE)
-    assert CarbonConfig.model_validate(tomllib.loads(block)["carbon"]).g_per_kwh == 380

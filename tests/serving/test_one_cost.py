@@ -197,18 +197,3 @@ def test_devices_allocation_and_budgets_are_the_ledger_by_hand(
     assert budget == wanted
     chat = sum(row.fields["cost"] for row in of_chat)
     assert budget_of_chat == pytest.approx(chat, rel=1e-9)
-
-
-def test_row_is_split_at_the_price_change(tmp_path):
-    ledger = Ledger(tmp_path, "device", ())
-    ledger.clock.move(115)
-    start_ns = ledger.clock.monotonic_ns()
-    ledger.clock.move(10)
-    ledger.read(start_ns, start_ns + 10 * S, {"gpu0": 2000.0, "gpu1": 2000.0}, "boards first")
-    rows = [row for row in ledger.rows("device") if row.tags["device"] == "gpu0"]
-    ledger.store.close()
-    assert [row.time_ns for row in rows] == [MIDNIGHT_NS, MIDNIGHT_NS + 5 * S]
-    assert [row.fields["energy_j"] for row in rows] == [1000.0, 1000.0]
-    assert [row.fields["price_rate_per_h"] for row in rows] == [36.0, 72.0]
-    drawn = 1000 * 0.36 / 3.6e6
-    assert [row.fields["cost"] for row in rows] == pytest.approx([0.05 + drawn, 0.1 + drawn])

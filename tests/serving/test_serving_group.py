@@ -54,18 +54,6 @@ def test_window_is_allocated_at_its_end_when_readings_cover_it(bench, engine, se
     assert cost.time_ns == row.time_ns == ended_ns
 
 
-def test_short_first_window_is_merged_into_the_next(bench, engine, server):
-    at_work = bench(service_table("chat", server.url, "gpu0"))
-    at_work.move(20)
-    at_work.close()
-    assert at_work.rows("serving") == []
-    engine.serve(requests=10)
-    at_work.move(300)
-    at_work.close()
-    (row,) = at_work.rows("serving")
-    assert (row.fields["window_s"], row.fields["requests"]) == (320, 10)
-
-
 def test_wait_for_a_silent_device_is_bounded(bench, server):
     at_work = bench(service_table("chat", server.url, "gpu0"))
     at_work.move(300, read=False)

@@ -59,13 +59,6 @@ def test_nights_and_weekends_repeat():
     assert to_saturday.expected == pytest.approx(24)
 
 
-def test_single_unusual_week_does_not_repeat():
-    week = [2.0] * 168
-    values = week * 3 + [2.0] * 24 + [40.0] * 24 + [2.0] * 120 + week * 3
-    found = robust_forecast(hours(values), rest(168, len(values)), "UTC")
-    assert found.expected == pytest.approx(2 * 168, rel=0.05)
-
-
 def test_hours_follow_local_time_over_a_daylight_saving_change():
     """Berlin, with higher cost from 8 to 20, on the Sunday on which clocks are set forward."""
     start_ns = MONDAY + 7 * 7 * 24 * HOUR_NS  # 23 February 2026, 00:00 UTC, 01:00 in Berlin
