@@ -24,7 +24,7 @@ sys.path.append(str(ROOT / "tests"))
 import footprint_peers as peers
 from fakes.nvml import FakeNvml
 from fakes.servers import free_port
-from proc_usage import ProcUsage, Usage, children_of, memory_mb
+from proc_usage import ProcUsage, Usage, children_of, memory_mb, name_of
 from table import Table, add_json, finish
 
 GPUS = 8
@@ -179,10 +179,7 @@ def measured(
 
 def parts_of(daemon_pid: int) -> list[tuple[str, int]]:
     """Return the names and process ids of the daemon's children."""
-    return [
-        (Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2].decode(), pid)
-        for pid in children_of(daemon_pid)
-    ]
+    return [(name_of(pid), pid) for pid in children_of(daemon_pid)]
 
 
 def best_peer(uses: Mapping[str, ProcUsage]) -> tuple[str, float | None]:

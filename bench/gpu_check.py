@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ import gpu_timing
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import open_driver
 from costprobe.core.clock import Clock, SystemClock
-from proc_usage import Usage, tree_of
+from proc_usage import Usage, memory_mb, name_of, tree_of
 
 DAEMON_S = 90
 # The daemon at rest: the start and the comparison of the sensors, then the measurement.
@@ -34,6 +35,8 @@ IDLE_S = 10
 COUNTER_TOLERANCE = 0.1
 # Of a core, for eight GPUs at 1 Hz.
 REST_CPU_PCT = 0.3
+# Of the result of a step, which is in gpu_check.json: too long to read.
+HIDDEN = {"ok", "duration_s", "modes", "sensor"}
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
@@ -189,51 +192,52 @@ def check_agreement(folder: Path, device: str) -> dict[str, Any]:
     return {"rows": rows, "missed": ["the agreement of a row, see agreement.log"] if code else []}
 
 
-def write_config(folder: Path, **probe: object) -> Path:
-    """Write a configuration with one probe and return its path."""
-    keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in probe.items())
+def costprobe(folder: Path, name: str, config: Path, *words: str) -> str:
+    """Run a command of costprobe with its output in a log; return the output.
+
+    Raises:
+        StepError: It failed.
+    """
+    command = (sys.executable, "-m", "costprobe", "--config", str(config), *words)
+    code, text = run(folder, name, *command)
+    if code == 1:
+        raise StepError(f"{name}: {text[-300:]}")
+    return text
+
+
+def write_config(folder: Path, device: str, **probe: object) -> Path:
+    """Write a configuration with one probe of a transformer, in bf16 on a GPU; return its path."""
+    keys = {"kind": "transformer", "dtype": "fp32" if device == "cpu" else "bf16", **probe}
     path = folder / "costprobe.toml"
     path.write_text(
-        f'[store]\npath = "{folder}/costprobe.db"\n[probing]\nduty = 1\n'
-        f'[[probe]]\nname = "check"\n{keys}'
+        f'[store]\npath = "{folder}/costprobe.db"\n[probing]\nduty = 1\n[[probe]]\nname = "check"\n'
+        + "".join(f"{name} = {json.dumps(value)}\n" for name, value in keys.items())
     )
     return path
 
 
+def last_document(text: str) -> dict[str, Any]:
+    """Return the JSON document in the last line of an output."""
+    document: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+    return document
+
+
 def check_sweep(folder: Path, device: str) -> dict[str, Any]:
     """Return the stored result of a batch sweep."""
-    options: dict[str, object] = {"dtype": "bf16"}
-    if device == "cpu":
-        options = {"threads": 2}
-    config = write_config(folder, kind="transformer", **options)
-    program = (sys.executable, "-m", "costprobe", "--config", str(config))
-    command = (*program, "probe", "check", "--sweep")
-    code, _ = run(folder, "sweep", *command)
-    if code:
-        raise StepError("the sweep failed: see sweep.log")
-    _, text = run(folder, "sweep-stored", *command, "--stored", "--json")
-    result: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
-    return result
+    config = write_config(folder, device, **({"threads": 2} if device == "cpu" else {}))
+    words = ("probe", "check", "--sweep")
+    costprobe(folder, "sweep", config, *words)
+    return last_document(costprobe(folder, "sweep-stored", config, *words, "--stored", "--json"))
 
 
 def check_probes(folder: Path, device: str) -> dict[str, Any]:
     """Return the result of one probe run for each way to run a forward pass."""
+    modes = ("plain", "cold", "cuda_graph")[: 2 if device == "cpu" else 3]
     results = {}
-    modes: dict[str, dict[str, object]] = {
-        "plain": {},
-        "cold": {"cold": True},
-        "cuda_graph": {"cuda_graph": True},
-    }
-    for name, options in modes.items():
-        if device == "cpu" and name == "cuda_graph":
-            continue
-        dtype = "fp32" if device == "cpu" else "bf16"
-        config = write_config(folder, kind="transformer", dtype=dtype, batch=8, **options)
-        command = (sys.executable, "-m", "costprobe", "--config", str(config), "probe", "--json")
-        code, text = run(folder, f"probe-{name}", *command)
-        if code:
-            raise StepError(f"{name}: {text[-300:]}")
-        results[name] = json.loads(text.strip().splitlines()[-1])
+    for mode in modes:
+        options = {} if mode == "plain" else {mode: True}
+        config = write_config(folder, device, batch=8, **options)
+        results[mode] = last_document(costprobe(folder, mode, config, "probe", "--json"))
     return {"modes": results}
 
 
@@ -251,64 +255,34 @@ def check_rest(folder: Path, _device: str) -> dict[str, Any]:
     return {**found, "cpu_pct": cpu_pct, "missed": missed}
 
 
-def rss_bytes(pid: int) -> int:
-    """Return the resident memory of a process; 0 if it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0
-
-
-def process_kind(pid: int) -> str:
-    """Return which of costprobe's processes this is."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return "ended"
-    for module, kind in (
-        ("costprobe.adapters.sensors.child.main", "sensor child"),
-        ("costprobe.adapters.load_child.main", "load child"),
-        ("costprobe_probes.worker", "probe child"),
-    ):
-        if module in command:
-            return kind
-    return "daemon"
-
-
 def check_daemon(folder: Path, device: str) -> dict[str, Any]:
     """Run a daemon with a new store; return its rows, events, and the memory of all processes.
 
     Raises:
         StepError: The daemon ended.
     """
-    dtype: dict[str, object] = {} if device == "cpu" else {"dtype": "bf16"}
-    config = write_config(folder, kind="transformer", every="30s", when_busy="run", **dtype)
-    peaks: dict[str, int] = {}
+    config = write_config(folder, device, every="30s", when_busy="run")
+    peaks: Counter[str] = Counter()
     with gpu_probes.daemon(config, folder / "daemon.log") as process:
         ends_s = time.monotonic() + DAEMON_S
         while time.monotonic() < ends_s and process.poll() is None:
             for pid in tree_of(process.pid):
-                kind = process_kind(pid)
-                peaks[kind] = max(peaks.get(kind, 0), rss_bytes(pid))
+                with suppress(OSError):  # it has just ended
+                    name, rss_mb = name_of(pid), memory_mb(pid)[1]
+                    peaks[name] = max(peaks[name], round(rss_mb))
             time.sleep(0.5)
         if process.poll() is not None:
             raise StepError("the daemon ended early: see daemon.log")
-    command = (sys.executable, "-m", "costprobe", "--config", str(config))
-    _, rows = run(folder, "export", *command, "export", "--since", "1h", "--format", "line")
-    _, status = run(folder, "status", *command, "status", "--json")
-    counts: dict[str, int] = {}
-    for line in rows.splitlines():
-        name = line.partition(",")[0]
-        counts[name] = counts.get(name, 0) + 1
+    rows = costprobe(folder, "export", config, "export", "--since", "1h", "--format", "line")
+    lines = rows.splitlines()
+    log = (folder / "daemon.log").read_text().splitlines()
     return {
         "seconds": DAEMON_S,
-        "rows": counts,
-        "rss_peak_bytes": peaks,
-        "sensor": json.loads(status)["sensor"],
-        "probe_lines": [
-            line for line in (folder / "daemon.log").read_text().splitlines() if "inf/s" in line
-        ],
-        "events": [line for line in rows.splitlines() if line.startswith("event,")][:20],
+        "rows": Counter(line.partition(",")[0] for line in lines),
+        "rss_peak_mb": peaks,
+        "sensor": json.loads(costprobe(folder, "status", config, "status", "--json"))["sensor"],
+        "probe_lines": [line for line in log if "inf/s" in line],
+        "events": [line for line in lines if line.startswith("event,")][:20],
     }
 
 
@@ -385,22 +359,11 @@ def step_text(name: str, step: dict[str, Any]) -> str:
     """Format the result of a step as readable text."""
     lines = [f"== {name}: {'ok' if step['ok'] else 'FAILED'}, {step['duration_s']} s"]
     lines += [f"  MISSED  {goal}" for goal in step.get("missed", [])]
-    lines += [f"  {agreement_line(row)}" for row in step.get("rows", []) if name == "agreement"]
-    lines += [f"  {json.dumps(point)}" for point in step.get("points", [])]
-    lines += [f"  {line}" for line in step.get("probe_lines", [])]
-    hidden = {"ok", "duration_s", "missed", "points", "probe_lines", "modes", "sensor"}
-    hidden |= {"rows"} if name == "agreement" else set()
-    shown = {key: value for key, value in step.items() if key not in hidden}
+    for key, value in step.items():
+        if isinstance(value, list) and key != "missed":
+            lines += [f"  {item if isinstance(item, str) else json.dumps(item)}" for item in value]
+    shown = {k: v for k, v in step.items() if not isinstance(v, list) and k not in HIDDEN}
     return "\n".join([*lines, f"  {json.dumps(shown)}"]) + "\n"
-
-
-def agreement_line(row: dict[str, Any]) -> str:
-    """Format one comparison with another timer."""
-    missed = "  MISSED" if row["good"] is False else ""
-    return (
-        f"{row['device']:7} {row['module']:12} {row['mode']:5} {row['ours_ms']:9.3f} ms"
-        f" {row['theirs_ms']:9.3f} ms  ratio {row['ratio']:.3f}{missed}"
-    )
 
 
 def main() -> int:

@@ -59,6 +59,12 @@ def tree_of(pid: int) -> list[int]:
         return [pid]
 
 
+def name_of(pid: int) -> str:
+    """Return the module or the command that a process of costprobe runs."""
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return words[words.index("-m") + 1] if "-m" in words else words[-2]
+
+
 def memory_mb(pid: int) -> tuple[float, float]:
     """Return the proportional and the resident set size (PSS, RSS) of a process in MB."""
     kb = {}
