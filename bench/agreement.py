@@ -9,12 +9,10 @@ Usage: python bench/agreement.py [--rounds N] [--devices cpu,cuda:0] [--json FIL
 """
 
 import argparse
-import json
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +20,7 @@ from costprobe_probes.device import TorchDevice, open_device
 from costprobe_probes.sources.builtin import EncoderBlock, ResidualBlock
 from costprobe_probes.stats import StopRule, quantile
 from costprobe_probes.timing import sample, warm_up
+from table import Table, add_json, finish
 from torch import nn
 from torch.utils import benchmark
 
@@ -105,67 +104,47 @@ def built(name: str, device: TorchDevice) -> tuple[Callable[[], object], float]:
     return (lambda: module(x)), warm_up(device, lambda: module(x), lambda _: None)
 
 
-def rows_of(device_name: str, rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield one row for each comparison on a device."""
+def add_rows(table: Table, device_name: str, rounds: int) -> None:
+    """Add one row for each comparison on a device."""
     device = open_device(device_name)
-    on_gpu = device_name != "cpu"
     threads = torch.get_num_threads()
     with torch.inference_mode(), device.in_background():
         for name in MODULES:
             run, latency_ms = built(name, device)
-            peers: list[tuple[str, str, Any, Any]] = [
-                ("warm", "blocked_autorange", partial(autorange_ms, run, threads), None)
+            peers: list[tuple[str, str, Any, Any, tuple[float, float]]] = [
+                ("warm", "blocked_autorange", partial(autorange_ms, run, threads), None, WARM)
             ]
-            if on_gpu:
+            if device_name != "cpu":
                 flush = device.cache_flush()
-                peers.append(("cold", "do_bench", partial(do_bench_ms, run), flush))
-            for mode, peer, theirs, before in peers:
+                peers.append(("cold", "do_bench", partial(do_bench_ms, run), flush, COLD))
+            for mode, peer_name, theirs, before, (least, most) in peers:
                 ours, their, ratio = compared(
                     partial(ours_ms, device, run, latency_ms, before), theirs, rounds
                 )
-                least, most = COLD if mode == "cold" else WARM
-                counts = ours >= LEAST_MS
-                yield {
-                    "device": device_name,
-                    "module": name,
-                    "mode": mode,
-                    "peer": peer,
-                    "ours_ms": ours,
-                    "theirs_ms": their,
-                    "ratio": ratio,
-                    "goal": [least, most] if counts else None,
-                    "good": least <= ratio <= most if counts else None,
-                }
-
-
-def shown(row: dict[str, Any]) -> str:
-    """Format a row."""
-    mark = {True: "", False: "  MISSED", None: "  (below 1 ms: no goal)"}[row["good"]]
-    return (
-        f"{row['device']:8} {row['module']:12} {row['mode']:5} {row['peer']:18}"
-        f" {row['ours_ms']:9.3f} {row['theirs_ms']:9.3f} {row['ratio']:7.3f}{mark}"
-    )
+                is_judged = ours >= LEAST_MS
+                table.row(
+                    f"{device_name}, {name}, {mode}",
+                    ours,
+                    "ms",
+                    peer=their,
+                    peer_name=peer_name,
+                    goal=f"ratio {least:g} to {most:g}" if is_judged else "",
+                    met=least <= ratio <= most if is_judged else None,
+                    note=f"median ratio of the rounds {ratio:.3f}",
+                )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Agreement of median latencies with other timers.")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--devices", default="cpu,cuda:0" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--json", type=Path)
+    add_json(parser)
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {options.rounds} rounds")
-    print(
-        f"{'device':8} {'module':12} {'mode':5} {'peer':18} {'ours ms':>9} {'theirs ms':>9}"
-        f" {'ratio':>7}"
-    )
-    rows = []
+    table = Table()
     for device_name in options.devices.split(","):
-        for row in rows_of(device_name, options.rounds):
-            rows.append(row)
-            print(shown(row), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
-    return int(any(row["good"] is False for row in rows))
+        add_rows(table, device_name, options.rounds)
+    return finish(table, options.json)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def tree_of(pid: int) -> list[int]:
 def name_of(pid: int) -> str:
     """Return the module or the command that a process of costprobe runs."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    return words[words.index("-m") + 1] if "-m" in words else words[-2]
+    return words[words.index("-m") + 1] if "-m" in words else words[-2:][0]
 
 
 def memory_mb(pid: int) -> tuple[float, float]:

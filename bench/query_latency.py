@@ -6,10 +6,8 @@ The store contains a year as retention leaves it (`tests/fakes/sample_host.py`):
 90 days, and eight devices with a row every ten seconds for 7 days, then rows an hour; writing it takes two minutes.
 
 The queries cover the last 1, 10, 90 and 365 days. `trend` is the command's function, called in this process after its modules are loaded; it opens and closes the store and prints table and plot to
-memory. The page is its ASGI application, called without a socket, with its JSON response. Peers in
-the same run: a plain SQLite query that only fetches the same rows, and InfluxDB 1.6.7 over HTTP
-with the same statistics and curve. Each figure is the median wall time; the note contains the p90
-and the CPU time.
+memory. The page is its ASGI application, called without a socket, with its JSON response. The peer is a plain SQLite
+query that only fetches the same rows. Each figure is the median wall time; the note contains the p90 and the CPU time.
 """
 
 from __future__ import annotations
@@ -20,14 +18,12 @@ import contextlib
 import io
 import json
 import math
-import shutil
 import sqlite3
 import statistics
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +31,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
 
 from costprobe.core.clock import SystemClock
-from costprobe.core.line_protocol import number_reader
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.trend import command as trend
 from costprobe.ui.dashboard.app import dashboard
@@ -49,8 +44,6 @@ GOAL_DAYS, GOAL_MS = 90, 50
 SUBLINEAR = 1.0
 LEAST_CALLS = 2
 BUDGET_S = 6.0  # a peer that takes seconds is called less often
-LINES_AT_ONCE = 20_000
-BUCKETS = 200
 
 
 class MeasuredQuery(NamedTuple):
@@ -162,114 +155,47 @@ ROWS_SQL = """SELECT time_ns, fields FROM points WHERE series_id = :series AND t
     AND is_reduced"""
 
 
-def series_of(connection: sqlite3.Connection, query: MeasuredQuery) -> list[tuple[int, str]]:
-    """Return the numbers and keys of the series of a query."""
-    name = query.field.partition(".")[0]
-    rows = connection.execute("SELECT id, key, tags FROM series WHERE measurement = ?", (name,))
-    return [
-        (number, key)
-        for number, key, tags in rows
-        if query.tags.items() <= json.loads(tags).items()
-    ]
-
-
 def query_sqlite(store: Path, query: MeasuredQuery, days: int) -> int:
     """Fetch every row of the query as text; return the number of rows."""
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     since_ns = time.time_ns() - days * DAY_S * NS_PER_S
+    name = query.field.partition(".")[0]
+    series = connection.execute("SELECT id, tags FROM series WHERE measurement = ?", (name,))
     rows = sum(
         1
-        for series, _ in series_of(connection, query)
-        for _ in connection.execute(ROWS_SQL, {"series": series, "since": since_ns})
+        for number, tags in series.fetchall()
+        if query.tags.items() <= json.loads(tags).items()
+        for _ in connection.execute(ROWS_SQL, {"series": number, "since": since_ns})
     )
     connection.close()
     return rows
 
 
-def query_influx(server: Any, query: MeasuredQuery, days: int) -> object:
-    """Query the statistics and the curve that `trend` shows."""
-    name, _, field = query.field.partition(".")
-    within = f"FROM {name} WHERE time >= now() - {days}d AND time <= now()"
-    every = f"{days * DAY_S // BUCKETS}s"
-    statistics_sql = ", ".join(
-        f"{f}({field})" for f in ("count", "first", "last", "median", "min", "max")
-    )
-    return server.query(
-        f"SELECT {statistics_sql} {within} GROUP BY device;"
-        f" SELECT median({field}) {within} GROUP BY time({every}), device fill(none)",
-        db="past",
-    )
-
-
-@contextlib.contextmanager
-def influx_with(store: Path, days: int) -> Iterator[Any]:
-    """Start InfluxDB 1.6.7 with the rows of the last days; None if disabled or not installed."""
-    if days == 0 or not shutil.which("influxd"):
-        yield None
-        return
-    from fakes.servers import InfluxDB
-
-    with tempfile.TemporaryDirectory() as folder:
-        server = InfluxDB(Path(folder)).start()
-        try:
-            server.query("CREATE DATABASE past")
-            for lines in lines_of(store, days):
-                body = "\n".join(lines).encode()
-                request = urllib.request.Request(f"{server.url}/write?db=past", body)  # noqa: S310 - our own server
-                urllib.request.urlopen(request, timeout=60).close()  # noqa: S310 - as above
-            yield server
-        finally:
-            server.stop()
-
-
-def lines_of(store: Path, days: int) -> Iterator[list[str]]:
-    """Yield the queried fields of the last days in line protocol, in batches of lines."""
-    connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
-    since_ns = time.time_ns() - days * DAY_S * NS_PER_S
-    for query, (series, key) in [(q, found) for q in QUERIES for found in series_of(connection, q)]:
-        field = query.field.partition(".")[2]
-        read = number_reader(field)
-        rows = connection.execute(ROWS_SQL, {"series": series, "since": since_ns})
-        while batch := rows.fetchmany(LINES_AT_ONCE):
-            yield [f"{key} {field}={read(line)} {time_ns}" for time_ns, line in batch]
-    connection.close()
-
-
-def measure(table: Table, store: Path, config: Path, repeats: int, *, influx_days: int) -> None:
+def measure(table: Table, store: Path, config: Path, repeats: int) -> None:
     """Add a row for each query, interface and length of history, and the growth of each."""
     page = page_of(store)
-    with influx_with(store, influx_days) as influx:
-        for query in QUERIES:
-            growth: dict[str, list[float]] = {"trend": [], "page": []}
-            for days in DAYS:
-                plain = timed(lambda: query_sqlite(store, query, days), repeats)  # noqa: B023 - called at once
-                rows = query_sqlite(store, query, days)
-                interfaces = {
-                    "trend": lambda: query_trend(config, query, days),  # noqa: B023 - as above
-                    "page": lambda: page(query, days),  # noqa: B023 - as above
-                }
-                for interface, work in interfaces.items():
-                    took = timed(work, repeats)
-                    growth[interface].append(took.median)
-                    table.row(
-                        f"{interface}: {query.name}, {days} d",
-                        took.median,
-                        "ms",
-                        peer=plain.median,
-                        peer_name="plain SQLite, all rows",
-                        goal=f"≤ {GOAL_MS}" if days == GOAL_DAYS else "",
-                        note=f"{rows:,} rows; p90 {took.p90:.1f} ms, CPU {took.cpu:.1f} ms",
-                    )
-                if influx is not None and days <= influx_days:
-                    other = timed(lambda: query_influx(influx, query, days), repeats)  # noqa: B023 - as above
-                    table.row(
-                        f"trend: {query.name}, {days} d",
-                        growth["trend"][-1],
-                        "ms",
-                        peer=other.median,
-                        peer_name="InfluxDB 1.6.7",
-                    )
-            add_growth(table, query, growth)
+    for query in QUERIES:
+        growth: dict[str, list[float]] = {"trend": [], "page": []}
+        for days in DAYS:
+            plain = timed(lambda: query_sqlite(store, query, days), repeats)  # noqa: B023 - called at once
+            rows = query_sqlite(store, query, days)
+            interfaces = {
+                "trend": lambda: query_trend(config, query, days),  # noqa: B023 - as above
+                "page": lambda: page(query, days),  # noqa: B023 - as above
+            }
+            for interface, work in interfaces.items():
+                took = timed(work, repeats)
+                growth[interface].append(took.median)
+                table.row(
+                    f"{interface}: {query.name}, {days} d",
+                    took.median,
+                    "ms",
+                    peer=plain.median,
+                    peer_name="plain SQLite, all rows",
+                    goal=f"≤ {GOAL_MS}" if days == GOAL_DAYS else "",
+                    note=f"{rows:,} rows; p90 {took.p90:.1f} ms, CPU {took.cpu:.1f} ms",
+                )
+        add_growth(table, query, growth)
     exact = timed(lambda: query_trend(config, QUERIES[0], 90, "--json"), 3)
     table.row(
         f"trend --json: {QUERIES[0].name}, 90 d",
@@ -298,13 +224,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add_json(parser)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--long", action="store_true", help="31 repeats, InfluxDB with a year")
-    parser.add_argument("--no-influx", action="store_true", help="omit InfluxDB")
     parser.add_argument("--folder", type=Path, help="use its store; create it if it does not exist")
     options = parser.parse_args()
-    repeats, influx_days = (31, 365) if options.long else (options.repeats, 90)
-    if options.no_influx:
-        influx_days = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         config, store = folder / "costprobe.toml", folder / "costprobe.db"
@@ -315,7 +236,7 @@ def main() -> int:
             )
             print(f"a year of rows, {store.stat().st_size / 1e6:,.0f} MB\n")
         table = Table()
-        measure(table, store, config, repeats, influx_days=influx_days)
+        measure(table, store, config, options.repeats)
     return finish(table, options.json)
 
 

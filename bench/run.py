@@ -35,7 +35,7 @@ LONG_LIMIT_S = 6 * 3600
 BENCHES = {
     "footprint": (("--seconds", "120"), ()),
     "pushing": (("--points", "200000"), ()),
-    "query_latency": ((), ("--long",)),
+    "query_latency": ((), ("--repeats", "31")),
     "starting": ((), ()),
     "detection": (("--cost",), ()),
 }
