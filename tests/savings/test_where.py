@@ -1,12 +1,14 @@
 """A model on another board: the law by hand, the batch that is chosen, and the command."""
 
 import json
+import math
 import time
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
 import pytest
+from costprobe.core.records import Device
 from costprobe.pricing.catalogue import Catalogue, GpuModel, GpuNames, Offer
 from costprobe.savings.decoder import (
     CACHE,
@@ -19,6 +21,8 @@ from costprobe.savings.decoder import (
     replica,
 )
 from costprobe.savings.history import BatchFigures
+from costprobe.savings.predicted import predicted_supplies
+from costprobe.savings.savings import savings
 from costprobe.savings.where import (
     FIXED,
     FIXED_ERROR,
@@ -26,6 +30,7 @@ from costprobe.savings.where import (
     RATE,
     WORK_ERROR,
     MeasuredBatch,
+    MeasuredModel,
     cheapest_first,
     elsewhere,
     fixed_share,
@@ -37,6 +42,7 @@ from costprobe.serving.tokens import KV_EXPONENT
 from fakes import rows
 from fakes.cli import Cli, same
 from fakes.documents import checked
+from fakes.past import device, figures, history, probe
 
 TERA, GB = 1e12, 10**9
 HERE = GpuModel("Here", Decimal(24), 3e11, {"fp16": 100 * TERA, "fp32": 25 * TERA}, 100.0)
@@ -118,6 +124,29 @@ def test_cheapest_batch_that_fits_and_keeps_the_bound_is_chosen():
     ran = fast.measured(4, 2.0, 1.5)
     assert ran.is_measured
     assert ran.cost_per_inference.low == ran.cost_per_inference.high == 4 / 3600 * 0.002 / 4
+
+
+def test_boards_that_would_cost_less_than_every_measured_supply_are_predicted():
+    present, other = figures(9, 12.0), figures(1, 4.0)
+    past = history(device(), probes=[probe(present, other)])
+    batches = (measured(9, 12.0, 6), measured(1, 4.0, 2))
+    here = Device("gpu0", "gpu", "", "Here")
+    model = MeasuredModel(probe(present, other), here, batches, "fp16")
+    (answer,) = savings(past)
+    # 2,628 a month; the faster board costs more, on the small one only a batch of one fits.
+    (found,) = predicted_supplies(answer, [model], [], CATALOGUE)
+    ratio = time_ratio(HERE, SMALL, "fp16", 0.75)
+    counts = [
+        math.ceil(0.5 * (9 / 12) / (1 / (4 * each)) / 0.8)
+        for each in (ratio.value, ratio.low, ratio.high)
+    ]
+    assert (found.gpu_model, found.devices) == ("Small", counts[0])
+    assert found.cost_per_month.ends == tuple(count * 0.5 * 730 for count in counts)
+    assert found.measure[1] == 'costprobe where ranker --measured "Small=there.json"'
+    # It was measured on a board of this host.
+    small = replace(model, device=replace(here, name="gpu1", model="Small"))
+    assert predicted_supplies(answer, [model, small], [], CATALOGUE) == []
+    assert predicted_supplies(replace(answer, currency="EUR"), [model], [], CATALOGUE) == []
 
 
 def test_memory_of_other_processes_is_not_the_models():

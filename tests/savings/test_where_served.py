@@ -14,6 +14,9 @@ from costprobe.pricing.catalogue_files import gpu_names
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
 from costprobe.probing.settings import HttpProbeConfig, OpenAiProbeConfig
 from costprobe.savings.decoder import ERROR, Decoder, passes
+from costprobe.savings.evidence import LoadEvidence
+from costprobe.savings.predicted import predicted_supplies
+from costprobe.savings.savings import savings
 from costprobe.savings.served import (
     COUNT_ERROR,
     FIRST_ERROR,
@@ -27,12 +30,14 @@ from costprobe.savings.served import (
 )
 from costprobe.savings.where import UnpredictedError
 from costprobe.serving.settings import ModelSize, ServiceConfig
+from costprobe.serving.tokens import LengthMix
 from costprobe.ui.cli.load import curve_document
 from fakes import rows
 from fakes.bench_curves import Reached, simulated_curve
 from fakes.cases import check_all
 from fakes.cli import Cli, same
 from fakes.documents import checked
+from fakes.past import device, history, service
 
 TERA, GB = 1e12, 10**9
 SIZE = ModelSize(8.0, 8.0)
@@ -174,6 +179,27 @@ def test_simulated_server_on_a_board_that_the_method_does_not_know():
     predicted = on_boards(here, there.gpu, 1, price).cost
     real = measured_there(here, there.curve, there.gpu, price).cost.value
     assert predicted.low < real < predicted.high
+
+
+def test_boards_that_would_cost_less_for_a_service_are_predicted():
+    # Two replicas of a L40S at 3.60 an hour each, 120 tokens/s each: the H200 carries both.
+    evidence = LoadEvidence(
+        curve(), 2, LengthMix(2000.0, 250.0), fingerprint_then="abc", fingerprint_now="abc"
+    )
+    past = history(
+        *(device(name, lambda _: 50.0, 7) for name in ("gpu0", "gpu1")),
+        served=[service(lambda _: 240.0 * 60, on=("gpu0", "gpu1"), days=7, unit="tokens_out")],
+        load_curves={"chat": evidence},
+    )
+    (answer,) = savings(past)
+    fast = served_elsewhere(MODEL, CATALOGUE)[0]
+    assert fast.tokens_out_per_s.low > 240
+    (supply,) = predicted_supplies(answer, [], [found()], CATALOGUE)
+    assert (supply.gpu_model, supply.devices) == ("NVIDIA H200", 1)
+    assert supply.cost_per_month.ends == (4 * 730,) * 3
+    assert "--load --json" in supply.measure[0]
+    # Nothing is predicted of a model that is no decoder of known size.
+    assert predicted_supplies(answer, [], [found("llama")], CATALOGUE) == []
 
 
 def probe(model="meta/Llama-3.1-8B", kind=OpenAiProbeConfig, **more):

@@ -43,7 +43,6 @@ from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ServedProbeC
 from costprobe.savings.evidence import BY_THE_HOUR, ExpectedLoad, History, LoadEvidence
 from costprobe.savings.history import (
     Known,
-    ProbeHistory,
     ServiceHistory,
     measured_cold_starts,
     plain_run,
@@ -53,7 +52,7 @@ from costprobe.savings.placements import board_slices, slices_of
 from costprobe.savings.served import ServedCurve
 from costprobe.savings.settings import WorkloadConfig
 from costprobe.savings.supply import DevicePrice
-from costprobe.savings.where import MeasuredBatch, Precision
+from costprobe.savings.where import MeasuredBatch, MeasuredModel, Precision
 from costprobe.serving.settings import ServiceConfig
 from costprobe.serving.tokens import production_load
 
@@ -258,32 +257,6 @@ def _known(probes: Sequence[AnyProbeConfig]) -> dict[str, Known]:
         for probe in probes
         if isinstance(probe, ProbeConfig)
     }
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredModel:
-    """A model on a board, as measured, for `where`.
-
-    Attributes:
-        history: Its figures by batch.
-        device: The board.
-        batches: The figures of each batch, the present one first, with the memory in use.
-        precision: Of its products, by its type.
-        peak_flop_per_s: Peak rate of the board in the precision of its newest run; None if it was not counted.
-        paid: Cost of an inference of its newest run, and the currency; None if unknown.
-    """
-
-    history: ProbeHistory
-    device: Device
-    batches: tuple[MeasuredBatch, ...]
-    precision: Precision
-    peak_flop_per_s: float | None = None
-    paid: tuple[float, str] | None = None
-
-    @property
-    def subject(self) -> str:
-        """Probe and device, as text."""
-        return self.history.subject
 
 
 def measured_models(

@@ -14,13 +14,15 @@ errors for boards that were left out of the fit: `bench/where.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
+from costprobe.core.records import Device
 from costprobe.core.units import HOUR_S
 from costprobe.pricing.catalogue import Catalogue, GpuModel, PriceRange
-from costprobe.savings.history import BatchFigures
+from costprobe.savings.history import BatchFigures, ProbeHistory
 
 RATE: Final = 0.60
 POWER: Final = 0.44
@@ -55,6 +57,11 @@ class Estimate:
     low: float
     high: float
 
+    @property
+    def ends(self) -> tuple[float, float, float]:
+        """The figure, and both ends."""
+        return self.value, self.low, self.high
+
     def times(self, factor: float) -> Estimate:
         """Return the estimate of a multiple."""
         return Estimate(self.value * factor, self.low * factor, self.high * factor)
@@ -82,6 +89,32 @@ class MeasuredBatch:
         if self.most_bytes is not None and self.most_bytes <= room:
             return True
         return False if self.least_bytes is not None and self.least_bytes > room else None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredModel:
+    """A model on a board, as measured.
+
+    Attributes:
+        history: Its figures by batch.
+        device: The board.
+        batches: The figures of each batch, the present one first, with the memory in use.
+        precision: Of its products, by its type.
+        peak_flop_per_s: Peak rate of the board in the precision of its newest run; None if it was not counted.
+        paid: Cost of an inference of its newest run, and the currency; None if unknown.
+    """
+
+    history: ProbeHistory
+    device: Device
+    batches: tuple[MeasuredBatch, ...]
+    precision: Precision
+    peak_flop_per_s: float | None = None
+    paid: tuple[float, str] | None = None
+
+    @property
+    def subject(self) -> str:
+        """Probe and device, as text."""
+        return self.history.subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +255,55 @@ def precision_of(gpu: GpuModel, peak: float | None, otherwise: Precision) -> Pre
         if rate and peak and abs(rate / peak - 1) < _SAME_RATE:
             return cast("Precision", name)
     return otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class ModelElsewhere:
+    """A measured model on other boards.
+
+    Attributes:
+        model: As measured.
+        here: The board.
+        places: The other boards, the cheapest first.
+        unknown: Boards without a prediction.
+    """
+
+    model: MeasuredModel
+    here: GpuModel
+    places: Sequence[Elsewhere]
+    unknown: Sequence[str]
+
+    @property
+    def fixed(self) -> float | None:
+        """Share of a pass that does not grow with the batch."""
+        return fixed_share(self.model.batches, self.model.history.present.batch)
+
+
+def model_elsewhere(
+    model: MeasuredModel,
+    catalogue: Catalogue,
+    results: Mapping[str, tuple[int, float, float | None]] = MappingProxyType({}),
+) -> ModelElsewhere:
+    """Return a measured model on all boards of the catalogue.
+
+    Args:
+        model: As measured here.
+        catalogue: Boards and prices.
+        results: Batch, latency in ms and energy of an item that were measured on other boards, by their models.
+
+    Raises:
+        UnpredictedError: The peak rates of its board are unknown.
+    """
+    here = catalogue.gpus.named(model.device.model, model.device.memory_bytes)
+    if here is None or here.tdp_w is None or not here.flop_per_s:
+        raise UnpredictedError(f"the catalogue has no peak rates of {model.device.model}")
+    precision = precision_of(here, model.peak_flop_per_s, model.precision)
+    places, unknown = elsewhere(model.batches, here, catalogue, precision, model.history.bound_ms)
+    known = (
+        place.measured(*results[place.gpu.model]) if place.gpu.model in results else place
+        for place in places
+    )
+    return ModelElsewhere(model, here, cheapest_first(known), unknown)
 
 
 def elsewhere(

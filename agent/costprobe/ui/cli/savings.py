@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from costprobe.core.money import money
+from costprobe.core.money import MODELLED, money
 from costprobe.core.units import counted, percent, significant
-from costprobe.savings.gather import devices_in, history_of
+from costprobe.pricing.catalogue import RANGE_CURRENCY
+from costprobe.savings.gather import devices_in, history_of, measured_models, served_curves
+from costprobe.savings.predicted import PredictedSupply, predicted_supplies
 from costprobe.savings.savings import Answer, Supply, savings
 from costprobe.savings.supply import WAITING_SHARE_MAX
 from costprobe.spend.now import spending
@@ -28,6 +32,7 @@ from costprobe.ui.cli.support.known_names import STORED_PROBES, STORED_SERVICES,
 from costprobe.ui.cli.support.option_types import FLEET_OPTION, since_option
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
+from costprobe.ui.cli.where_served import interval
 from costprobe.ui.savings import (
     bound_words,
     break_even_words,
@@ -93,7 +98,8 @@ def command(  # noqa: PLR0913 - one argument for each option
     devices on which the model was measured, a schedule, and a price: fewer devices, another batch,
     another GPU, a MIG slice or a CPU; scaled by the hour of the week, or switched off; on demand,
     reserved, spot or owned. On a detected cloud instance its commitments of one and three years are
-    compared, too, at the catalogue's prices. What was not measured is asked for, never guessed.
+    compared, too, at the catalogue's prices. What was not measured is asked for, never guessed; GPUs
+    that are predicted to cost less (costprobe where) stand apart.
     """
     settings = Settings(config)
     plans = plans_of(file) if file else []
@@ -117,6 +123,8 @@ def command(  # noqa: PLR0913 - one argument for each option
             (),
         )
         echo_notes(prices)
+        models = measured_models(reader, settings.config.probe, since_ns)
+        curves = served_curves(reader, settings.config.probe, settings.config.service, since_ns)
     if not history.devices:
         raise nothing_since("device row", since_ns)
     answers = [
@@ -127,14 +135,22 @@ def command(  # noqa: PLR0913 - one argument for each option
     ]
     if not answers:
         raise bad_input("no workload matches --service and --probe")
+    catalogue = prices.catalogue().loaded()
+    predicted = [predicted_supplies(answer, models, curves, catalogue) for answer in answers]
     if as_json:
-        echo_json([document(answer) for answer in answers])
+        echo_json(
+            [
+                {**document(answer), "predicted": [_predicted_document(one) for one in others]}
+                for answer, others in zip(answers, predicted, strict=True)
+            ]
+        )
     else:
         if not any(one.supplies or one.load or one.now for one in answers):
             echo_lines([bound_words(now), ""])
         shared, needed = shared_needs({one.workload.name: one.needs for one in answers})
-        for number, answer in enumerate(answers):
-            echo_lines([*([""] if number else []), *_lines(answer, shared)])
+        for number, (answer, others) in enumerate(zip(answers, predicted, strict=True)):
+            gap = [""] if number else []
+            echo_lines([*gap, *_lines(answer, shared), *_predicted_lines(answer, others)])
         if needed:
             echo_lines(["", *map(short, needed)])
 
@@ -161,6 +177,35 @@ def _lines(answer: Answer, shared: Collection[str]) -> Iterator[str]:
         yield f"  {len(answer.supplies) - SHOWN} more with --json"
     yield from (short(f"  rejected: {action}: {reason}") for action, reason in answer.rejected)
     yield from (short(f"  needed: {need}") for need in answer.needs if need not in shared)
+
+
+def _predicted_document(one: PredictedSupply) -> dict[str, Any]:
+    return {
+        "gpu_model": one.gpu_model,
+        "devices": one.devices,
+        "currency": RANGE_CURRENCY,
+        "cost_per_month": interval(one.cost_per_month),
+        "commands": list(one.measure),
+    }
+
+
+def _predicted_lines(answer: Answer, others: Sequence[PredictedSupply]) -> Iterator[str]:
+    """Yield the boards that are predicted to cost less, and how to measure them."""
+    if not others or answer.now is None:
+        return
+    yield "  predicted, not measured (80 %), at the median list price all the time:"
+    for one in others:
+        cost = one.cost_per_month
+        ends = (one if math.isfinite(one) else None for one in (cost.low, cost.high))
+        low, high = ("open" if x is None else money(x, RANGE_CURRENCY, MODELLED) for x in ends)
+        saved = float(answer.now.cost_per_month) - cost.value
+        yield (
+            f"     {one.devices} x {one.gpu_model}: {money(cost.value, RANGE_CURRENCY, MODELLED)} a"
+            f" month ({low} to {high}), saves {money(saved, RANGE_CURRENCY, MODELLED)}"
+        )
+    there, here = others[0].measure
+    yield f"     measure one there: {there}"
+    yield f"     then take it here: {here}"
 
 
 def _supply_lines(number: int, supply: Supply, answer: Answer) -> Iterator[str]:

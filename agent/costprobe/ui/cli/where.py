@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 import click
 
 from costprobe.core.money import MEASURED, MODELLED, common_scale, money, per_words
 from costprobe.core.outside import SHAPE_ERRORS, bounded_object, read_regular
 from costprobe.core.units import counted, percent, significant
-from costprobe.pricing.catalogue import RANGE_CURRENCY, Catalogue, GpuModel
+from costprobe.pricing.catalogue import RANGE_CURRENCY, Catalogue
 from costprobe.probing.load_curve import LoadCurve
 from costprobe.probing.settings import ServedProbeConfig
 from costprobe.savings.decoder import ERROR, Decoder, Dtype, PricedReplica, priced_replicas
-from costprobe.savings.gather import MeasuredModel, measured_models, served_curves
+from costprobe.savings.gather import measured_models, served_curves
 from costprobe.savings.served import ServedCurve
 from costprobe.savings.where import (
-    Elsewhere,
+    MeasuredModel,
+    ModelElsewhere,
     UnpredictedError,
-    cheapest_first,
-    elsewhere,
-    fixed_share,
     here_at,
-    precision_of,
+    model_elsewhere,
 )
 from costprobe.serving.settings import ModelSize, size_of
 from costprobe.ui.amounts import rounded, si_column
@@ -150,7 +148,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     boards = {_board(catalogue, name): (name, file) for name, file in files}
     runs = {board: _result(*given) for board, given in boards.items() if models}
     there = {board: _curve(*given) for board, given in boards.items() if not models}
-    answers: list[ModelAnswer | ServedAnswer] = []
+    answers: list[ModelElsewhere | ServedAnswer] = []
     problems: list[str] = []
     measured: list[MeasuredModel | ServedCurve] = [*models, *curves]
     for one in measured:
@@ -158,7 +156,7 @@ def command(  # noqa: PLR0913 - one argument for each option
             if isinstance(one, ServedCurve):
                 answers.append(served_answer(one, catalogue, size, dtype, there))
             else:
-                answers.append(model_answer(one, catalogue, runs))
+                answers.append(model_elsewhere(one, catalogue, runs))
         except UnpredictedError as error:
             problems.append(f"{one.subject}: {error}")
     if probe is not None and not answers:
@@ -170,11 +168,15 @@ def command(  # noqa: PLR0913 - one argument for each option
             " unknown, or it is too slow for latency_bound"
         )
     document = {
-        "probes": [one.document() for one in answers if isinstance(one, ModelAnswer)],
+        "probes": [_document(one) for one in answers if isinstance(one, ModelElsewhere)],
         "servers": [one.document() for one in answers if isinstance(one, ServedAnswer)],
         "decoders": [],
     }
-    lines = [line for answer in answers for line in answer.lines()]
+    lines = [
+        line
+        for one in answers
+        for line in (_lines(one) if isinstance(one, ModelElsewhere) else one.lines())
+    ]
     echo_answer(document, [*lines, *problems], as_json=as_json)
 
 
@@ -261,147 +263,6 @@ def _replica_lines(found: Sequence[PricedReplica]) -> Iterator[str]:
     yield from table_lines(rows, ranks=(0, 2, 0, 1, 0, 3, 0, 0))
 
 
-class ModelAnswer(NamedTuple):
-    """A model here and on other boards.
-
-    Attributes:
-        model: As measured here.
-        here: The board.
-        places: The other boards.
-        unknown: Boards without a prediction.
-    """
-
-    model: MeasuredModel
-    here: GpuModel
-    places: Sequence[Elsewhere]
-    unknown: Sequence[str]
-
-    @property
-    def fixed(self) -> float | None:
-        """Share of a pass that does not grow with the batch."""
-        return fixed_share(self.model.batches, self.model.history.present.batch)
-
-    def document(self) -> dict[str, Any]:
-        """Return the answer as JSON."""
-        history, present = self.model.history, self.model.history.present
-        return {
-            "probe": history.probe,
-            "device": history.device,
-            "gpu_model": self.here.model,
-            "batch": present.batch,
-            "latency_p50_ms": present.latency_p50_ms,
-            "energy_per_inference_j": present.energy_j,
-            "cost_per_inference": None if self.model.paid is None else self.model.paid[0],
-            "currency": None if self.model.paid is None else self.model.paid[1],
-            "fixed_share": self.fixed,
-            "currency_of_boards": RANGE_CURRENCY,
-            "boards": [
-                {
-                    "gpu_model": place.gpu.model,
-                    "is_measured": place.is_measured,
-                    "fits": place.fits,
-                    "batch": place.batch,
-                    "latency_p50_ms": interval(place.latency_ms),
-                    "energy_per_inference_j": interval(place.energy_per_inference_j),
-                    "cost_per_inference": interval(place.cost_per_inference),
-                    "price_rate_per_h": None if place.price is None else float(place.price.median),
-                }
-                for place in self.places
-            ],
-            "boards_unknown": list(self.unknown),
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Yield the answer as text."""
-        history, fixed = self.model.history, self.fixed
-        shown = [place for place in self.places if place.fits is not False and place.price]
-        costs = [place.cost_per_inference for place in shown]
-        scale = common_scale([None if cost is None else cost.value for cost in costs])
-        here = here_at(self.model.batches, history.bound_ms)
-        energies = [place.energy_per_inference_j for place in shown]
-        unit, joules = si_column(
-            [
-                *(one.energy_j for one, _ in here),
-                *(None if one is None else rounded(one.value, MODELLED) for one in energies),
-            ],
-            "J",
-        )
-        yield (
-            f"{history.subject}: "
-            + (
-                f"a sweep would narrow the intervals: costprobe probe {history.probe} --sweep"
-                if fixed is None
-                else f"{percent(fixed)} of a pass does not grow with the batch"
-            )
-        )
-        heads = ("board", "batch", "latency ms", "80 %", f"energy {unit}", "$/h")
-        rows = [(*heads, f"cost {per_words(scale)}", "80 %")]
-        for (one, share), cell in zip(here, joules, strict=False):
-            paid = (
-                "-"
-                if self.model.paid is None
-                else money(self.model.paid[0] * share * scale, self.model.paid[1])
-            )
-            latency = significant(one.latency_p50_ms, MEASURED)
-            name = f"{self.here.model} (here)"
-            rows.append((name, str(one.batch), latency, "measured", cell, "", paid, "measured"))
-        for place, cell in zip(shown, joules[len(here) :], strict=True):
-            cost = place.cost_per_inference
-            digits = MEASURED if place.is_measured else MODELLED
-            rows.append(
-                (
-                    place.gpu.model,
-                    str(place.batch),
-                    significant(place.latency_ms.value, digits),
-                    range_words(place.latency_ms, is_measured=place.is_measured),
-                    cell,
-                    "-" if place.price is None else f"{place.price.median:.2f}",
-                    "-" if cost is None else money(cost.value * scale, RANGE_CURRENCY, digits),
-                    "-"
-                    if cost is None
-                    else range_words(cost.times(scale), is_measured=place.is_measured),
-                )
-            )
-        yield from table_lines(rows, ranks=(0, 0, 0, 2, 3, 1, 0, 0))
-        small = [place.gpu.model for place in self.places if place.fits is False]
-        unlisted = [
-            place.gpu.model for place in self.places if place.fits is not False and not place.price
-        ]
-        if small:
-            yield f"too little memory: {', '.join(small)}"
-        if unlisted:
-            yield f"no cloud lists: {', '.join(unlisted)}"
-        if self.unknown:
-            yield f"no peak rate or power of {counted(len(self.unknown), 'other board')} is known"
-
-
-def model_answer(
-    model: MeasuredModel,
-    catalogue: Catalogue,
-    results: Mapping[str, tuple[int, float, float | None]],
-) -> ModelAnswer:
-    """Return a measured model on all boards of the catalogue.
-
-    Args:
-        model: As measured here.
-        catalogue: Boards and prices.
-        results: Batch, latency in ms and energy of an item that were measured on other boards, by their models.
-
-    Raises:
-        UnpredictedError: The peak rates of its board are unknown.
-    """
-    here = catalogue.gpus.named(model.device.model, model.device.memory_bytes)
-    if here is None or here.tdp_w is None or not here.flop_per_s:
-        raise UnpredictedError(f"the catalogue has no peak rates of {model.device.model}")
-    precision = precision_of(here, model.peak_flop_per_s, model.precision)
-    places, unknown = elsewhere(model.batches, here, catalogue, precision, model.history.bound_ms)
-    known = (
-        place.measured(*results[place.gpu.model]) if place.gpu.model in results else place
-        for place in places
-    )
-    return ModelAnswer(model, here, cheapest_first(known), unknown)
-
-
 def _board(catalogue: Catalogue, name: str) -> str:
     """Return the model that a name of --measured is; raises with exit code 2."""
     found = catalogue.gpus.models_of(name)
@@ -443,3 +304,96 @@ def _curve(board: str, path: Path) -> LoadCurve:
         raise bad_input(
             f"--measured {board}: {path}: not the output of costprobe probe NAME --load --json"
         ) from error
+
+
+def _document(found: ModelElsewhere) -> dict[str, Any]:
+    history, present = found.model.history, found.model.history.present
+    return {
+        "probe": history.probe,
+        "device": history.device,
+        "gpu_model": found.here.model,
+        "batch": present.batch,
+        "latency_p50_ms": present.latency_p50_ms,
+        "energy_per_inference_j": present.energy_j,
+        "cost_per_inference": None if found.model.paid is None else found.model.paid[0],
+        "currency": None if found.model.paid is None else found.model.paid[1],
+        "fixed_share": found.fixed,
+        "currency_of_boards": RANGE_CURRENCY,
+        "boards": [
+            {
+                "gpu_model": place.gpu.model,
+                "is_measured": place.is_measured,
+                "fits": place.fits,
+                "batch": place.batch,
+                "latency_p50_ms": interval(place.latency_ms),
+                "energy_per_inference_j": interval(place.energy_per_inference_j),
+                "cost_per_inference": interval(place.cost_per_inference),
+                "price_rate_per_h": None if place.price is None else float(place.price.median),
+            }
+            for place in found.places
+        ],
+        "boards_unknown": list(found.unknown),
+    }
+
+
+def _lines(found: ModelElsewhere) -> Iterator[str]:
+    history, fixed = found.model.history, found.fixed
+    shown = [place for place in found.places if place.fits is not False and place.price]
+    costs = [place.cost_per_inference for place in shown]
+    scale = common_scale([None if cost is None else cost.value for cost in costs])
+    here = here_at(found.model.batches, history.bound_ms)
+    energies = [place.energy_per_inference_j for place in shown]
+    unit, joules = si_column(
+        [
+            *(one.energy_j for one, _ in here),
+            *(None if one is None else rounded(one.value, MODELLED) for one in energies),
+        ],
+        "J",
+    )
+    yield (
+        f"{history.subject}: "
+        + (
+            f"a sweep would narrow the intervals: costprobe probe {history.probe} --sweep"
+            if fixed is None
+            else f"{percent(fixed)} of a pass does not grow with the batch"
+        )
+    )
+    heads = ("board", "batch", "latency ms", "80 %", f"energy {unit}", "$/h")
+    rows = [(*heads, f"cost {per_words(scale)}", "80 %")]
+    for (one, share), cell in zip(here, joules, strict=False):
+        paid = (
+            "-"
+            if found.model.paid is None
+            else money(found.model.paid[0] * share * scale, found.model.paid[1])
+        )
+        latency = significant(one.latency_p50_ms, MEASURED)
+        name = f"{found.here.model} (here)"
+        rows.append((name, str(one.batch), latency, "measured", cell, "", paid, "measured"))
+    for place, cell in zip(shown, joules[len(here) :], strict=True):
+        cost = place.cost_per_inference
+        digits = MEASURED if place.is_measured else MODELLED
+        rows.append(
+            (
+                place.gpu.model,
+                str(place.batch),
+                significant(place.latency_ms.value, digits),
+                range_words(place.latency_ms, is_measured=place.is_measured),
+                cell,
+                "-" if place.price is None else f"{place.price.median:.2f}",
+                "-" if cost is None else money(cost.value * scale, RANGE_CURRENCY, digits),
+                "-"
+                if cost is None
+                else range_words(cost.times(scale), is_measured=place.is_measured),
+            )
+        )
+    yield from table_lines(rows, ranks=(0, 0, 0, 2, 3, 1, 0, 0))
+    small = [place.gpu.model for place in found.places if place.fits is False]
+    unlisted = [
+        place.gpu.model for place in found.places if place.fits is not False and not place.price
+    ]
+    if small:
+        yield f"too little memory: {', '.join(small)}"
+    if unlisted:
+        yield f"no cloud lists: {', '.join(unlisted)}"
+    if found.unknown:
+        yield f"no peak rate or power of {counted(len(found.unknown), 'other board')} is known"
