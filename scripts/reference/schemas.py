@@ -294,21 +294,21 @@ def _glossary(tables: Mapping[str, Schema], words: Words) -> Iterator[str]:
         for name, held in table["properties"].items():
             found.setdefault(name, {}).setdefault(held["description"], []).append(held)
     yield _KEYS.format(
-        units=", ".join(f"{code(one)} {unit}" for one, unit in words.patterns.items())
+        units="; ".join(f"{code(one)} {unit}" for one, unit in words.patterns.items())
     )
     elsewhere = series.explained(words)
     for name, meanings in sorted(found.items()):
         ends = words.ends_of(name)
         for text, schemas in sorted(meanings.items(), key=lambda one: ends[one[0]]):
-            end, facts = ends[text], ", ".join(_facts(name, schemas, words))
-            if end or name not in elsewhere:
-                where = f", in {code(end)}" if end else ""
+            facts = ", ".join(_facts(name, text, schemas, words))
+            if ends[text] or name not in elsewhere:
+                where = "".join(f", in {code(end)}" for end in ends[text])
                 meaning = text.replace("](../", "](")
                 yield f"- {code(name)}{where}{facts and f' ({facts})'}: {meaning}"
 
 
-def _facts(name: str, schemas: Sequence[Schema], words: Words) -> Iterator[str]:
-    """Yield the type of a key, unless its marks or its name tell it, and a unit that its name does not tell."""
+def _facts(name: str, text: str, schemas: Sequence[Schema], words: Words) -> Iterator[str]:
+    """Yield what neither the marks, the name nor the meaning of a key tells of its type, values and unit."""
     inner = []
     for schema in schemas:
         inner.append(schema.get("anyOf", [schema])[0])
@@ -316,8 +316,11 @@ def _facts(name: str, schemas: Sequence[Schema], words: Words) -> Iterator[str]:
             inner[-1] = held
     kinds = {kind for one in inner for kind in types_of(one)} - {"null", "object"}
     units = {one["x-unit"] for one in inner if "x-unit" in one}
+    values = [f"`{value}`" for value in inner[0].get("enum", ()) if value]
     pattern = next((one for one in words.patterns if fnmatchcase(name, one)), "")
-    if kinds and not (kinds <= {"number", "integer"} and pattern):
+    if not all(value in text for value in values):
+        yield " or ".join(values)
+    elif kinds and not (kinds <= {"number", "integer"} and pattern):
         yield " or ".join(_KINDS.get(kind, kind) for kind in sorted(kinds))
     if len(units) == 1 and not pattern:
         yield units.pop()

@@ -55,14 +55,14 @@ class Words:
             key: unit for key, unit in self._units.items() if unit and "*" in key and "." not in key
         }
 
-    def ends_of(self, name: str) -> dict[str, str]:
-        """Return where each meaning of a key holds, by the meaning: an end of paths, or empty for elsewhere."""
-        found = {
-            text: end.rpartition(".")[0]
-            for end, text in self._meanings.items()
-            if end.rpartition(".")[2] == name
-        }
-        return {**found, self._meanings.get(name, ""): ""}
+    def ends_of(self, name: str) -> dict[str, list[str]]:
+        """Return where each meaning of a key holds, by the meaning: ends of paths; none for elsewhere."""
+        found: dict[str, list[str]] = {self._meanings.get(name, ""): []}
+        for path, text in self._meanings.items():
+            end, _, key = path.rpartition(".")
+            if end and key == name:
+                found.setdefault(text, []).append(end)
+        return found
 
     def _unit(self, path: Sequence[str]) -> str:
         for pattern, unit in self._units.items():
