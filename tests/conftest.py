@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -16,6 +15,7 @@ from costprobe.adapters.host.redaction import REDACTOR
 from fakes.daemon import DaemonProcess
 from fakes.nvml import FakeNvml
 from fakes.process_tests import starts_processes
+from fakes.programs import require
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from fakes.sizes import sized
 from hypothesis import HealthCheck, settings
@@ -188,12 +188,7 @@ def figures():
 @pytest.fixture(scope="module")
 def browser():
     """Chromium; without one the tests are skipped, and fail where CI=true."""
-    found = shutil.which("chromium")
-    if found is None:
-        reason = "these tests need Chromium: apt-get install chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    found = require("chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

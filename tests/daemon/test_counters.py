@@ -1,6 +1,6 @@
 """Counters of /metrics: sums of all rows that were ever stored."""
 
-import urllib.request
+from contextlib import closing
 
 import pytest
 from costprobe.adapters.store.read import StoreReader
@@ -12,6 +12,7 @@ from costprobe.core.schema import increments, make_point
 from fakes.clock import FakeClock
 from fakes.pages import served
 from fakes.rows import as_known
+from fakes.servers import answered
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as openmetrics_families,
 )
@@ -27,6 +28,12 @@ SERVED = {**HOST, "service": "chat", "engine": "vllm"}
 @pytest.fixture
 def clock():
     return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    with closing(Store.open(tmp_path / "costprobe.db", clock)) as store:
+        yield store
 
 
 def rows(time_ns):
@@ -72,9 +79,8 @@ SHOWN = {
 def page(store, clock, accept="", **options):
     """The content type and the text of /metrics."""
     with served(store, clock, **options) as host:
-        request = urllib.request.Request(f"http://{host}/metrics", headers={"Accept": accept})
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own page
-            return answer.headers["Content-Type"], answer.read().decode()
+        _, headers, body = answered(f"http://{host}/metrics", Accept=accept)
+        return headers["Content-Type"], body.decode()
 
 
 def counted(text, parse=text_string_to_metric_families):
@@ -104,26 +110,22 @@ def test_counters_are_exact_sums_that_outlive_retention_and_restarts(tmp_path, c
             name: pytest.approx(value * 10 * (day + 1), rel=1e-15) for name, value in SHOWN.items()
         }
         store.close()
-    with_reader = StoreReader.open(tmp_path / "costprobe.db")
-    totals = {(total.name, total.labels.get("part")): total.value for total in with_reader.totals()}
-    assert str(totals["cost_total", None]) == "9.0"
-    assert sum(1 for _ in with_reader.points("device", 0, 2**62)) < 60, "retention deleted rows"
-    with_reader.close()
+    with closing(StoreReader.open(tmp_path / "costprobe.db")) as reader:
+        totals = {(total.name, total.labels.get("part")): total.value for total in reader.totals()}
+        assert str(totals["cost_total", None]) == "9.0"
+        assert sum(1 for _ in reader.points("device", 0, 2**62)) < 60, "retention deleted rows"
 
 
-def test_page_is_openmetrics_for_a_client_that_accepts_it(tmp_path, clock):
-    store = Store.open(tmp_path / "costprobe.db", clock)
+def test_page_is_openmetrics_for_a_client_that_accepts_it(store, clock):
     store.append(rows(clock.time_ns()))
     kind, text = page(store, clock, OPENMETRICS)
     assert kind == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert text.endswith("# EOF\n")
     assert counted(text, openmetrics_families) == SHOWN
     assert page(store, clock, "text/html, */*")[0].startswith("text/plain; version=0.0.4")
-    store.close()
 
 
-def test_counter_with_the_most_series_is_cut_first_and_counted(tmp_path, clock):
-    store = Store.open(tmp_path / "costprobe.db", clock)
+def test_counter_with_the_most_series_is_cut_first_and_counted(store, clock):
     devices = [{"device": f"gpu{number:03}"} for number in range(130)]
     store.append([make_point("device", tags, {"energy_j": 1.0}, -1) for tags in devices])
     store.append(rows(-1))
@@ -139,7 +141,6 @@ def test_counter_with_the_most_series_is_cut_first_and_counted(tmp_path, clock):
     }
     for sample in families["costprobe_probe_run_latency_seconds"].samples:
         assert not sample.name.endswith("_count") or sample.value == 1
-    store.close()
 
 
 def test_metered_counters_have_only_windows_with_known_energy():

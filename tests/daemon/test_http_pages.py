@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from costprobe.configuration import Config, parse
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.daemon.metrics import labels_of
-from costprobe.daemon.pages import BURST, PER_S, AnnotationEndpoint, HttpPages
+from costprobe.daemon.pages import BURST, PER_S, AnnotationEndpoint
 from daemon.test_counters import rows
 from fakes.cases import check_all
 from fakes.clock import FakeClock
+from fakes.pages import Reported, pages_of
 from fakes.servers import answered
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -27,35 +29,6 @@ AGAIN = HttpConfig(listen="127.0.0.1:0", max_series=200)
 OWN = (("host", "h"), ("version", "1"))
 
 
-class Reported:
-    """What a daemon would report; a test modifies it."""
-
-    def __init__(self, store, clock):
-        self.store, self.clock = store, clock
-        self.alive = {"sensors": True, "jobs": True}
-        fields = {"rss_bytes": 50_000_000, "cpu_s": 1.5, "sent_points": 7, "outbox_lag_s": 2.0}
-        self.row = make_point("agent", dict(OWN), fields, 0)
-        sink = {"retry_in_s": None, "last_error": None, "sent_points": 7, "rejected_points": 0}
-        self.document = {
-            "version": "1.2.3",
-            "config_fault": None,
-            "sensor": {"state": "running", "last_fault": "", "devices": {}},
-            "store": {"path": str(store.path), "fault": None},
-            "probes": [],
-            "jobs": {"status": {"runs": 9, "errors": 1, "late": 2, "last_duration_s": None}},
-            "sinks": {"influxdb": sink},
-            "notifiers": {},
-        }
-
-    def status(self):
-        return self.document
-
-    def agent_point(self):
-        return self.row
-
-    annotate = dict
-
-
 @pytest.fixture
 def clock():
     return FakeClock()
@@ -63,21 +36,27 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    opened = Store.open(tmp_path / "costprobe.db", clock)
-    yield opened
-    opened.close()
+    with closing(Store.open(tmp_path / "costprobe.db", clock)) as store:
+        yield store
 
 
 @pytest.fixture
 def reported(store, clock):
-    return Reported(store, clock)
+    fields = {"rss_bytes": 50_000_000, "cpu_s": 1.5, "sent_points": 7, "outbox_lag_s": 2.0}
+    sink = {"retry_in_s": None, "last_error": None, "sent_points": 7, "rejected_points": 0}
+    return Reported(
+        store,
+        clock,
+        make_point("agent", dict(OWN), fields, 0),
+        jobs={"status": {"runs": 9, "errors": 1, "late": 2, "last_duration_s": None}},
+        sinks={"influxdb": sink},
+    )
 
 
 @pytest.fixture
 def pages(reported):
-    made = HttpPages(reported, lambda: reported.alive)
-    yield made
-    made.close()
+    with closing(pages_of(reported)) as pages:
+        yield pages
 
 
 def fetch(pages, path):
@@ -191,7 +170,7 @@ def test_label_names_are_valid():
 def test_address_in_use_is_a_fault_and_not_fatal(pages, reported, caplog):
     pages.serve(LISTENING)
     taken = HttpConfig(listen=f"127.0.0.1:{pages.status()['port']}")
-    other = HttpPages(reported, lambda: reported.alive)
+    other = pages_of(reported)
     other.serve(taken)
     assert "in use" in other.status()["fault"]
     assert "HTTP is not served" in caplog.text

@@ -3,8 +3,9 @@
 import pytest
 from docs_pages import BIN, DOCS, Terminal, blocks, commands, replaced, section
 from fakes.page_examples import missing_lines
+from fakes.programs import require
 from fakes.scenes import WORKER
-from fakes.servers import free_port, require
+from fakes.servers import free_port
 
 TUTORIAL = (DOCS / "tutorial.md").read_text()
 STEPS = {

@@ -21,7 +21,6 @@ The library is built from `nvml/fake_nvml.c` with gcc, once per version of its s
 import ctypes
 import hashlib
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -30,30 +29,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from costprobe.core.clock import SystemClock
 from fakes.c_structures import map_structure, structures
 from fakes.clock import FakeClock
+from fakes.programs import require
 
 FAKES = Path(__file__).parent
 GPU_IS_LOST = 15
 COUNTS = 64  # MAX_COUNTS
 
 
-def require_gcc() -> str:
-    """The path of gcc; without one the test is skipped, and fails where CI=true."""
-    gcc = shutil.which("gcc")
-    if gcc is None:
-        reason = "the fake NVML is built with gcc: apt-get install gcc libc6-dev"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return gcc
-
-
 def build_library(source: Path, soname: str) -> Path:
     """The folder that holds a compiled library, built on first use."""
-    gcc = require_gcc()
+    gcc = require("gcc")
     sources = (source, *sorted(FAKES.glob("script*.h")))
     digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"costprobe-fakes-{os.getuid()}" / digest

@@ -1,10 +1,8 @@
 """Database servers on free loopback ports, and small scripted servers."""
 
 import json
-import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import ssl
@@ -18,7 +16,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pytest
+from fakes.programs import require
 
 START_TIMEOUT_S = 60.0
 VISIBLE_TIMEOUT_S = 40.0
@@ -57,15 +55,6 @@ def free_port():
                 continue
             return port
     raise AssertionError("no free port below the ephemeral range")
-
-
-def require(program):
-    """Skip a test whose program is not installed; fail in CI."""
-    if shutil.which(program):
-        return
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{program} is not installed, but CI requires it")
-    pytest.skip(f"{program} is not installed; on Debian: make test as root installs it")
 
 
 def get(url, **query):

@@ -5,7 +5,8 @@ import shutil
 from threading import Thread
 
 import pytest
-from fakes.container import Container, NoContainersError, debian_root, missing_tools
+from fakes.container import TOOLS, Container, can_boot, debian_root
+from fakes.programs import require, skip_unless
 from fakes.wheels import TORCH, VERSION, dependency_wheels, own_wheels, user_environment
 
 WHEELS, OWN_WHEELS = "/opt/wheels", "/opt/own-wheels"
@@ -33,7 +34,7 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish(session):
     """Create the container, which takes a minute, while other tests run."""
     wants_it = any("installed" in getattr(item, "fixturenames", ()) for item in session.items)
-    if wants_it and not missing_tools() and os.geteuid() == 0:
+    if wants_it and can_boot():
         Thread(target=user_environment, daemon=True).start()
 
 
@@ -47,26 +48,14 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def debian():
-    """The root directory of the container; without the tools the tests are skipped, or fail if CI=true."""
-    missing = missing_tools()
-    if missing or os.geteuid() != 0:
-        reason = (
-            f"booting systemd needs root and {', '.join(missing) or 'its tools'}:"
-            " apt-get install debootstrap systemd-container"
-        )
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    """The root directory of the container."""
+    require(*TOOLS)
+    skip_unless(os.geteuid() == 0, "booting systemd needs root")
     return debian_root()
 
 
-class Host:
+class Host(Container):
     """A booted host on which a user has installed costprobe by pip."""
-
-    def __init__(self, container):
-        self.container = container
-        self.run, self.read, self.write = container.run, container.read, container.write
-        self.exists, self.wait_for = container.exists, container.wait_for
 
     def pip_install(self, *arguments):
         """Install into the environment of the user."""
@@ -113,17 +102,10 @@ def host_before(debian, wheels, tmp_path_factory):
     folder = tmp_path_factory.mktemp("host")
     shutil.copytree(user_environment(), folder / "first", symlinks=True)
     binds = {WHEELS: dependency_wheels(), OWN_WHEELS: wheels, "/opt/first": folder / "first"}
-    try:
-        container = Container(debian, binds, folder / "console")
-    except NoContainersError as reason:
-        pytest.skip(f"the kernel of this machine boots no containers: {reason}")
-    host = Host(container)
-    try:
+    with Host(debian, binds, folder / "console") as host:
         host.pip_install(f"costprobe=={VERSION}")
         host.run("useradd", "--create-home", "guest")
         yield host
-    finally:
-        container.stop()
 
 
 CONFIG = """

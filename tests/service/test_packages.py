@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,6 +19,8 @@ from costprobe.ui.cli.support.service_files import (
     SERVICE,
     VENV,
 )
+from fakes.command import called
+from fakes.programs import require, skip_unless
 
 ROOT = Path(__file__).parents[2]
 WHEEL = f"costprobe-{__version__}-py3-none-any.whl"
@@ -37,11 +38,8 @@ PRESENT = {
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The folder of all four packages."""
-    missing = [name for name in ("dpkg-deb", "gzip") if shutil.which(name) is None]
-    missing += [] if (Path(sys.prefix) / "bin/nfpm").exists() else ["nfpm"]
-    if missing:
-        assert os.environ.get("CI") != "true", missing
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    require("dpkg-deb", "gzip")
+    skip_unless((Path(sys.prefix) / "bin/nfpm").exists(), "nfpm is not installed")
     folder = tmp_path_factory.mktemp("packages")
     # Without an identity of git: the packages' author is that of the last commit.
     none = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
@@ -134,9 +132,7 @@ def rpm_has(package, form):
 
 
 def test_rpm_has_the_files_of_the_debian_package(built):
-    if shutil.which("rpm") is None:
-        assert os.environ.get("CI") != "true"
-        pytest.skip("rpm is not installed")
+    require("rpm")
     places = {
         "/usr/share/zsh/vendor-completions/": "/usr/share/zsh/site-functions/",
         "/usr/share/doc/costprobe/copyright": "",
@@ -180,8 +176,6 @@ def test_rpm_has_the_files_of_the_debian_package(built):
 
 
 def test_installation_of_a_package_is_not_changed_by_the_command(tmp_path, monkeypatch):
-    from fakes.command import called
-
     monkeypatch.setattr("os.geteuid", lambda: 0)
     unit = tmp_path / PACKAGED
     unit.parent.mkdir(parents=True)

@@ -71,13 +71,10 @@ def test_rpm_is_installed_started_upgraded_and_removed(root, tmp_path):
     assert rpm(root, "--verify", "--nodeps", "costprobe").stdout == ""
     assert VERSION in in_root(root, "costprobe", "--version")
 
-    host = Container(root, {}, tmp_path / "console")
-    try:
+    with Container(root, {}, tmp_path / "console") as host:
         host.run("systemctl", "enable", "--now", "costprobe")
         status = json.loads(host.run("costprobe", "status", "--json").stdout)
         assert (status["running"], status["version"]) == (True, VERSION)
-    finally:
-        host.stop()
 
     with (root / CONFIG).open("a") as config:
         config.write("# mine\n")

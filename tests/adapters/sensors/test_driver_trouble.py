@@ -6,7 +6,8 @@ import sys
 
 from costprobe.adapters.sensors.child.nvml import expected_gpu
 from costprobe_probes.cuda_driver import FIXES
-from fakes.nvml import FakeNvml, require_gcc
+from fakes.nvml import FakeNvml
+from fakes.programs import require
 
 DRIVER_NOT_LOADED, UNKNOWN = 9, 999
 OF_32_BITS = b"\x7fELF\x01\x01\x01".ljust(64, b"\0")
@@ -79,7 +80,7 @@ def test_cuda_states_its_own_code(tmp_path):
         '{ return flags ? 1 : atoi(getenv("CODE")); }\n'
     )
     library = tmp_path / "libcuda.so.1"
-    subprocess.run([require_gcc(), "-shared", "-fPIC", "-o", library, source], check=True)
+    subprocess.run([require("gcc"), "-shared", "-fPIC", "-o", library, source], check=True)
     for code in (0, 100, *FIXES):
         env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "CODE": str(code)}
         done = subprocess.run(

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from costprobe.core.schema import SCHEMA, SERVING_RATIOS, SERVING_SUMS
 from costprobe.ui.influx_setup.steps import ROLLED, HourlySeries
 from costprobe.ui.influx_setup.v2 import deadman_task, rollup_task, string
+from fakes.programs import require, skip_unless
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "build" / "flux-lsp" / "node_modules" / "@influxdata" / "flux-lsp-node"
@@ -22,11 +22,8 @@ ODD = 'a "quoted" \\ ${name}'
 def errors_in():
     """The errors that the language server finds; without one the tests are skipped, in CI they fail."""
     folder = Path(os.environ.get("COSTPROBE_FLUX_LSP") or SERVER)
-    if shutil.which("node") is None or not folder.is_dir():
-        reason = "Flux is checked by npm's @influxdata/flux-lsp-node: run scripts/servers"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    require("node")
+    skip_unless(folder.is_dir(), "npm's @influxdata/flux-lsp-node is missing: run scripts/servers")
 
     def check(*scripts):
         done = subprocess.run(

@@ -12,7 +12,8 @@ from costprobe.core.schema import make_point
 from costprobe.ui.cli.main import main
 from fakes.clock import FakeClock
 from fakes.pages import served
-from fakes.servers import Prometheus, get, require, running
+from fakes.programs import require
+from fakes.servers import Prometheus, get, running
 from history import END_S, HISTORY_S, RULES, sum_of
 
 HOUR_S = 3600
