@@ -1,6 +1,7 @@
 """Doctor names the code and the files of a configuration that others may write."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -53,59 +54,26 @@ def test_owners_and_groups_are_writers(tmp_path):
 
 
 def test_every_file_that_the_configuration_names_is_checked(tmp_path):
-    named = {
-        key: tmp_path / key
-        for key in ("python", "weights", "token", "ca", "address", "prices", "fetch", "model")
-    }
-    for path in named.values():
-        path.touch()
-        path.chmod(0o777)
     config_path = tmp_path / "costprobe.toml"
-    text = f"""
-[[probe]]
-name = "a"
-kind = "torchvision:resnet50"
-python = "{named["python"]}"
-weights = "{named["weights"]}"
-[[probe]]
-name = "b"
-kind = "torchscript:{named["model"]}"
-[[sink]]
-api = "v2"
-url = "https://db:8086"
-org = "o"
-bucket = "b"
-token = "file:{named["token"]}"
-ca_file = "{named["ca"]}"
-[[notifier]]
-name = "chat"
-kind = "webhook"
-url = "file:{named["address"]}"
-[[price]]
-plan = "spot"
-currency = "USD"
-file = "{named["prices"]}"
-[[price]]
-plan = "spot"
-name = "by-command"
-currency = "USD"
-device = "gpu0"
-command = ["{named["fetch"]}"]
-"""
+    text = Path(__file__).with_name("write_access.toml").read_text().format(folder=tmp_path)
     config_path.write_text(text)
-    config_path.chmod(0o666)
-    checks = list(write_checks(config_path, parse(text, config_path)))
-    found = {check.detail.partition(":")[0] for check in checks if check.state == "note"}
-    assert {str(path) for path in (config_path, *named.values())} - found == set()
-    readable = list(secret_checks(parse(text, config_path)))
+    paths = [config_path, *map(Path, re.findall(rf"{tmp_path}/\w+", text))]
+
+    def checks(mode):
+        for path in paths:
+            path.touch()
+            path.chmod(mode)
+        config = parse(text, config_path)
+        return list(write_checks(config_path, config)), list(secret_checks(config))
+
+    written, readable = checks(0o777)
+    found = {check.detail.partition(":")[0] for check in written if check.state == "note"}
+    assert {*map(str, paths)} - found == set()
     assert [check.fix for check in readable] == [
-        f"chmod o= {named[name]}" for name in ("token", "address")
+        f"chmod o= {tmp_path / name}" for name in ("token", "address")
     ]
-    for path in (config_path, *named.values()):
-        path.chmod(0o600)
-    (check,) = write_checks(config_path, parse(text, config_path))
-    assert check.state == "good"
-    assert list(secret_checks(parse(text, config_path))) == []
+    ((check,), readable) = checks(0o600)
+    assert (check.state, readable) == ("good", [])
 
 
 @pytest.mark.processes
