@@ -323,8 +323,16 @@ class _Host:
 
 
 def _firing(now_ns):
-    symptoms = [{"text": f"latency of {name} on gpu0: +8.5 %"} for name in ("encoder", "ranker")]
     labels = {**HOST, "device": "gpu0", "probe": "encoder"}
+    symptoms = [
+        {
+            "series": f"latency of {name} on gpu0",
+            "text": f"latency of {name} on gpu0: +8.5 %",
+            "since_ns": now_ns - DRIFT_AGO_NS,
+            "labels": {**labels, "probe": name},
+        }
+        for name in ("encoder", "ranker")
+    ]
     causes = {"cause": _CAUSE, "detail": _REASON, "symptoms": symptoms}
     drift = rows.firing("drift", _DRIFT, now_ns - DRIFT_AGO_NS, labels, **causes)
     of_budget = {**HOST, "budget": "gpus"}

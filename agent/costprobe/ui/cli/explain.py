@@ -24,7 +24,7 @@ from costprobe.drift.explain import (
     Explaining,
     subject_of,
 )
-from costprobe.drift.message import ChangeMessage, change_message
+from costprobe.drift.message import ChangeFacts, ChangeMessage, change_message
 from costprobe.drift.periods import PeriodChange
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
@@ -142,21 +142,26 @@ def _periods(
 def _lines(found: Sequence[ExplainedSeries], events: Sequence[Point]) -> Iterator[str]:
     if not found:
         yield "no series in the store; see costprobe status"
-        yield ""
-    compared = ""
+    compared, is_listing = "", False
     for series in found:
         before, after = (
             f"{local(span.start_ns)} to {local(span.end_ns)}" for span in series.periods
         )
         heading = f"{after} against {before}{_BASIS[series.basis]}"
+        change, was_listing = series.change, is_listing
+        is_listing = change is None or (len(found) > 1 and _is_noise(change.facts))
+        if heading != compared or not (was_listing and is_listing):
+            yield from [""] * bool(compared)
         if heading != compared:
             yield from (heading, "")
             compared = heading
-        if series.change is None:
+        if change is None:
             yield one_line(f"{_name(series)}: {series.problem}")
+        elif is_listing:
+            yield one_line(_message(change, None).headline)
         else:
-            yield from _change_lines(series.change)
-        yield ""
+            yield from _change_lines(change)
+    yield ""
     if not events:
         yield "no events in these periods"
         return
@@ -172,6 +177,11 @@ def _event_cells(row: Point) -> tuple[str, ...]:
     texts = [str(row.fields.get(name, "")) for name in ("title", "detail")]
     what = in_local_zone("; ".join(filter(None, texts)), row.time_ns)
     return local(row.time_ns), row.tags.get("kind", ""), one_line(subject_of(row)), what
+
+
+def _is_noise(facts: ChangeFacts) -> bool:
+    """Return whether neither the cost beyond its noise nor a price has changed."""
+    return facts.explanation.noise is not None and facts.price is None
 
 
 def _name(series: ExplainedSeries) -> str:
