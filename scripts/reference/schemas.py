@@ -73,7 +73,7 @@ def file_of(name: str) -> Path:
 
 
 def structure_of(name: str) -> Schema:
-    """Return the schema of a command's document without references and words; empty without a file."""
+    """Return the schema of a document without references and words; empty without a file."""
     path = file_of(name)
     return _structure(path) if path.exists() else {}
 
@@ -88,9 +88,7 @@ def _structure(path: Path) -> Schema:
             made["type"] = ["object", "null"]
         return _mapped({key: made[key] for key in made if key not in _ADDED}, plain)
 
-    found = plain(root)
-    del found["title"]
-    return found
+    return plain(root)
 
 
 def _mapped(schema: Schema, change: Callable[..., Schema]) -> Schema:
@@ -187,12 +185,13 @@ def without_words() -> list[str]:
 
 
 def structures() -> dict[str, Schema]:
-    """Return the schema of each document by its command."""
-    found = {}
-    for path in sorted(FOLDER.glob("*.schema.json")):
-        title = str(json.loads(path.read_text(encoding="utf-8"))["title"])
-        found[title.removeprefix("costprobe ").removesuffix(" --json")] = _structure(path)
-    return found
+    """Return the schema of each document by its name: the command, or `webhook`."""
+    found = [_structure(path) for path in sorted(FOLDER.glob("*.schema.json"))]
+    return {_heading(one).removeprefix("costprobe "): one for one in found}
+
+
+def _heading(root: Schema) -> str:
+    return str(root["title"]).removesuffix(" --json")
 
 
 def _file(name: str, found: Documents, words: Words) -> str:
@@ -200,7 +199,7 @@ def _file(name: str, found: Documents, words: Words) -> str:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": root.pop("$id", f"costprobe.{file_of(name).name.removesuffix('.schema.json')}/1"),
-        "title": f"costprobe {name} --json",
+        "title": root.pop("title"),
         "description": words.documents.get(name, ""),
         **root,
     }
@@ -236,7 +235,7 @@ def _page(found: Documents, words: Words) -> str:
     for name, root in found.roots.items():
         about = f"{words.documents[name]} [Schema](json/{file_of(name).name})."
         about += " One document per line." if root.get("x-lines") else ""
-        lines += [f"## costprobe {name}", "", about, ""]
+        lines += [f"## {_heading(root)}", "", about, ""]
         for one in root.get("oneOf", (root,)):
             if one is not root:
                 title = one["title"]
@@ -328,5 +327,6 @@ def _facts(name: str, text: str, schemas: Sequence[Schema], words: Words) -> Ite
 
 def types_of(schema: Schema) -> list[str]:
     """Return the types of a value."""
-    given = schema.get("type", "string" if "enum" in schema else [])
+    values = ["null" if value is None else "string" for value in schema.get("enum", ())]
+    given = schema.get("type", [*dict.fromkeys(values)])
     return [given] if isinstance(given, str) else given

@@ -9,7 +9,7 @@ from costprobe.configuration import Config
 from costprobe.core.schema import SCHEMA
 from fakes.documents import widened
 
-from scripts.reference import commands, configuration, schemas, series, webhook
+from scripts.reference import commands, configuration, schemas, series
 from scripts.reference.__main__ import stale
 from scripts.reference.words import Words
 
@@ -19,7 +19,6 @@ WRITE = {
     schemas: "write each in scripts/reference/words.toml",
     series: "write each in scripts/reference/words.toml",
     commands: "give each a help= or a docstring, and examples=(...)",
-    webhook: 'give each a "description" in docs/webhook.schema.json',
 }
 
 

@@ -209,7 +209,7 @@ _NAMES = {
 
 
 def to_document(alert: Alert, time_ns: int) -> dict[str, Any]:
-    """Return the document of docs/webhook.schema.json."""
+    """Return the document of docs/json/webhook.schema.json."""
     document = _plain(alert.to_document())
     symptoms = document.pop("symptoms")
     del document["revision"]
