@@ -20,6 +20,7 @@ from costprobe.core.money import (
     scale_words,
     unit_price,
 )
+from costprobe.core.records import devices_text
 from costprobe.core.schema import ASSUMED, UNATTRIBUTED, part_words
 from costprobe.core.slo import slo_words
 from costprobe.core.statistics import WINDOWS_S
@@ -77,7 +78,10 @@ def _parts_of(status: dict[str, Any]) -> Iterator[Part]:
     yield from ((FAULT, fault.words) for fault in present_faults(status, None))
     yield "config", status["config"] or "none (demo mode)"
     yield "store", status["store"]["path"]
-    yield from (("device", f"{one['name']}: {one['model']}") for one in status["devices"])
+    of_model: dict[str, list[str]] = {}
+    for one in status["devices"]:
+        of_model.setdefault(one["model"], []).append(one["name"])
+    yield from (("device", f"{devices_text(names)}: {model}") for model, names in of_model.items())
     yield from _sensor(status["sensor"])
     for probe in status["probes"]:
         yield from _probe(probe, is_running=status["running"])
