@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from scripts.reference import commands, configuration, schemas, series, timing_page
+from scripts.reference import commands, configuration, man, schemas, series, timing_page
 from scripts.reference.samples import readme_sample, service_sample
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +15,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/cli.md": commands.render,
     "docs/reference/configuration.md": configuration.render,
     "docs/reference/series.md": series.render,
+    "man/costprobe.1": man.render,
     "systemd/costprobe.toml.example": service_sample,
     "agent/costprobe/ui/dashboard/static/timing.html": timing_page.render,
 }

@@ -1,62 +1,56 @@
-#!/usr/bin/env python3
-"""Write man/costprobe.1 from the commands and their options; `-` writes to standard output."""
+"""The manual page: every command, option and example, from the click tree."""
 
-import sys
+from __future__ import annotations
+
 from collections.abc import Iterator
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import click
+from costprobe import __version__
+from costprobe.ui.cli.main import main
+from costprobe.ui.cli.support.command_classes import examples_of
 
-import click  # noqa: E402 - found beside this script
-from costprobe import __version__  # noqa: E402 - as above
-from costprobe.ui.cli.main import main  # noqa: E402 - as above
-from costprobe.ui.cli.support.command_classes import commands_of, examples_of  # noqa: E402 - as above
-
-PAGE = Path(__file__).resolve().parents[1] / "man" / "costprobe.1"
+from scripts.reference.commands import commands
 
 
-def roff(text: str) -> str:
+def _roff(text: str) -> str:
     """Escape text for roff."""
     plain = " ".join(text.replace("\b", "").split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{plain}" if plain.startswith((".", "'")) else plain
 
 
-def options_of(command: click.Command) -> Iterator[str]:
+def _options_of(command: click.Command) -> Iterator[str]:
     """Yield the lines of a command's options."""
     for option in command.params:
         if isinstance(option, click.Option) and not option.hidden:
             context = click.Context(command, info_name="costprobe", terminal_width=80)
             names, help_text = option.get_help_record(context) or ("", "")
-            yield from (".TP", f".B {roff(names)}", roff(help_text or "See above."))
+            yield from (".TP", f".B {_roff(names)}", _roff(help_text or "See above."))
 
 
-def examples_lines(command: click.Command) -> Iterator[str]:
+def _examples_lines(command: click.Command) -> Iterator[str]:
     """Yield the examples of a command."""
     examples = [example.split("  # ") for example in examples_of(command)]
     if examples:
         lines = (text for line, does in examples for text in (f"# {does}", line))
-        yield from (".PP", "Examples:", ".PP", ".nf", *map(roff, lines), ".fi")
+        yield from (".PP", "Examples:", ".PP", ".nf", *map(_roff, lines), ".fi")
 
 
-def command_lines(path: str, command: click.Command) -> Iterator[str]:
-    """Yield the lines of a command and its subcommands."""
+def _command_lines(path: str, command: click.Command) -> Iterator[str]:
+    """Yield the lines of a command."""
     usage = " ".join(command.collect_usage_pieces(click.Context(command)))
-    yield f'.SS "{roff(path)} {roff(usage)}"'
+    yield f'.SS "{_roff(path)} {_roff(usage)}"'
     for paragraph in (command.help or "").split("\n\n"):
         if paragraph.lstrip().startswith("\b"):
             # click's mark for lines that are not rewrapped.
             lines = paragraph.replace("\b", "").strip().splitlines()
-            yield from (".PP", ".nf", *map(roff, lines), ".fi")
+            yield from (".PP", ".nf", *map(_roff, lines), ".fi")
         elif paragraph.strip():
-            yield from (".PP", roff(paragraph))
-    yield from options_of(command)
-    yield from examples_lines(command)
-    if isinstance(command, click.Group):
-        for name, inner in sorted(commands_of(command).items()):
-            yield from command_lines(f"{path} {name}", inner)
+            yield from (".PP", _roff(paragraph))
+    yield from _options_of(command)
+    yield from _examples_lines(command)
 
 
-def page() -> str:
+def render() -> str:
     """Return the page, without a date, so that it changes only with the commands."""
     lines = [
         f'.TH COSTPROBE 1 "" "costprobe {__version__}" "costprobe"',
@@ -66,14 +60,14 @@ def page() -> str:
         ".B costprobe",
         "[\\fIOPTIONS\\fR] \\fICOMMAND\\fR [\\fIARGS\\fR]...",
         ".SH DESCRIPTION",
-        roff(main.help or ""),
+        _roff(main.help or ""),
         ".SH OPTIONS",
-        *options_of(main),
-        *examples_lines(main),
+        *_options_of(main),
+        *_examples_lines(main),
         ".SH COMMANDS",
     ]
-    for name, command in commands_of(main).items():
-        lines += command_lines(name, command)
+    for path, command, _ in commands():
+        lines += _command_lines(path, command)
     lines += [
         ".SH ENVIRONMENT",
         ".TP",
@@ -94,11 +88,3 @@ def page() -> str:
         "The store.",
     ]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["-"]:
-        sys.stdout.write(page())
-    else:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(page())
