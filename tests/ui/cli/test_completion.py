@@ -8,6 +8,7 @@ import pytest
 from click.shell_completion import BashComplete
 from costprobe.ui.cli.main import main
 from fakes.reported import month
+from record.record_files import check_outcomes
 
 MORE = """
 [[notifier]]
@@ -67,42 +68,17 @@ def completed(shell, *words):
     return done.stdout.split()
 
 
-# Words of a line, the last one incomplete, and its completions.
-LINES = (
-    (["sta"], ["status"]),
-    (["store", "c"], ["check", "compact"]),
-    (["savings", "--re"], ["--reserved"]),
-    (["--no"], ["--no-color"]),
-    (["trend", "--probe", ""], ["encoder", "ranker"]),
-    (["trend", "--device", "g"], ["gpu0"]),
-    (["trend", "--service", ""], ["shop"]),
-    (["trend", "--field", "tempe"], []),
-    (["trend", "--field", "temp_"], ["temp_c", "temp_max_c"]),
-    (["compare", "--only", ""], ["encoder", "ranker", "shop"]),
-    (["probe", "r"], ["ranker"]),
-    (["probe", "c"], ["cnn"]),
-    (["budget", ""], ["gpus"]),
-    (["forecast", ""], ["gpu0", "shop"]),
-    (["sink", "retry", ""], ["influxdb"]),
-    (["grafana", "provision", "--sink", "i"], ["influxdb"]),
-    (["alerts", "test", ""], ["pager"]),
-    (["silence", "end", ""], []),
-    (["sink", "status", ""], ["rejected", "retry"]),
-    (["spend", "--fleet", "--cs"], ["--csv"]),
-    (["completion", ""], ["bash", "zsh", "fish"]),
-)
-
-
 def test_completions_of_values(shell, monkeypatch):
+    """Of each line, whose last word is incomplete."""
     env, _ = shell
     monkeypatch.setenv("COSTPROBE_CONFIG", env["COSTPROBE_CONFIG"])
     completion = BashComplete(main, {}, "costprobe", "_COSTPROBE_COMPLETE")
-    problems = []
-    for words, offered in LINES:
-        found = [item.value for item in completion.get_completions(words[:-1], words[-1])]
-        if found != offered:
-            problems.append(f"{words}: {found} instead of {offered}")
-    assert not problems, "\n".join(problems)
+
+    def offered(line):
+        *words, last = line.split(" ")
+        return [item.value for item in completion.get_completions(words, last)]
+
+    check_outcomes("completions.json", offered)
 
 
 def test_bash_completes_commands_and_values(shell):

@@ -1,6 +1,6 @@
 """`costprobe probe NAME --load`: consent, what is shown and stored."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from costprobe.configuration import Config
@@ -8,8 +8,7 @@ from costprobe.daemon.control import measured_rows
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
 from costprobe.ui.cli.load import in_maintenance, rows_of
 from costprobe.ui.cli.support.place import Settings
-from fakes.cli import Cli
-from fakes.documents import checked
+from fakes.cli import Cli, session
 
 TIME_NS = 1_780_000_000 * 10**9
 
@@ -58,45 +57,29 @@ def test_file_of_prompts_that_cannot_be_read_is_bad_input(costprobe):
     assert f"load.prompts {path}: cannot be read (No such file" in refused
 
 
-def test_stored_curve_is_shown(costprobe):
-    costprobe.append()
-    missing = costprobe("probe", "chat", "--load", "--stored", code=1)
-    assert "no load curve of chat is stored" in missing
+@pytest.mark.usefixtures("stopped")
+def test_stored_curves_are_shown_with_the_change_between_them(costprobe):
     costprobe.append(curve_rows(curve()))
     text = costprobe("probe", "chat", "--load", "--stored")
     assert "1 in flight costs least within latency_p50 3000 ms: $9.00 per million" in text
     assert "since" not in text
-    slower = replace(curve(), time_ns=TIME_NS + 10**9)
-    points = [
+    slower = [
         replace(point, figures={**point.figures, "tokens_out_per_s": point.work_per_s / 2})
-        for point in slower.points
+        for point in curve().points
     ]
-    settings = Settings(str(costprobe.config))
-    rows = rows_of(settings, [curve(), replace(slower, points=tuple(points))])
+    newest = replace(curve(), time_ns=TIME_NS + 10**9, points=tuple(slower))
+    rows = rows_of(Settings(str(costprobe.config)), [curve(), newest])
     assert [row.measurement for row in rows] == ["sweep", "sweep", "event"]
     # As the daemon checks them, and in the store.
-    documents = [
-        {
-            "measurement": row.measurement,
-            "tags": row.tags,
-            "fields": row.fields,
-            "time_ns": row.time_ns,
-        }
-        for row in rows
-    ]
+    documents = [asdict(row) for row in rows]
     assert measured_rows({"rows": documents}) == rows
     other = {**documents[2], "tags": {**documents[2]["tags"], "metric": "cost"}}
     with pytest.raises(ValueError, match="written by the daemon only"):
         measured_rows({"rows": [other]})
     costprobe.append(rows)
+    session("load_curve", costprobe.config)
     text = costprobe("probe", "chat", "--load", "--stored")
     assert "throughput -50.0 % ±0.0 % at 2 common points" in text
-    text = costprobe("probe", "chat", "--load", "--stored", "--json")
-    document = checked("probe", text)
-    assert [point["cheapest"] for point in document["points"]] == [True, False]
-    assert (document["slo_ms"], document["loop_ends"]) == (
-        {"latency_p50": 3000.0}, {"closed": "complete"},
-    )  # fmt: skip
 
 
 def test_maintenance_window_permits_the_load():
