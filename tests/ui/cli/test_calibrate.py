@@ -60,14 +60,14 @@ def test_calibration_states_its_load_and_needs_consent(config, tmp_path):
     assert "about 1,000 tokens in and 200 out; $0.434 at the present price" in refused
     assert "add --yes, or run it within a [[maintenance]] window" in refused
     cases = {
-        ("nobody",): "unknown service 'nobody'; write one of alone, chat",
-        ("alone",): 'no [[probe]] of kind = "openai" has its address; add one with url =',
-        ("alone", "--probe", "x"): "unknown openai probe 'x'; write one of other, p",
-        ("alone", "--probe", "other", "--tokens-in", "9"): (
+        "nobody": "unknown service 'nobody'; write one of alone, chat",
+        "alone": 'no [[probe]] of kind = "openai" has its address; add one with url =',
+        "alone --probe x": "unknown openai probe 'x'; write one of other, p",
+        "alone --probe other --tokens-in 9": (
             "its load of the last 24 h is unknown; give --in-flight, --tokens-out"
         ),
     }
-    found = {case: called(config, "calibrate", *case, code=2).stderr for case in cases}
+    found = {case: called(config, "calibrate", *case.split(), code=2).stderr for case in cases}
     assert {case: text for case, text in found.items() if cases[case] not in text} == {}
 
 

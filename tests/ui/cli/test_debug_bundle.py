@@ -5,7 +5,7 @@ import os
 import stat
 import tarfile
 import time
-from contextlib import chdir
+from contextlib import chdir, closing
 
 import pytest
 from costprobe.adapters.host.redaction import Redactor
@@ -18,17 +18,64 @@ from fakes.command import called
 pytestmark = pytest.mark.processes
 
 CANARY = "canary"
-FILES = {
-    "versions.json",
-    "config.toml",
-    "status.json",
-    "doctor.txt",
-    "store.json",
-    "journal.txt",
-    "agent.lp",
-    "event.lp",
-    "alert.lp",
+FILES = set(
+    [
+        "versions.json",
+        "config.toml",
+        "status.json",
+        "doctor.txt",
+        "store.json",
+        "journal.txt",
+        "agent.lp",
+        "event.lp",
+        "alert.lp",
+    ]
+)
+SECRETS = {
+    "token": "canary-token-1A",
+    "password": "canary pass/word=2B",
+    "key": "canary-key-3C",
+    "url": "https://canary-user:canary-pw@hooks.example/services/canary-T0/canary-B1?x=canary-q",
+    "credentials/sink2": "canary-credential-4D",
 }
+CONFIG = """
+[store]
+path = "{folder}/costprobe.db"
+[telemetry]
+gpus = false
+cpu = true
+[[sink]]
+api = "v2"
+url = "http://127.0.0.1:9/canary-path"
+bucket = "b"
+token = "file:{folder}/token"
+[[sink]]
+name = "second"
+api = "v2"
+url = "http://127.0.0.1:9"
+bucket = "b"
+token = "credential:sink2"
+[[sink]]
+name = "third"
+api = "v1"
+url = "http://127.0.0.1:9"
+database = "d"
+user = "u"
+password = "file:{folder}/password"
+[[notifier]]
+name = "hook"
+kind = "webhook"
+url = "file:{folder}/url"
+key = "file:{folder}/key"
+[[price]]
+plan = "spot"
+command = ["/bin/true", "--token", "canary-argument"]
+[[price]]
+plan = "spot"
+name = "other"
+url = "http://127.0.0.1:9/price?key=canary-query"
+valid_from = 2026-01-01
+"""
 
 
 class Host:
@@ -37,55 +84,33 @@ class Host:
     def __init__(self, folder):
         self.folder = folder
         self.config = folder / "costprobe.toml"
-        self.secrets = {
-            "token": "canary-token-1A",
-            "password": "canary pass/word=2B",
-            "key": "canary-key-3C",
-            "url": "https://canary-user:canary-pw@hooks.example/services/canary-T0/canary-B1?x=canary-q",
-        }
-        for name, secret in self.secrets.items():
-            (folder / name).write_text(secret + "\n")
         (folder / "credentials").mkdir()
-        (folder / "credentials" / "sink2").write_text("canary-credential-4D")
+        for name, secret in SECRETS.items():
+            (folder / name).write_text(secret + "\n")
         self.env = {
             **os.environ,
             "CREDENTIALS_DIRECTORY": str(folder / "credentials"),
             "INFLUX_TOKEN": "canary-environment-5E",
             "UNNAMED": "canary-of-no-name-6F",
         }
-        self.config.write_text(
-            f'[store]\npath = "{folder}/costprobe.db"\n'
-            "[telemetry]\ngpus = false\ncpu = true\n"
-            '[[sink]]\napi = "v2"\nurl = "http://127.0.0.1:9/canary-path"\nbucket = "b"\n'
-            f'token = "file:{folder}/token"\n'
-            '[[sink]]\nname = "second"\napi = "v2"\nurl = "http://127.0.0.1:9"\nbucket = "b"\n'
-            'token = "credential:sink2"\n'
-            '[[sink]]\nname = "third"\napi = "v1"\nurl = "http://127.0.0.1:9"\ndatabase = "d"\n'
-            f'user = "u"\npassword = "file:{folder}/password"\n'
-            f'[[notifier]]\nname = "hook"\nkind = "webhook"\nurl = "file:{folder}/url"\n'
-            f'key = "file:{folder}/key"\n'
-            '[[price]]\nplan = "spot"\ncommand = ["/bin/true", "--token", "canary-argument"]\n'
-            '[[price]]\nplan = "spot"\nname = "other"\n'
-            'url = "http://127.0.0.1:9/price?key=canary-query"\nvalid_from = 2026-01-01\n'
-        )
+        self.config.write_text(CONFIG.format(folder=folder))
 
     def fill(self):
         """Write a store whose rows quote every secret, as error messages of servers may."""
-        store = Store.open(self.folder / "costprobe.db", SystemClock())
-        quoted = " ".join([*self.secrets.values(), "canary-credential-4D", "canary-environment-5E"])
+        quoted = " ".join([*SECRETS.values(), "canary-environment-5E"])
         now_ns = time.time_ns()
         event = {"title": "the probe printed", "detail": quoted}
-        store.append(
-            [
-                Point("event", {"kind": "fault", "device": "gpu0"}, event, now_ns),
-                Point("event", {"kind": "fault", "device": quoted[:60]}, event, now_ns),
-                Point("event", {"kind": "fault"}, {"title": "too old"}, now_ns - 90_000 * 10**9),
-                Point("agent", {"version": "1"}, {"rss_bytes": 1, "cpu_s": 2.5}, now_ns),
-                Point("device", {"device": "gpu0"}, {"power_w": 1.0}, now_ns),
-            ]
-        )
-        store.put_state("status", {"state": "running", "last_words": [quoted], quoted: quoted})
-        store.close()
+        with closing(Store.open(self.folder / "costprobe.db", SystemClock())) as store:
+            store.append(
+                [
+                    Point("event", {"kind": "fault", "device": "gpu0"}, event, now_ns),
+                    Point("event", {"kind": "fault", "device": quoted[:60]}, event, now_ns),
+                    Point("event", {"kind": "fault"}, {"title": "old"}, now_ns - 90_000 * 10**9),
+                    Point("agent", {"version": "1"}, {"rss_bytes": 1, "cpu_s": 2.5}, now_ns),
+                    Point("device", {"device": "gpu0"}, {"power_w": 1.0}, now_ns),
+                ]
+            )
+            store.put_state("status", {"state": "running", "last_words": [quoted], quoted: quoted})
         return self
 
     def debug(self, *arguments, code=0):
@@ -118,24 +143,22 @@ def test_bundle_has_the_diagnostic_files_and_no_secret(host):
         # Each file is listed before the archive is written.
         assert listing.index(name) < listing.index("written")
     assert CANARY not in listing
-    status = json.loads(files["status.json"])
-    assert status["status"]["document"]["state"] == "running"
-    assert [sink["sink"] for sink in status["sinks"]] == []
+    assert json.loads(files["status.json"])["status"]["document"]["state"] == "running"
     store = json.loads(files["store.json"])
     assert (store["rows"]["points"], store["series"]["event"]) == (5, 3)
     assert store["migrations"][0].startswith("0001")
     assert json.loads(files["versions.json"])["packages"]["click"]
-    config = files["config.toml"].decode()
-    assert f'token = "file:{host.folder}/token"' in config
-    assert config.count("***") == 2
-    assert 'token = "credential:sink2"' in config
-    doctor = files["doctor.txt"].decode()
-    assert "sink second" in doctor
-    assert "exit code 1" in doctor
-    events = files["event.lp"].decode()
-    assert "the newest 2 of 2 rows" in events
-    assert "the probe printed" in events
-    assert "rss_bytes=1i" in files["agent.lp"].decode()
+    assert files["config.toml"].count(b"***") == 2
+    for name, words in (
+        ("config.toml", f'token = "file:{host.folder}/token"'),
+        ("config.toml", 'token = "credential:sink2"'),
+        ("doctor.txt", "sink second"),
+        ("doctor.txt", "exit code 1"),
+        ("event.lp", "the newest 2 of 2 rows"),
+        ("event.lp", "the probe printed"),
+        ("agent.lp", "rss_bytes=1i"),
+    ):
+        assert words in files[name].decode(), name
 
 
 def test_nothing_is_written_by_the_list_or_over_an_existing_file(host):
