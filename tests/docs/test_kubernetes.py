@@ -19,6 +19,7 @@ from docs_pages import DOCS
 from fakes.daemon import DaemonProcess
 from fakes.helm import helm
 from fakes.servers import free_port
+from record.record_files import INPUTS, check
 
 HOWTO = DOCS / "howto"
 KUSTOMIZE = HOWTO / "kustomize"
@@ -105,46 +106,18 @@ def test_chart_has_the_objects_of_the_kustomization(variant):
 
 
 def test_values_of_the_chart_come_into_its_objects(tmp_path):
-    values = {
-        "image": "registry.example.com/mine:1",
-        "imagePullSecrets": [{"name": "registry"}],
-        "pods": True,
-        "configuration": '[http]\nlisten = "0.0.0.0:9101"\nallow_remote = true\n',
-        "secret": "",
-        "storePath": "/mnt/costprobe",
-        "runtimeClassName": "",
-        "nodeSelector": {"pool": "gpu", "nvidia.com/gpu.present": None},
-        "tolerations": [],
-        "resources": {"limits": {"memory": "1Gi"}},
-        "serviceAccount": {"create": False, "name": "mine"},
-        "rbac": {"create": False},
-        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    }
+    """Every value is another than the default; see `record_files`."""
+    values = INPUTS / "chart_values.yaml"
     defined = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
-    assert values.keys() == defined.keys() == schema.keys() - {"global"}
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
-    documents = rendered("--values", tmp_path / "values.yaml")
-    monitor = documents.pop("ServiceMonitor")
+    changed = yaml.safe_load(values.read_text())
+    assert changed.keys() == defined.keys() == schema.keys() - {"global"}
+    assert [name for name, value in changed.items() if value == defined[name]] == []
+    documents = rendered("--values", values)
+    check("chart.json", documents, [(__version__, "VERSION")])
+    del documents["ServiceMonitor"]
     for document in documents.values():
         kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
-    assert documents.keys() == {"ConfigMap", "DaemonSet", "Service"}
-    assert monitor["metadata"]["labels"] == {"release": "prometheus"}
-    assert monitor["spec"]["endpoints"] == [{"port": "metrics", "interval": "30s"}]
-    labels = documents["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
-    service = documents["Service"]
-    assert service["spec"]["selector"] == service["metadata"]["labels"] == labels
-    assert monitor["spec"]["selector"] == {"matchLabels": labels}
-    pod, main, prepare = pod_of(documents)
-    assert (main["image"], prepare["image"]) == (values["image"],) * 2
-    assert main["resources"]["limits"] == {"memory": "1Gi", "ephemeral-storage": "3Gi"}
-    assert pod["nodeSelector"] == {"pool": "gpu"}
-    assert (pod["serviceAccountName"], pod["imagePullSecrets"]) == ("mine", [{"name": "registry"}])
-    assert not pod.keys() & {"runtimeClassName", "tolerations"}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert volumes["store"]["hostPath"]["path"] == "/mnt/costprobe"
-    assert "secrets" not in volumes.keys() | {mount["name"] for mount in main["volumeMounts"]}
-    assert documents["ConfigMap"]["data"]["costprobe.toml"] == values["configuration"]
 
 
 def test_values_that_cannot_work_are_refused_with_their_key():
@@ -154,54 +127,50 @@ def test_values_that_cannot_work_are_refused_with_their_key():
     assert 'configuration needs [http] listen = "0.0.0.0:9101" and allow_remote' in remote
 
 
-@pytest.mark.parametrize(
-    ("variant", "user", "paths", "rules"),
-    [
-        ("base", (True, 10_001, 10_001), ["/var/lib/costprobe"], None),
-        (
-            "pods",
-            (False, 0, 0),
-            ["/var/lib/costprobe", SOCKET.parent.as_posix()],
-            [
-                {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-                {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
-            ],
-        ),
-    ],
-)  # fmt: skip
-def test_variants_have_only_the_privileges_that_they_need(variant, user, paths, rules):
+# Of each variant the user, whether it must not be root, the folders of the host, and what it may list.
+PRIVILEGES = {
+    "base": (10_001, True, ["/var/lib/costprobe"], []),
+    "pods": (
+        0,
+        False,
+        ["/var/lib/costprobe", SOCKET.parent.as_posix()],
+        [("", ["pods"], ["list"]), ("resource.k8s.io", ["resourceslices"], ["list"])],
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", PRIVILEGES)
+def test_variants_have_only_the_privileges_that_they_need(variant):
     documents = built(variant)
     pod, main, prepare = pod_of(documents)
-    labels = documents["Namespace"]["metadata"]["labels"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    rules = documents.get("ClusterRole", {}).get("rules", ())
+    context = main["securityContext"]
+    found = (
+        context["runAsUser"],
+        context["runAsNonRoot"],
+        sorted(one["hostPath"]["path"] for one in volumes.values() if "hostPath" in one),
+        [(*rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in rules],
+    )
+    assert found == PRIVILEGES[variant]
     # The stricter Pod Security Standards reject hostPID, so the namespace declares its level.
+    labels = documents["Namespace"]["metadata"]["labels"]
     assert labels == {"pod-security.kubernetes.io/enforce": "privileged"}
     assert {key for key in pod if key.startswith("host")} == {"hostPID"}
-    assert pod["automountServiceAccountToken"] is False
-    assert documents["ServiceAccount"]["automountServiceAccountToken"] is False
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    used = [one["hostPath"]["path"] for one in volumes.values() if "hostPath" in one]
-    assert sorted(used) == sorted(paths)
-    assert documents.get("ClusterRole", {}).get("rules") == rules
-    context = main["securityContext"]
-    assert (context["runAsNonRoot"], context["runAsUser"], context["runAsGroup"]) == user
+    tokens = [one["automountServiceAccountToken"] for one in (pod, documents["ServiceAccount"])]
+    assert tokens == [False, False]
     for container, capabilities in ((main, {}), (prepare, {"add": CAPABILITIES})):
         context = container["securityContext"]
         assert context["readOnlyRootFilesystem"] is True
         assert context["allowPrivilegeEscalation"] is False
         assert context["capabilities"] == {"drop": ["ALL"], **capabilities}
-        assert "privileged" not in context
-        assert "envFrom" not in container
-        assert not any("secretKeyRef" in one.get("valueFrom", {}) for one in container["env"])
-        assert not any("hostPort" in port for port in container.get("ports", ()))
-        limits = container["resources"]["limits"]
-        assert limits.keys() >= {"memory", "ephemeral-storage"}
-        # A CPU quota would be measured as latency; the pod requests no devices.
-        assert not {"cpu", "nvidia.com/gpu"} & limits.keys()
+        assert not {"privileged", "envFrom", "hostPort", "secretKeyRef"} & named(container)
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes.keys()
+        # A CPU quota would be measured as latency; the pod requests no devices.
+        assert container["resources"]["limits"].keys() == {"memory", "ephemeral-storage"}
     mounts = {mount["name"]: mount for mount in main["volumeMounts"]}
-    writable = {name for name, mount in mounts.items() if not mount.get("readOnly")}
-    assert writable == {"store", "scratch"}
+    assert {name for name, one in mounts.items() if not one.get("readOnly")} == {"store", "scratch"}
     # YAML 1.1 reads 0440 as octal, as Kubernetes does: the owner and the group may read.
     assert volumes["secrets"]["secret"]["defaultMode"] == 0o440
     config = configuration(documents)
@@ -210,6 +179,12 @@ def test_variants_have_only_the_privileges_that_they_need(variant, user, paths, 
     if variant == "pods":
         assert config.kubernetes.token.path.parent.as_posix() == mounts["api-server"]["mountPath"]
         assert config.kubernetes.socket == SOCKET
+
+
+def named(part):
+    """The keys in a document, at any depth."""
+    inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return set(part if isinstance(part, dict) else ()).union(*map(named, inner))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root is required to own files of another user")
