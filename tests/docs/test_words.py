@@ -1,44 +1,13 @@
 """README and documentation avoid words that a reader cannot look up (see CONTRIBUTING.md)."""
 
 import re
+import tomllib
+from pathlib import Path
 
 from docs_pages import ROOT, page_name, pages
 
-# Pattern -> what to write instead. Each is a word or phrase, matched case-insensitively.
-AVOID = {
-    r"try-?out": "demo mode",
-    r"for ever": "indefinitely",
-    r"(is|are|be|was|were) told": "is notified, is reported",
-    r"(tell|tells|telling) (you|nobody|of|whom|us|it)": "report, notify",
-    r"rouses?": "wake",
-    r"goes on": "resumes, continues",
-    r"go on": "resume, continue",
-    r"lets? go of": "releases",
-    r"rubbish": "malformed",
-    r"last words": "stderr tail",
-    r"set aside": "quarantine",
-    r"changed for good": "persistent shift",
-    r"nobody's": "remainder, unallocated",
-    r"anew": "again",
-    r"hears?": "receives, detects",
-    r"by itself": "automatically",
-    r"whoever": "the person who",
-    r"in words": "as text",
-    r"beside live (points|data)": "alongside live data",
-    r"goes by": "is based on, elapses",
-    r"(tells?|told) apart": "distinguish",
-    r"look(s|ed|ing)? at": "reads, checks",
-    r"says?": "states, reports",
-    r"speaks?": "supports, uses",
-    r"remembers?|forgets?": "stores, discards",
-    r"believes?|thinks?": "assumes, calculates",
-    r"gives? up|gave up": "stops retrying",
-    r"comes? back": "recovers, restarts",
-    r"verdicts?": "result",
-    r"culprits?": "cause",
-    r"judges?|judged": "evaluates",
-    r"as it stands": "currently",
-}
+# Patterns of words and phrases, and what to write instead.
+AVOID = tomllib.loads(Path(__file__).with_name("words.toml").read_text())
 
 
 def prose(text):

@@ -128,14 +128,6 @@ def test_identical_devices_are_one_group_with_spread_and_outliers(look):
     assert outlier.trend[-1] == (NOW, 1.1e-6)
 
 
-def test_of_two_devices_the_one_that_changed_is_the_outlier(look):
-    now = [*probe_rows("gpu0", 1.1e-6), *probe_rows("gpu1", 1.0e-6)]
-    before = [row for device in DEVICES[:2] for row in probe_rows(device, 1.0e-6, DAY_NS)]
-    reader = look(now, before, *(device_rows(device, 1, 2.0, 0.0) for device in DEVICES[:2]))
-    (group,) = overview(reader, Config(), NOW).units
-    assert (group.outliers, group.typical.tags["device"]) == (("gpu0",), "gpu1")
-
-
 def test_cost_latency_and_energy_now_are_of_the_same_runs(look):
     other = probe_rows("gpu0", 5e-6, 60 * S)
     other[0] = make_point(
@@ -178,13 +170,6 @@ def test_largest_change_is_that_with_most_money_and_keeps_its_cause(look):
     assert (found.title, found.cause, found.change_pct) == ("shifted further", "cooling", 12.0)
     assert (found.cost_per_month, found.currency, found.others) == (120.0, "USD", 1)
     assert found.since_ns == NOW - 7 * HOUR_NS
-
-
-def test_price_change_is_the_change_where_nothing_drifted(look):
-    price = Event("price", "info", "gpu0 costs less", NOW - HOUR_NS, device="gpu0")
-    found = overview(look([event_point(price, HOST), drift(8 * DAY_NS, 8.0)]), Config(), NOW).change
-    assert (found.kind, found.title) == ("price", "gpu0 costs less")
-    assert (found.change_pct, found.cost_per_month) == (None, None)
 
 
 def test_firing_alerts_are_those_not_silenced_the_worst_first(look):

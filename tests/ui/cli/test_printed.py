@@ -215,49 +215,41 @@ def status(config):
         return reader.states()["status"][0]
 
 
-def with_last(service, **changes):
-    return {**service, "last": {**service["last"], **changes}}
+# What tenants cost and count: seven of them; and two, of which one has cached tokens.
+MANY = {**{f"team{number}": 0.1 - number / 100 for number in range(7)}, "unattributed": 0.02}
+TEAMS = [{"tenant": name, "cost": share, "cost_share": share} for name, share in MANY.items()]
+SEARCH = {"tenant": "search", "cost": 0.3, "cost_share": 0.6, "tokens_in": 4e5}
+REST = {"tenant": "unattributed", "cost": 0.2, "cost_share": 0.4, "cached_tokens": 4e4}
+CACHED = {"cached_share": 0.8, "cost_cache_saved": 0.7, "cost_per_million_tokens_fresh": 2.0}
 
 
 def test_services_are_shown_with_tenants_caches_and_faults(status):
     (service,) = status["services"]
-    cost = service["last"]["cost"]
-    shares = {**{f"team{number}": 0.1 - number / 100 for number in range(7)}, "unattributed": 0.02}
-    teams = [{"tenant": name, "cost": share, "cost_share": share} for name, share in shares.items()]
-    cache = {"cached_share": 0.8, "cost_cache_saved": 0.7, "cost_per_million_tokens_fresh": 2.0}
-    cached = {**cost, **cache, "cost_per_million_tokens_cached": 0.25}
-    parts = [
-        {
-            "tenant": "search",
-            "cost": 0.3,
-            "cost_share": 0.6,
-            "tokens_in": 4e5,
-            "cached_tokens": 3.6e5,
-        },
-        {"tenant": "unattributed", "cost": 0.2, "cost_share": 0.4, "cached_tokens": 4e4},
-    ]
-    unknown = [{**parts[0], "cached_tokens": None}, parts[1]]
-    tenants = {"counted_share": 0.9, "problems": [], "parts": teams}
+    last = service["last"]
+    tenants = {"counted_share": 0.9, "problems": [], "parts": TEAMS}
+    beyond = {**tenants, "counted_share": 1.6, "problems": ["no answer"]}
+    counted = {**tenants, "parts": [{**SEARCH, "cached_tokens": 3.6e5}, REST]}
+    uncounted = {**tenants, "parts": [{**SEARCH, "cached_tokens": None}, REST]}
+    cost = {**last["cost"], **CACHED, "cost_per_million_tokens_cached": 0.25}
+    unweighed = {**cost, "cost_per_million_tokens_cached": 0.0}
+    faults = {"cost": None, "energy": None, "problems": ["http://x: away"], "restarts": 2}
     shown = {
-        "none yet": {**service, "last": None},
-        "faults": with_last(
-            service, cost=None, energy=None, problems=["http://x: away"], restarts=2
-        ),
-        "many tenants": with_last(service, tenants=tenants),
-        "tenants that count too much": with_last(
-            service, tenants={**tenants, "counted_share": 1.6, "problems": ["no answer"]}
-        ),
-        "cached tokens": with_last(
-            service, cost=cached, tenants={**tenants, "parts": parts}, cached_tokens=4e5
-        ),
-        "cached tokens, which no tenant counts and no calibration weighs": with_last(
-            service,
-            cost={**cached, "cost_per_million_tokens_cached": 0.0},
-            tenants={**tenants, "parts": unknown},
-            cached_tokens=4e5,
-        ),
+        "none yet": None,
+        "faults": {**last, **faults},
+        "many tenants": {**last, "tenants": tenants},
+        "tenants that count too much": {**last, "tenants": beyond},
+        "cached tokens": {**last, "cost": cost, "tenants": counted, "cached_tokens": 4e5},
+        "cached tokens, which no tenant counts and no calibration weighs": {
+            **last,
+            "cost": unweighed,
+            "tenants": uncounted,
+            "cached_tokens": 4e5,
+        },
     }
-    texts = ["\n".join([f"# {name}", *service_lines(one), ""]) for name, one in shown.items()]
+    texts = [
+        "\n".join([f"# {name}", *service_lines({**service, "last": one}), ""])
+        for name, one in shown.items()
+    ]
     same("services", "\n".join(texts))
 
 
