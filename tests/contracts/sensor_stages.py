@@ -43,25 +43,18 @@ def context_of(clock, root="/nonexistent"):
 
 
 @contextmanager
-def nvidia_board(folder):
+def nvidia(folder, *slices):
+    """A board, or the first of its slices."""
     fake = FakeNvml(folder, simulated_utc_ns=NOON_NS)
-    fake.gpus[0].set_power(POWER_W)
+    gpu = fake.gpus[0]
+    gpu.set_power(POWER_W)
+    if slices:
+        gpu.split(*slices)
     with fake.in_this_process():
         (sensor,) = nvidia_sensors(context_of(fake.clock))
-        gpu = fake.gpus[0]
-        yield Stage(sensor, fake.clock, fake.clock.move, gpu.vanish, gpu.come_back)
-
-
-@contextmanager
-def nvidia_mig(folder):
-    fake = FakeNvml(folder, simulated_utc_ns=NOON_NS)
-    fake.gpus[0].set_power(POWER_W)
-    fake.gpus[0].split(3, 2)
-    with fake.in_this_process():
-        (board,) = nvidia_sensors(context_of(fake.clock))
-        board.discover()
-        sensor, _ = board.slices()
-        gpu = fake.gpus[0]
+        if slices:
+            sensor.discover()
+            sensor, _ = sensor.slices()
         yield Stage(sensor, fake.clock, fake.clock.move, gpu.vanish, gpu.come_back)
 
 
@@ -163,8 +156,8 @@ def acme_files(card):
 
 
 STAGES = {
-    "nvidia": nvidia_board,
-    "nvidia MIG": nvidia_mig,
+    "nvidia": nvidia,
+    "nvidia MIG": lambda folder: nvidia(folder, 3, 2),
     "amd": amd,
     "amd partition": lambda folder: amd(folder, partition=3),
     "cpu by RAPL": lambda folder: cpu(folder, RAPL_FILES),

@@ -17,66 +17,47 @@ from fakes.servers import InfluxDB, VictoriaMetrics, running
 DATABASE = "contract"
 
 
-class InfluxV1Destination:
-    """A real InfluxDB 1.6."""
+class Destination:
+    """A server and the section that writes to it."""
 
-    def __init__(self, server):
-        self._server = server
-        self.config = config_of("v1", server.url, database=DATABASE, timeout_s=5.0)
+    def __init__(self, server, config):
+        self.server, self.config = server, config
         self.stop, self.start = server.stop, server.start
 
     def sink(self, clock):
         return build_sink(self.config, clock)
 
-    def points(self, expected):
-        del expected
-        found = self._server.points(DATABASE)
+
+class InfluxV1Destination(Destination):
+    """A real InfluxDB 1.6."""
+
+    def points(self, _):
         return {
             (name, tags, time_ns // 10**6): fields["v"]
-            for (name, tags, time_ns), fields in found.items()
+            for (name, tags, time_ns), fields in self.server.points(DATABASE).items()
         }
 
 
-class InfluxV2Destination:
+class InfluxV2Destination(Destination):
     """A real VictoriaMetrics, through its v2 write API."""
-
-    def __init__(self, server):
-        self._server = server
-        self.config = config_of("v2", server.url, timeout_s=5.0)
-        self.stop, self.start = server.stop, server.start
-
-    def sink(self, clock):
-        return build_sink(self.config, clock)
 
     def points(self, expected):
         wanted = {(f"{name}_v", tags, time_ms) for name, tags, time_ms in expected}
-        found = self._server.samples(wanted)
+        found = self.server.samples(wanted)
         return {(name.removesuffix("_v"), *rest): value for (name, *rest), value in found.items()}
 
 
-class OtlpDestination:
+class OtlpDestination(Destination):
     """A receiver that decodes with the official protobuf package."""
 
-    def __init__(self, receiver):
-        self._receiver = receiver
-        self.config = config_of("otlp", receiver.url, timeout_s=5.0)
-        self.stop, self.start = receiver.stop, receiver.start
-
-    def sink(self, clock):
-        return build_sink(self.config, clock)
-
-    def points(self, expected):
-        del expected
-        return {
-            (
-                name.removeprefix("costprobe.").removesuffix(".v"),
-                tuple(
-                    ("host" if k == "host.name" else k, v) for k, v in tags if k[:8] != "service."
-                ),
-                time_ns // 10**6,
-            ): value
-            for (name, tags, time_ns), (_, _, value) in self._receiver.points.items()
-        }
+    def points(self, _):
+        found = {}
+        for (name, tags, time_ns), (_, _, value) in self.server.points.items():
+            own = [("host" if key == "host.name" else key, text) for key, text in tags]
+            kept = tuple((key, text) for key, text in own if not key.startswith("service."))
+            short = name.removeprefix("costprobe.").removesuffix(".v")
+            found[short, kept, time_ns // 10**6] = value
+        return found
 
 
 class FileDestination:
@@ -97,28 +78,22 @@ class FileDestination:
     def start(self):
         self._gone.rename(self._folder)
 
-    def points(self, expected):
-        del expected
-        path = self.config.path
-        return values_of(path.read_text().splitlines() if path.exists() else ())
-
-
-def values_of(lines):
-    """The values of rows of line protocol by measurement, tags and ms."""
-    found = {}
-    for line in lines:
-        series, fields, time_ns = line.rsplit(" ", 2)
-        name, tags = parse_series_key(series)
-        key = (name, tuple(sorted(tags.items())), int(time_ns) // 10**6)
-        found[key] = parse_field_set(fields)["v"]
-    return found
+    def points(self, _):
+        path, found = self.config.path, {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            series, fields, time_ns = line.rsplit(" ", 2)
+            name, tags = parse_series_key(series)
+            key = (name, tuple(sorted(tags.items())), int(time_ns) // 10**6)
+            found[key] = parse_field_set(fields)["v"]
+        return found
 
 
 @contextmanager
 def influx_v1(folder):
     with running(InfluxDB, folder, "influxd") as server:
         server.query(f"CREATE DATABASE {DATABASE}")
-        yield InfluxV1Destination(server)
+        config = config_of("v1", server.url, database=DATABASE, timeout_s=5.0)
+        yield InfluxV1Destination(server, config)
 
 
 @contextmanager
@@ -126,15 +101,14 @@ def influx_v2(folder):
     # Without deduplication its raw export lists a repeated point twice; its queries do not.
     options = ("-dedup.minScrapeInterval=1ms",)
     with running(VictoriaMetrics, folder, "victoria-metrics", options=options) as server:
-        yield InfluxV2Destination(server)
+        yield InfluxV2Destination(server, config_of("v2", server.url, timeout_s=5.0))
 
 
 @contextmanager
-def otlp(folder):
-    del folder
+def otlp(_):
     receiver = OtlpReceiver()
     try:
-        yield OtlpDestination(receiver)
+        yield OtlpDestination(receiver, config_of("otlp", receiver.url, timeout_s=5.0))
     finally:
         receiver.stop()
 

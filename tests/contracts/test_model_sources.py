@@ -14,7 +14,6 @@ from fakes.lazy import LazyModule
 from fakes.probe_requests import CPU
 
 torch = LazyModule("torch")
-inputs = LazyModule("costprobe_probes.sources.model_source")
 model_source = LazyModule("costprobe_probes.sources.model_source")
 linear = LazyModule("contracts.examples.linear")
 
@@ -95,7 +94,7 @@ def check(source, spec):
         batches = []
         for model in (first, second):
             torch.manual_seed(SEED)
-            batches.append(inputs.checked_inputs(spec.name, model.inputs(batch)))
+            batches.append(model_source.checked_inputs(spec.name, model.inputs(batch)))
         assert all(len(tensor) == batch for tensor in batches[0].tensors())
         pairs = zip(batches[0].tensors(), batches[1].tensors(), strict=True)
         assert all(torch.equal(one, other) for one, other in pairs)

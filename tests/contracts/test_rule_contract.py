@@ -27,20 +27,9 @@ def rows(measurement, count=20, every_s=10, tags=None, **fields):
     ]
 
 
-def event(kind, **more):
-    found = Event(
-        kind=kind,
-        severity="warning",
-        title=f"a {kind}",
-        time_ns=T0,
-        device="gpu0",
-        subject={"probe": "p"},
-        metric="latency",
-        change_pct=30.0,
-        level_pct=30.0,
-        since_ns=T0,
-        **more,
-    )
+def event(kind):
+    own = {"title": f"a {kind}", "device": "gpu0", "subject": {"probe": "p"}, "metric": "latency"}
+    found = Event(kind, "warning", time_ns=T0, since_ns=T0, change_pct=30.0, level_pct=30.0, **own)
     return event_point(found, TAGS)
 
 
@@ -112,27 +101,27 @@ def check(kind, of_kind, config, inputs, fires_at_s=FIRES_AT_S):
         assert over.text != symptom.text
         assert "To do" not in over.detail
 
-    restarted = of_kind.rule(config)
-    half = inputs[: len(inputs) // 2]
-    feed(restarted, half)
-    document, restarted = restarted.document(), of_kind.rule(config)
-    restarted.restore(json.loads(json.dumps(document)))
-    feed(restarted, inputs[len(half) :])
-    restarted.evaluate(
-        max([T0, *(item.time_ns for item in inputs if isinstance(item, Point))]), faults
-    )
-    assert [s.series for s in restarted.evaluate(at(fires_at_s), faults)] == [
-        s.series for s in found
-    ], f"{kind} lost its symptoms in a restart"
+    def series_after(*ticks):
+        """The series of the symptoms at the last tick."""
+        for tick_ns in ticks:
+            after = rule.evaluate(tick_ns, faults)
+        return [symptom.series for symptom in after]
 
+    series = [symptom.series for symptom in found]
+    rule, half = of_kind.rule(config), len(inputs) // 2
+    feed(rule, inputs[:half])
+    document, rule = rule.document(), of_kind.rule(config)
+    rule.restore(json.loads(json.dumps(document)))
+    feed(rule, inputs[half:])
+    last_ns = max([T0, *(item.time_ns for item in inputs if isinstance(item, Point))])
+    assert series_after(last_ns, at(fires_at_s)) == series, f"{kind} lost symptoms in a restart"
+
+    rule = same
     rule.restore(json.loads(json.dumps(rule.document())))
-    after = rule.evaluate(at(fires_at_s), faults)
-    assert [s.series for s in after] == [s.series for s in found], f"{kind} resolved in a restart"
-
+    assert series_after(at(fires_at_s)) == series, f"{kind} resolved in a restart"
     step = ClockStep(-3600 * NS_PER_S, at(fires_at_s) - 3600 * NS_PER_S)
     rule.restore(step.of_document(rule.document()))
-    after = rule.evaluate(step.now_ns, faults)
-    assert [s.series for s in after] == [s.series for s in found], f"{kind} lost its symptoms"
+    assert series_after(step.now_ns) == series, f"{kind} lost its symptoms"
 
 
 def test_every_rule_fulfils_the_contract():
