@@ -61,19 +61,6 @@ class Seen(HTMLParser):
                 self.ids.append(value)
 
 
-def test_spend_adds_up_and_keeps_its_currency(found):
-    (spend,) = found["spend"]
-    assert spend["currency"] == "EUR"
-    # Rows of five minutes at 3.60 an hour over 30 days, except less than an hour at the edges.
-    assert float(spend["cost"]) == pytest.approx(3.6 * 24 * 30, abs=4)
-    assert float(spend["cost_before"]) == pytest.approx(3.6 * 24 * 30, abs=4)
-    assert sum(Decimal(one["cost"]) for one in spend["by_device"]) == Decimal(spend["cost"])
-    days = sum(day["cost"] for day in spend["by_day"])
-    assert days == pytest.approx(float(spend["cost"]), abs=1e-6)
-    uses = {(use["service"], use["part"]): float(use["cost"]) for use in spend["by_use"]}
-    assert uses["shop", "busy"] == uses["shop", "idle"] == pytest.approx(1296, abs=4)
-
-
 def test_spend_by_a_label_adds_up_in_every_format(costprobe, found, page):
     (spend,) = found["spend"]
     parts = {part["value"]: Decimal(part["cost"]) for part in spend["by_label"]}
@@ -107,12 +94,10 @@ def test_html_page_is_one_file_without_external_resources(page):
     assert not seen.tags & {"script", "link", "img", "iframe", "object", "form", "base"}
     assert all(address.startswith("#") for address in seen.addresses)
     assert len(seen.ids) == len(set(seen.ids))
-    assert not re.search(r"url\(|@import|https?://", page)
-    assert "default-src 'none'" in page
-    assert "@media print" in page
-    assert "prefers-color-scheme: dark" in page
+    assert not re.search(r"url\(|@import|https?://|\x1b", page)
+    for words in ("default-src 'none'", "@media print", "prefers-color-scheme: dark"):
+        assert words in page
     assert page.count('role="img"') == 4
-    assert "\x1b" not in page
 
 
 def test_untrusted_text_is_escaped_in_every_format(costprobe, found, page):

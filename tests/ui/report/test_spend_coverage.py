@@ -28,10 +28,12 @@ PERIOD = Period(MARCH_NS, MARCH_NS + 2 * DAY_NS)
 def rows(device, per_hour, hours, minutes=60, currency="USD", **more):
     """A row a minute in the first minutes of each of these hours, counted from the first of March."""
     tags = {"device": device, "kind": "gpu", "uuid": device, "model": "L4", "currency": currency}
-    for hour in hours:
-        for end_s in range(EVERY_S, minutes * 60 + 1, EVERY_S):
-            fields = {"cost": per_hour / ROWS_PER_HOUR, "energy_j": 360.0 * EVERY_S, **more}
-            yield Point("device", tags, fields, MARCH_NS + hour * HOUR_NS + end_s * S)
+    fields = {"cost": per_hour / ROWS_PER_HOUR, "energy_j": 360.0 * EVERY_S, **more}
+    return [
+        Point("device", tags, fields, MARCH_NS + hour * HOUR_NS + end_s * S)
+        for hour in hours
+        for end_s in range(EVERY_S, minutes * 60 + 1, EVERY_S)
+    ]
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def reader_of(tmp_path):
     def make(*series):
         store = Store.open(tmp_path / "costprobe.db", FakeClock())
         for each in series:
-            store.append(list(each))
+            store.append(each)
         store.close()
         return closing(StoreReader.open(tmp_path / "costprobe.db"))
 
@@ -51,33 +53,37 @@ def spend_of(reader):
     return {one.currency: one for one in spent(costs, (), PERIOD, EVERY_S, lambda *_: "?")}
 
 
-def test_constant_spend_with_unequal_coverage_is_no_change(reader_of):
-    """3.60 an hour, known for 26 of the 48 hours before and for all of them after."""
-    with reader_of(rows("gpu0", 3.6, range(-26, 48))) as reader:
+# Rows, and of the period and the one before it: the spend, the coverage, and the spend an hour of the devices
+# that are known in both.
+SPENDS = {
+    "constant, known for 26 of the 48 hours before": (
+        [rows("gpu0", 3.6, range(-26, 48))],
+        [(48 * 3.6, 1.0, 3.6), (26 * 3.6, 26 / 48, 3.6)],
+    ),
+    "one rises by a quarter, one is new, one is not known enough": (
+        [
+            rows("gpu0", 4.0, range(-48, 0)),
+            rows("gpu0", 5.0, range(48)),
+            rows("gpu1", 9.0, range(48)),
+            rows("gpu2", 7.0, range(-48, 20)),
+        ],
+        [(48 * 14 + 20 * 7, 116 / 144, 5.0), (48 * 11, 1.0, 4.0)],
+    ),
+    "no device is known in both": (
+        [rows("gpu0", 3.6, range(-20, 48))],
+        [(48 * 3.6, 1.0, None), (20 * 3.6, 20 / 48, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPENDS)
+def test_unequal_coverage_is_no_change(reader_of, name):
+    made, wanted = SPENDS[name]
+    with reader_of(*made) as reader:
         spend = spend_of(reader)["USD"]
-    assert float(spend.total) == pytest.approx(48 * 3.6)
-    assert float(spend.before) == pytest.approx(26 * 3.6)
-    assert (spend.coverage, spend.coverage_before) == pytest.approx((1.0, 26 / 48))
-    assert (spend.per_hour, spend.per_hour_before) == pytest.approx((3.6, 3.6))
-
-
-def test_only_devices_known_in_both_periods_are_compared(reader_of):
-    """gpu0 rises by a quarter; gpu1 was not known before, gpu2 is not known enough after."""
-    with reader_of(
-        rows("gpu0", 4.0, range(-48, 0)),
-        rows("gpu0", 5.0, range(48)),
-        rows("gpu1", 9.0, range(48)),
-        rows("gpu2", 7.0, range(-48, 20)),
-    ) as reader:
-        spend = spend_of(reader)["USD"]
-    assert (spend.per_hour, spend.per_hour_before) == pytest.approx((5.0, 4.0))
-    assert spend.coverage == pytest.approx((48 + 48 + 20) / (3 * 48))
-
-
-def test_without_a_device_known_in_both_periods_nothing_is_compared(reader_of):
-    with reader_of(rows("gpu0", 3.6, range(-20, 48))) as reader:
-        spend = spend_of(reader)["USD"]
-    assert (spend.per_hour, spend.per_hour_before) == (None, None)
+    now = float(spend.total), spend.coverage, spend.per_hour
+    before = float(spend.before), spend.coverage_before, spend.per_hour_before
+    assert [now, before] == [pytest.approx(one) for one in wanted]
 
 
 def test_coverage_of_a_report_is_that_of_a_forecast(reader_of):
@@ -107,17 +113,13 @@ def test_emissions_state_the_time_for_which_they_are_known(reader_of):
 
 def test_cost_of_services_is_that_of_spend_though_windows_reach_beyond_the_period():
     uses = [("chat", "busy", "60"), ("", "unallocated", "45")]
-    known = Spend("USD", Decimal(100), 1.0, None, None, None, None, (), (), ())
     made = [Use(service, part, Decimal(cost)) for service, part, cost in uses]
-    shown = [
-        list(spend_parts(replace(known, by_use=made))),
-        list(spend_parts(replace(known, by_use=made[:1], total=Decimal(50)))),
+    known = Spend("USD", Decimal(100), 1.0, None, None, None, None, (), (), made)
+    assert list(spend_parts(known)) == [
+        ("chat: busy", "$60.00", "60 %"),
+        ("no service, or not yet allocated", "$40.00", "40 %"),
+        ("total", "$100.00", "100 %"),
     ]
-    assert shown == [
-        [
-            ("chat: busy", "$60.00", "60 %"),
-            ("no service, or not yet allocated", "$40.00", "40 %"),
-            ("total", "$100.00", "100 %"),
-        ],
-        [("chat: busy", "$50.00", "100 %"), ("total", "$50.00", "100 %")],
-    ]
+    short = replace(known, by_use=made[:1], total=Decimal(50))
+    shown = [("chat: busy", "$50.00", "100 %"), ("total", "$50.00", "100 %")]
+    assert list(spend_parts(short)) == shown
