@@ -2,9 +2,10 @@
 
 import re
 import time
+from pathlib import Path
 
 import pytest
-from costprobe.core.line_protocol import render
+from costprobe.core.line_protocol import parse_line, render
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
 from costprobe.ui.grafana.provisioning import INFLUXDB, alert_rules
@@ -14,6 +15,7 @@ from fakes import known
 from fakes.known import START_NS
 from fakes.sending import send, sink_of
 from fakes.shown import (
+    ANSWERS,
     RANGE,
     boards_of,
     in_influxql,
@@ -147,64 +149,12 @@ def test_dead_agent_shows_within_two_minutes_in_any_time_range(influxdb):
     assert silent == {"alive": 0, "dead": 1}
 
 
-# Windows of five minutes by hand: one busy, one idle, one with half of the requests.
-WINDOWS = (
-    {"total": 6.0, "idle": 1.0, "requests": 8.0, "in": 4.0, "out": 2.0, "busy": (0.9, 300.0)},
-    {"total": 6.0, "idle": 6.0, "requests": 0.0, "in": 0.0, "out": 0.0, "busy": (0.0, 300.0)},
-    {"total": 6.0, "idle": 3.0, "requests": 4.0, "in": 2.0, "out": 4.0, "busy": (0.3, 600.0)},
-)
-# Of the 18.00 spent, 6 of 12 parts are for tokens in.
-RATIOS = {
-    "production: Cost per 1,000 requests ($currency)": {"h chat": 18.0 / 12 * 1000},
-    "production: Cost per 1,000 inferences ($currency)": {"h chat": 18.0 / 12 * 1000},
-    "production: Cost per million tokens ($currency)": {
-        "h chat in": 18.0 * 6 / 12 / 6,
-        "h chat out": 18.0 * 6 / 12 / 3,
-    },
-    "production: Cost ($currency)": 18.0,
-    "production: Paid while services wait ($currency)": 10.0,
-    "production: Share paid while services wait": 100 * 10 / 18,
-    "production: Busy share of its devices": {"h chat": (0.9 * 300 + 0.3 * 600) / 1200},
-    "energy: CO2-equivalent per kWh": 400.0,
-    "energy: CO2-equivalent per kWh, with PUE": {"h": 400.0},
-    "energy: Energy with CO2-equivalent": 100 / 3,
-}
-
-
-def windows():
-    """Rows of a service by its windows, and of a device that knows its carbon half of the time."""
-    tags = {"host": "h", "service": "chat", "basis": "serving", "currency": "USD", "plan": "owned"}
-    for index, one in enumerate(WINDOWS):
-        time_ns = known.START_NS + (index + 1) * 300 * NS_PER_S
-        requests = one["requests"]
-        fields = {
-            "cost_total": one["total"],
-            "cost_idle": one["idle"],
-            "cost_idle_known": one["total"],
-            "idle_share": one["idle"] / one["total"],
-            "requests": requests,
-            "inferences": requests,
-            "tokens_in": requests * 5e5,
-            "tokens_out": requests * 2.5e5,
-            "cost_tokens_in": one["in"],
-            "cost_tokens_out": one["out"],
-            "window_s": 300.0,
-        }
-        if requests:
-            fields["cost_per_request"] = fields["cost_per_inference"] = one["total"] / requests
-            fields["cost_per_million_tokens_in"] = one["in"] / requests * 2
-            fields["cost_per_million_tokens_out"] = one["out"] / requests * 4
-        yield make_point("cost", tags, fields, time_ns)
-        shares = dict(zip(("busy_share", "window_s"), one["busy"], strict=True))
-        yield make_point("serving", {"host": "h", "service": "chat"}, shares, time_ns)
-        drawn = {"energy_j": 3.6e6} | (
-            {} if index else {"carbon_g": 400.0, "carbon_energy_j": 3.6e6}
-        )
-        yield make_point("device", {"host": "h", "device": "gpu0"}, drawn, time_ns)
+WINDOWS = [*map(parse_line, Path(__file__).with_name("windows.lp").read_text().splitlines())]
+RATIOS = ANSWERS["ratios"]
 
 
 def test_ratios_are_ratios_of_sums(influxdb):
-    rows = write(influxdb, "windows", windows())
+    rows = write(influxdb, "windows", WINDOWS)
     for query, left_out in ((rows, set()), (rolled_up(influxdb, "windows"), NOT_HOURLY)):
         wanted = {title: pytest.approx(RATIOS[title]) for title in RATIOS.keys() - left_out}
         assert {title: shown_from_influxdb(PANELS[title], "", query) for title in wanted} == wanted
@@ -212,16 +162,17 @@ def test_ratios_are_ratios_of_sums(influxdb):
 
 def test_nothing_is_divided_by_what_was_not_counted(influxdb):
     """InfluxQL divides by 0 as 0: a service without requests would be the cheapest."""
-    idle = [point for point in windows() if point.fields.get("requests") == 0]
+    idle = [point for point in WINDOWS if point.fields.get("requests") == 0]
     query = write(influxdb, "idle", idle)
     found = {
         title: shown_from_influxdb(PANELS[title], "", query)
         for title in ("home: Services: cost now ($currency)", *RATIOS)
         if title.startswith(("home", "production: Cost", "production: Paid", "production: Share"))
     }
-    amounts = {
-        "production: Cost ($currency)": 6.0,
-        "production: Paid while services wait ($currency)": 6.0,
-    }
-    amounts["production: Share paid while services wait"] = 100.0
+    names = (
+        "Cost ($currency)",
+        "Paid while services wait ($currency)",
+        "Share paid while services wait",
+    )
+    amounts = dict(zip((f"production: {name}" for name in names), (6.0, 6.0, 100.0), strict=True))
     assert {title: value for title, value in found.items() if value} == amounts
