@@ -5,45 +5,14 @@ from pathlib import Path
 from costprobe.configuration import parse
 from fakes.command import called
 
-FILE = Path("costprobe.toml")
 BUDGET = '[[budget]]\nname = "b"\namount = 1\nperiod = "day"\n'
-WINDOW = '[[maintenance]]\nname = "n"\nstart = "01:00"\nend = "02:00"\n'
-HOT = '[[rule]]\nname = "a"\nkind = "threshold"\nmeasurement = "device"\nfield = "temp_c"\nabove = 1\n'
-DRIFT = '[[rule]]\nname = "d"\nkind = "drift"\n'
-PAGER = '[[notifier]]\nname = "n"\nkind = "webhook"\nurl = "https://h/"\n'
-ENDS = '[[maintenance]]\nname = "{}"\nstart = "{}"\nend = "{}"\n'
-HOURS = """
-[electricity]
-tariff_per_kwh = 1
-[[electricity.hours]]
-start = "22:00"
-end = "06:00"
-tariff_per_kwh = 2
-[[electricity.hours]]
-days = [{}]
-start = "{}"
-end = "{}"
-tariff_per_kwh = 3
-"""
+# Files in which each part has an effect; `refused.txt` has such in which one has none.
+ACCEPTED = Path(__file__).with_name("accepted.txt")
 
 
-def test_labels_that_a_series_or_incident_has_are_accepted():
-    parse(f'[host]\nlabels = {{ rack = "r" }}\n{WINDOW}match = {{ rack = "r", rule = "a" }}', FILE)
-    parse(f'{HOT}labels = {{ team = "ml" }}\n{PAGER}match = {{ team = "ml", device = "g*" }}', FILE)
-    parse(f'{DRIFT}match = {{ probe = "chat*", metric = "cost" }}\ngroup_by = ["probe"]', FILE)
-    parse(HOURS.format('"mon"', "05:00", "07:00"), FILE)
-    parse(f'{PAGER}match = {{ severity = "crit*" }}', FILE)
-
-
-def test_maintenance_windows_with_hours_or_incidents_of_their_own_are_accepted():
-    for other in (
-        ENDS.format("m", "01:30", "02:30"),
-        ENDS.format("m", "01:00", "02:00") + 'timezone = "Asia/Tokyo"\n',
-        # The wider one is for other incidents only.
-        ENDS.format("m", "00:00", "04:00") + 'match = { host = "x" }\n',
-        ENDS.format("m", "22:00", "01:00"),
-    ):
-        parse(WINDOW + other, FILE)
+def test_labels_hours_and_windows_of_their_own_are_accepted():
+    for text in ACCEPTED.read_text().split("\n\n"):
+        parse(text, Path("costprobe.toml"))
 
 
 def test_files_of_prices_and_intensities_are_checked(tmp_path):

@@ -14,46 +14,18 @@ from fakes.clock import FakeClock
 from fakes.pages import served
 from fakes.programs import require
 from fakes.servers import Prometheus, get, running
+from fakes.shown import ANSWERS
 from history import END_S, HISTORY_S, RULES, sum_of
 
 HOUR_S = 3600
-# The query, and the sum of the rows of the last hour.
-ANSWERS = {
-    "sum(increase(costprobe_cost_total[1h]))": ("device", "cost", {}),
-    'sum(increase(costprobe_cost_total{host="a",device="gpu1"}[1h]))': (
-        "device",
-        "cost",
-        {"host": "a", "device": "gpu1"},
-    ),
-    "sum(increase(costprobe_energy_joules_total[1h]))": ("device", "energy_j", {}),
-    "sum(increase(costprobe_carbon_grams_total[1h]))": ("device", "carbon_g", {}),
-    "sum(increase(costprobe_allocated_cost_total[1h]))": ("allocation", "cost", {}),
-    'sum(increase(costprobe_allocated_cost_total{part="idle"}[1h]))': (
-        "allocation",
-        "cost",
-        {"part": "idle"},
-    ),
-    'sum(increase(costprobe_model_requests_total{served_model="tuned"}[1h]))': (
-        "serving",
-        "requests",
-        {"served_model": "tuned"},
-    ),
-    'sum(increase(costprobe_model_cost_total{served_model="base"}[1h]))': (
-        "cost",
-        "cost_total",
-        {"served_model": "base", "basis": "serving"},
-    ),
-}
 
 
 def test_increase_of_a_counter_is_the_sum_of_the_rows(prometheus):
-    found = {}
-    for query in ANSWERS:
+    found, wanted = {}, {}
+    for query, (measurement, field, tags) in ANSWERS["counters"].items():
         ((_, found[query]),) = prometheus.query(query, END_S)
-    assert found == {
-        query: pytest.approx(sum_of(measurement, field, HOUR_S, **tags), rel=0.01)
-        for query, (measurement, field, tags) in ANSWERS.items()
-    }
+        wanted[query] = pytest.approx(sum_of(measurement, field, HOUR_S, **tags), rel=0.01)
+    assert found == wanted
     # Without extrapolation the difference of two scrapes is exact.
     ((_, spent),) = prometheus.query(
         "sum(costprobe_cost_total) - sum(costprobe_cost_total offset 1h)", END_S
