@@ -53,30 +53,7 @@ from costprobe.ui.cli.main import main
 
 main()
 """
-HOST = """
-[host]
-name = "h"
-[telemetry]
-every = "100ms"
-[alerting]
-defaults = false
-evaluate_every = "1s"
-[[price]]
-plan = "monthly"
-per_month = 730
-[[rule]]
-name = "power"
-kind = "power_limit"
-limit_w = 0
-[[sink]]
-api = "file"
-path = "{series}"
-flush_every = "100ms"
-[[notifier]]
-name = "phone"
-kind = "ntfy"
-url = "{url}/gpu-cost"
-"""
+HOST = Path(__file__).with_name("examples") / "host.toml"
 
 
 def test_toy_kinds_run_in_the_daemon_through_their_tables_alone(tmp_path):
@@ -95,7 +72,7 @@ def test_toy_kinds_run_in_the_daemon_through_their_tables_alone(tmp_path):
         return done.stdout + done.stderr
 
     with Scripted(lambda *_: (200, {}, b"{}")) as server:
-        text = HOST.format(series=series, url=server.url)
+        text = HOST.read_text().format(series=series, url=server.url)
         try:
             daemon.start(text)
             (alert,) = daemon.wait_for(lambda: daemon.points("alert", state="firing"))

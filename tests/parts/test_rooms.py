@@ -6,6 +6,7 @@ Imports under TYPE_CHECKING count like all others.
 import ast
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -13,64 +14,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {"costprobe": ROOT / "agent", "costprobe_probes": ROOT / "probes"}
-# What a room may import, beside core and adapters. A room imports only rooms above it in this table,
-# so that no circle can arise.
-ROOMS = {
-    "pricing": set(),
-    "delivery": set(),
-    "unit_costs": set(),
-    "spend": set(),
-    "devices": {"pricing"},
-    "probing": {"devices", "pricing"},
-    "serving": {"devices", "pricing"},
-    "drift": {"probing", "unit_costs"},
-    "alerts": {"drift", "delivery"},
-    "savings": {"pricing", "probing", "serving", "unit_costs"},
-    "fleet": {"drift", "spend", "unit_costs", "delivery"},
-}
+TABLES = tomllib.loads(Path(__file__).with_name("rooms.toml").read_text())
+ROOMS = {room: set(others) for room, others in TABLES["rooms"].items()}
 # Every room's sections in one file, the process, and what people see: each may import all before it.
 ABOVE = ("configuration", "daemon", "ui")
 TOP_FILES = {"__init__", "__main__", "client", "configuration"}
 # Adapters that serve the other adapters.
 SERVING_OTHERS = {"http": {"host"}, "host": set()}
-# The outside world: modules that only adapters import, and these files.
-OUTSIDE = {"socket", "ssl", "urllib3", "sqlite3", "ctypes", "pynvml", "subprocess"}
-OUTSIDE_TOO = """
-    daemon.control daemon.systemd delivery.apprise delivery.influx ui.cli.debug ui.cli.support.checks
-    ui.cli.support.control_client ui.cli.support.service_files ui.dashboard.serving
-"""
-# The files of rooms that do things: they read or write the store, speak with an adapter or have
-# threads. All others are arithmetic.
-DOING = {
-    "alerts": "watching faults replay",
-    "delivery": "influx otlp alertmanager webhook apprise apprise_child kinds loop delivery",
-    "devices": "charges readings server use",
-    "drift": "explain annotations",
-    "fleet": "answers bills hosts spend unit_costs report outliers rollouts watch",
-    "pricing": "catalogue_files plans prices",
-    "probing": "settings run jobs rows",
-    "savings": "gather",
-    "serving": "settings meter service device_costs pods latency_watch",
-    "spend": "query bills charges now evaluate server",
-    "unit_costs": "now price_files",
-}
 NOT_ARITHMETIC = {"os", "threading", "time", "random"}
 CALLS_NOT_ARITHMETIC = ("open", "datetime.now", ".read_text", ".read_bytes")
-# Records of adapters, which arithmetic may take.
-RECORDS = """
-    sensors.messages probe_child.results engines.tables engines.settings clouds.bills clouds.regions
-    clouds.source http.access databases.question
-"""
-# Of the probes the agent imports what the wire needs and the name of the processor, in these places.
-PLACES_OF_PROBES = (
-    "costprobe.adapters.load_child.",
-    "costprobe.adapters.sensors.child.cpu",
-    "costprobe.probing.settings",
-)
-PROBES_FOR_AGENT = {"wire", "stats", "processor", "sources.kinds"}
 MAX_CODE_LINES = 600
-# Files that are to be rewritten smaller, with the code lines that each may have until then.
-LARGER = {"costprobe.drift.causes": 680}
 
 
 @cache
@@ -154,9 +107,11 @@ def adapters_import_core_http_host_and_their_own_folder():
 
 def the_outside_world_is_imported_by_adapters():
     for name, path in modules().items():
-        is_named = name.removeprefix("costprobe.") in OUTSIDE_TOO.split()
+        is_named = name.removeprefix("costprobe.") in TABLES["outside_too"]
         if room_of(name) != "adapters" and not is_named:
-            yield from (f"{name} imports {root}" for root in sorted(roots_of(path) & OUTSIDE))
+            yield from (
+                f"{name} imports {root}" for root in sorted(roots_of(path) & {*TABLES["outside"]})
+            )
 
 
 def drivers_are_imported_in_the_sensor_child_and_torch_in_probes():
@@ -168,9 +123,13 @@ def drivers_are_imported_in_the_sensor_child_and_torch_in_probes():
 
 def files_that_do_things_are_listed_and_all_others_are_arithmetic():
     names = modules()
-    listed = {f"costprobe.{room}.{file}" for room, files in DOING.items() for file in files.split()}
+    listed = {
+        f"costprobe.{room}.{file}"
+        for room, files in TABLES["doing"].items()
+        for file in files.split()
+    }
     yield from (f"{name} does not exist" for name in sorted(listed - names.keys()))
-    records = tuple(f"{record}." for record in RECORDS.split())
+    records = tuple(f"{record}." for record in TABLES["records"])
     for name, path in names.items():
         if room_of(name) not in ROOMS or name.count(".") == 1 or name in listed:
             continue
@@ -212,8 +171,8 @@ def the_whole_configuration_is_taken_by_daemon_and_ui():
 def agent_imports_the_wire_and_the_kinds_of_probes():
     for name, other in edges():
         is_of_probes = [room_of(one) == "costprobe_probes" for one in (name, other)]
-        is_place = name.startswith(PLACES_OF_PROBES)
-        is_for_agent = other.removeprefix("costprobe_probes.") in PROBES_FOR_AGENT
+        is_place = name.startswith(tuple(TABLES["places_of_probes"]))
+        is_for_agent = other.removeprefix("costprobe_probes.") in TABLES["probes_for_agent"]
         if is_of_probes == [True, False] or (
             is_of_probes == [False, True] and not (is_place and is_for_agent)
         ):
@@ -238,7 +197,7 @@ def files_have_600_code_lines_at_most():
                 docs |= {*range(node.body[0].lineno, node.body[0].end_lineno + 1)}
         lines = enumerate(map(str.strip, path.read_text().splitlines()), 1)
         count = sum(line[:1] not in {"", "#"} and number not in docs for number, line in lines)
-        if count > LARGER.get(name, MAX_CODE_LINES):
+        if count > TABLES["larger"].get(name, MAX_CODE_LINES):
             yield f"{path.relative_to(ROOT)}: {count} code lines; split it by its ideas"
 
 

@@ -23,13 +23,11 @@ from costprobe.ui.cli.views.status_lines import probe_line, service_lines
 from costprobe.ui.cli.watch import ScrolledView, snapshot
 from costprobe.ui.text import in_local_zone
 from fakes.cases import check_all
-from fakes.cli import same
+from fakes.cli import NOW_S, SNAPSHOTS, same, stopped_clock
 from fakes.command import called, leaves
 from fakes.terminal import on_terminal
-from fakes.wide_host import PROBES, wide_host
+from fakes.wide_host import wide_host
 
-# A Monday in June, 12:25 in Berlin.
-NOW_S = 1_782_123_900.0
 # Lines at the beginning and the end of an answer that are recorded.
 HALF = 22
 CONTROL = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
@@ -38,14 +36,6 @@ COLOUR = re.compile(rb"\x1b\[[0-9;]*[1-9][0-9;]*m")
 UNIT = re.compile(r"(?:%|ms|s|min|h|d|W|J|°C|MHz|MiB|GiB|kWh|USD|EUR|JPY)(?:[ ,;).:]|$)")
 # A time of day and what follows it: its zone.
 CLOCK = re.compile(r"\d\d:\d\d(?::\d\d)? (?!-)([A-Z]\w+)")
-RECORDED = (
-    "status", "status --watch", "trend --since 3d --no-plot", "compare --since 3d --no-plot",
-    "spend --since 1d --by model", "budget --no-plot", "forecast", "savings --since 3d",
-    "price list", "price list --gpu H100 --cloud lambda", "price history", "alerts", "alerts history",
-    "explain --since 12h", f"probe {PROBES[0]} --sweep --stored", "replay --since 3d --events", "sink rejected",
-    "annotate deployed --device gpu0", "silence --match device=gpu0 --for 1h --comment x",
-    "trend --device gpu9", "config check", "influx setup", "alerts test",
-)  # fmt: skip
 # What these print differs between machines, or is a plot.
 OTHER = (
     "trend --since 3d --field device.power_w", "compare --since 3d", "budget", "price show",
@@ -72,16 +62,8 @@ COLOURED = (
 @pytest.fixture(scope="module")
 def config():
     """The host at a fixed time in Berlin, in a folder whose path always has the same length."""
-    with (
-        pytest.MonkeyPatch.context() as patched,
-        tempfile.TemporaryDirectory(prefix="cp") as folder,
-    ):
-        patched.setattr("time.time", lambda: NOW_S)
-        patched.setattr("time.time_ns", lambda: int(NOW_S) * 10**9)
-        patched.setenv("TZ", "Europe/Berlin")
-        time.tzset()
+    with stopped_clock(zone="Europe/Berlin"), tempfile.TemporaryDirectory(prefix="cp") as folder:
         yield wide_host(Path(folder))
-    time.tzset()
 
 
 def lines_on(config, words, columns):
@@ -101,10 +83,12 @@ def problems_of(lines, columns):
 
 def test_every_command_fits_the_terminal_names_one_zone_and_prints_what_is_recorded(config):
     problems, printed = [], []
-    for words in (*RECORDED, *OTHER):
+    text = (SNAPSHOTS / "printed.txt").read_text()
+    recorded = re.findall(r"^\$ costprobe (.+)$", text, re.MULTILINE)
+    for words in (*recorded, *OTHER):
         lines = lines_on(config, words, 80)
         problems += [f"{words}: {problem}" for problem in problems_of(lines, 80)]
-        if words in RECORDED:
+        if words in recorded:
             whole = len(lines) <= 2 * HALF
             printed += [
                 f"$ costprobe {words}",
@@ -132,7 +116,7 @@ MESSAGES = (
 @pytest.mark.usefixtures("config")
 def test_times_in_messages_are_in_the_zone_of_the_host():
     def check(text, here):
-        assert in_local_zone(text, int(NOW_S) * 10**9) == here
+        assert in_local_zone(text, NOW_S * 10**9) == here
 
     check_all(check, MESSAGES)
 

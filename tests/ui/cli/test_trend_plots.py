@@ -1,20 +1,18 @@
 """Plots of `costprobe trend`: one for each model, and series that continue under another plan."""
 
 import re
-import time
 
 import pytest
 from costprobe.adapters.store.read import SeriesValues
 from costprobe.core.records import Point
 from costprobe.ui.cli.views.plots import series_names, trend_plots
 from fakes.cases import check_all
-from fakes.cli import Cli, same
+from fakes.cli import NOW_S, Cli, same, stopped_clock
 from fakes.command import called
 from fakes.terminal import on_terminal
 
 S = 10**9
 HOUR_NS = 3600 * S
-NOW_S = 1_782_123_900
 PLAIN = {"NO_COLOR": "1"}
 FRAME = re.compile(r"[┤│](.*)│")
 
@@ -39,12 +37,8 @@ def config(tmp_path_factory):
                 fields = {"cost_per_inference": value}
                 rows.append(Point("cost", tags, fields, now_ns - hour * HOUR_NS))
     cli.append(rows, time_ns=now_ns)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("time.time_ns", lambda: now_ns)
-        patched.setenv("TZ", "UTC")
-        time.tzset()
+    with stopped_clock():
         yield cli.config
-    time.tzset()
 
 
 def test_each_model_has_an_axis_of_its_own_and_a_change_of_plan_is_named(config):
