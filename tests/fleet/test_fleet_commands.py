@@ -175,3 +175,30 @@ def test_savings_are_spare_devices_at_a_utilization(ask):
     assert (h100["devices"], h100["spare"], needed < 6) == (6, 6 - needed, True)
     assert h100["cost_per_month"] == pytest.approx(month)
     assert h100["saving_per_month"] == pytest.approx(month * (6 - needed) / 6)
+
+
+def test_where_has_one_answer_for_a_probe_and_a_gpu_model(ask):
+    """Of one model of GPU the catalogue has no rates; hosts are paid in two currencies."""
+    found = ask("where")
+    assert found["unpredicted"] == ["ranker: the catalogue has no peak rates of H100"]
+    (one,) = found["probes"]
+    assert (one["gpu_model"], one["devices"], one["batch"]) == ("NVIDIA L40S", 6, 8)
+    latencies = [
+        statistics.median(
+            row.fields["latency_p50_ms"] for row in rows("probe", host=host, device=f"gpu{gpu}")
+        )
+        for host in ("h01", "h03", "h05")
+        for gpu in range(fleet.GPUS)
+    ]
+    assert one["latency_p50_ms"] == pytest.approx(statistics.median(latencies))
+    assert (one["energy_per_inference_j"], one["cost_per_inference"]) == (0.5, None)
+    boards = {board["gpu_model"]: board for board in one["boards"]}
+    ends = boards["NVIDIA L4"]["latency_p50_ms"]
+    assert ends["low"] < ends["value"] < ends["high"]
+    lines = ask("where", "ranker", how="--csv").splitlines()
+    assert lines[0].startswith(
+        "probe,gpu_model_here,gpu_model,is_measured,fits,batch,latency_p50_ms,"
+    )
+    assert len(lines) == len(boards) + 1
+    text = ask("where", how="")
+    assert text.startswith("ranker on 6 x L40S: a sweep would narrow the intervals")

@@ -52,13 +52,10 @@ from costprobe.savings.placements import board_slices, slices_of
 from costprobe.savings.served import ServedCurve
 from costprobe.savings.settings import WorkloadConfig
 from costprobe.savings.supply import DevicePrice
-from costprobe.savings.where import MeasuredBatch, MeasuredModel, Precision
+from costprobe.savings.where import PRECISIONS, MeasuredBatch, MeasuredModel
 from costprobe.serving.settings import ServiceConfig
 from costprobe.serving.tokens import production_load
 
-# How the products of a probe's type are computed where a pass was not counted: by default torch multiplies
-# matrices of fp32 as fp32, and only convolutions as TF32.
-_PRECISIONS: Final[Mapping[str, Precision]] = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 # What a run says of its memory and precision.
 _OF_RUNS: Final = frozenset({"mem_used_pct", "bytes_per_pass", "flop_per_pass", "mfu_pct"})
 _PORTS: Final = {"http": 80, "https": 443}
@@ -310,7 +307,7 @@ def measured_models(
                 MeasuredBatch(one, *used.get((*place, str(one.batch)), (None, None)))
                 for one in figures
             )
-            precision = _PRECISIONS.get(types.get(history.probe) or "", "fp16")
+            precision = PRECISIONS.get(types.get(history.probe) or "", "fp16")
             found.append(
                 MeasuredModel(
                     history,

@@ -42,6 +42,9 @@ class UnpredictedError(Exception):
 
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+# How the products of a probe's type are computed where a pass was not counted: by default torch multiplies
+# matrices of fp32 as fp32, and only convolutions as TF32.
+PRECISIONS: Final[Mapping[str, Precision]] = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 
 
 @dataclass(frozen=True, slots=True)

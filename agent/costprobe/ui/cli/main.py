@@ -95,6 +95,7 @@ OF_FLEET: Mapping[str, str] = {
     "budget": "fleet_watch:budget",
     "dashboard": "dashboard:fleet_dashboard",
     "reconcile": "reconcile:fleet",
+    "where": "where:fleet",
 }
 # What to do instead of a command or an option that is gone.
 REMOVED: Mapping[str, str] = {

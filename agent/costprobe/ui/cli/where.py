@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -11,14 +12,20 @@ import click
 
 from costprobe.core.money import MEASURED, MODELLED, common_scale, money, per_words
 from costprobe.core.outside import SHAPE_ERRORS, bounded_object, read_regular
+from costprobe.core.records import Device
 from costprobe.core.units import counted, percent, significant
+from costprobe.fleet.boards import FleetModel, fleet_models
 from costprobe.pricing.catalogue import RANGE_CURRENCY, Catalogue
+from costprobe.pricing.prices import catalogue_folder
 from costprobe.probing.load_curve import LoadCurve
 from costprobe.probing.settings import ServedProbeConfig
 from costprobe.savings.decoder import ERROR, Decoder, Dtype, PricedReplica, priced_replicas
 from costprobe.savings.gather import measured_models, served_curves
+from costprobe.savings.history import BatchFigures, ProbeHistory
 from costprobe.savings.served import ServedCurve
 from costprobe.savings.where import (
+    PRECISIONS,
+    MeasuredBatch,
     MeasuredModel,
     ModelElsewhere,
     UnpredictedError,
@@ -30,8 +37,9 @@ from costprobe.ui.amounts import rounded, si_column
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.ui.cli.support.fleet_options import FleetOptions, fleet_options
 from costprobe.ui.cli.support.known_names import STORED_PROBES, check_names
-from costprobe.ui.cli.support.option_types import Parsed, since_option
+from costprobe.ui.cli.support.option_types import FLEET_OPTION, Parsed, since_option
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
 from costprobe.ui.cli.where_served import (
@@ -43,6 +51,16 @@ from costprobe.ui.cli.where_served import (
 )
 
 MAX_FILE_BYTES: Final = 1 << 20
+_FLEET_CSV: Final = (
+    *("probe", "gpu_model_here", "gpu_model", "is_measured", "fits", "batch", "latency_p50_ms"),
+    *("latency_p50_ms_low", "latency_p50_ms_high", "energy_per_inference_j"),
+    *(
+        "cost_per_inference",
+        "cost_per_inference_low",
+        "cost_per_inference_high",
+        "price_rate_per_h",
+    ),
+)
 MAX_TOKENS: Final = 1_000_000
 
 
@@ -111,6 +129,7 @@ def _size(text: str) -> ModelSize:
     help="Requests in flight of a replica (default: as many as fit).",
 )
 @since_option("30d")
+@FLEET_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(  # noqa: PLR0913 - one argument for each option
@@ -178,6 +197,115 @@ def command(  # noqa: PLR0913 - one argument for each option
         for line in (_lines(one) if isinstance(one, ModelElsewhere) else one.lines())
     ]
     echo_answer(document, [*lines, *problems], as_json=as_json)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe where --fleet  # each probe, on each GPU model that runs it, on all other boards",
+    ),
+)
+@click.argument("probe", required=False)
+@fleet_options(since="7d")
+def fleet(options: FleetOptions, *, probe: str | None) -> None:
+    """Predict time, energy and cost of the models of all hosts' probes on every other board.
+
+    There is one answer for each probe and GPU model that runs it, from the medians over its devices.
+    Other GPU models that run the probe are measured. The rows have no latency bound; servers are asked
+    about on their hosts.
+    """
+    catalogue = catalogue_folder(Settings(options.config).store_path).at(time.time_ns()).loaded()
+    with options.answers() as answers:
+        models, servers = fleet_models(answers)
+    models = [one for one in models if one.batches and probe in (None, one.probe)]
+    found: list[tuple[FleetModel, ModelElsewhere]] = []
+    unpredicted = [
+        f"{name}: rows have neither model nor slo of a server; ask on its host: costprobe where {name}"
+        for name in servers
+        if probe in (None, name)
+    ]
+    for one in models:
+        others = {
+            board.model: _best(other)
+            for other in models
+            if other.probe == one.probe
+            and (board := catalogue.gpus.named(other.gpu_model, other.memory_bytes))
+        }
+        try:
+            found.append((one, model_elsewhere(_of_fleet(one), catalogue, others)))
+        except UnpredictedError as error:
+            unpredicted.append(f"{one.probe}: {error}")
+    documents = [
+        {**_document(answer), "device": None, "devices": one.devices} for one, answer in found
+    ]
+    rows = [
+        {"probe": document["probe"], "gpu_model_here": document["gpu_model"], **_flat(board)}
+        for document in documents
+        for board in document["boards"]
+    ]
+    options.echo(
+        answers,
+        {"probes": documents, "unpredicted": unpredicted},
+        (_FLEET_CSV, rows),
+        [*(line for _, answer in found for line in _lines(answer)), *unpredicted],
+        shown=[*found, *unpredicted],
+        wanted=f"run of {probe or 'a probe'} on a GPU",
+    )
+
+
+def _flat(board: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a board as a row of CSV: an interval is three columns."""
+    row: dict[str, Any] = {}
+    for name, held in board.items():
+        if isinstance(held, dict):
+            row |= {name: held["value"], f"{name}_low": held["low"], f"{name}_high": held["high"]}
+        else:
+            row[name] = held
+    return row
+
+
+def _of_fleet(one: FleetModel) -> MeasuredModel:
+    """Return a model of a fleet as that of a host."""
+    batches = []
+    for each in one.batches:
+        figures = each.figures
+        latency_ms = figures["latency_p50_ms"]
+        own = BatchFigures(
+            each.batch,
+            "runs" if each.devices else "sweep",
+            each.devices,
+            latency_ms,
+            figures.get("throughput_per_s", each.batch / latency_ms * 1000),
+            figures.get("energy_per_inference_j"),
+        )
+        used_pct, peak = figures.get("mem_used_pct"), figures.get("peak_memory_bytes")
+        used = one.memory_bytes * used_pct / 100 if one.memory_bytes and used_pct else None
+        batches.append(MeasuredBatch(own, peak or figures.get("bytes_per_pass"), peak or used))
+    present = one.batches[0].figures
+    flop, pct = present.get("flop_per_pass"), present.get("mfu_pct")
+    per_s = batches[0].figures.throughput_per_s / batches[0].figures.batch
+    return MeasuredModel(
+        ProbeHistory(
+            one.probe,
+            f"{one.devices} x {one.gpu_model}",
+            "",
+            None,
+            batches[0].figures,
+            tuple(each.figures for each in batches[1:]),
+        ),
+        Device("", "gpu", "", one.gpu_model, memory_bytes=one.memory_bytes),
+        tuple(batches),
+        PRECISIONS.get(one.dtype, "fp16"),
+        flop * per_s / (pct / 100) if flop and pct else None,
+        one.cost,
+    )
+
+
+def _best(one: FleetModel) -> tuple[int, float, float | None]:
+    """Return batch, latency in ms and energy of an item of the batch with the highest throughput."""
+    best = max(one.batches, key=lambda each: each.batch / each.figures["latency_p50_ms"])
+    figures = best.figures
+    return best.batch, figures["latency_p50_ms"], figures.get("energy_per_inference_j")
 
 
 def _measured(
