@@ -160,11 +160,15 @@ def _named_checks(config: Config, devices: Sequence[Device]) -> Iterator[Check]:
     held = [
         (f"service {service.name}", name) for service in config.service for name in service.devices
     ]
+    unknown: dict[str, list[str]] = {}
     for section, name in [*named, *held]:
         if name not in names:
-            fix = f"use one of: {', '.join(names) or 'no device was found'}"
-            yield Check(section, "bad", f"{name} is not a device of this host", fix)
-        elif name in divided and (section, name) in held:
+            unknown.setdefault(section, []).append(name)
+    for section, found in unknown.items():
+        fix = f"use one of: {', '.join(names) or 'no device was found'}"
+        yield Check(section, "bad", f"this host has no device {' or '.join(found)}", fix)
+    for section, name in held:
+        if name in divided and name in names:
             detail = f"{name} is partitioned"
             fix = "name its partitions: " + ", ".join(
                 device.name for device in devices if device.parent == name
