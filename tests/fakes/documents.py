@@ -92,6 +92,8 @@ def checked(name, text):
     assert schema, f"{name} --json has no schema; {HOW}"
     wrong = faulty(schema, documents)
     assert not wrong, f"{name} --json: {wrong}; {HOW}"
+    committed = Draft202012Validator(json.loads(file_of(name).read_text()))
+    assert all(committed.is_valid(document) for document in documents)
     assert documents
     assert all(documents)
     return documents if schema.get("x-lines") else documents[0]
