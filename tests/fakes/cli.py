@@ -21,6 +21,11 @@ SNAPSHOTS = Path(__file__).parents[1] / "ui" / "cli" / "snapshots"
 NOW_S = 1_782_123_900
 
 
+def host(name):
+    """Return a configuration of the tests of commands."""
+    return (SNAPSHOTS.with_name("hosts") / f"{name}.toml").read_text()
+
+
 class Cli:
     """Runs commands, and returns what they print.
 

@@ -5,35 +5,11 @@ import re
 import pytest
 from costprobe.core.schema import make_point
 from costprobe.ui.cli.views.status_lines import budget_lines
-from fakes.cli import NOW_S, session
+from fakes.cli import NOW_S, host, session
 from fakes.page_examples import DOCS, missing_lines
 
 S = 1_000_000_000
 HOUR_S = 3600
-BUDGETS = """
-[[budget]]
-name = "team"
-amount = 48
-period = "day"
-timezone = "Asia/Kolkata"
-[[budget]]
-name = "gpu1-month"
-amount = 1000000
-period = "month"
-device = "gpu1"
-[[budget]]
-name = "chat"
-amount = 5
-period = "day"
-service = "chat"
-"""
-SERVICE = """
-[[service]]
-name = "chat"
-url = "http://127.0.0.1:8000"
-engine = "vllm"
-devices = ["gpu0"]
-"""
 
 
 def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service=""):
@@ -51,7 +27,7 @@ def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service="")
 def test_budgets_of_the_page(costprobe):
     page = (DOCS / "budgets.md").read_text()
     budgets, *_ = re.findall(r"^```toml\n(.*?)```", page, re.MULTILINE | re.DOTALL)
-    costprobe.write('[host]\nname = "h"\n' + budgets + SERVICE)
+    costprobe.write('[host]\nname = "h"\n' + budgets + host("budgets_service"))
     silent = rows(60, 6.0, "gpu1")[: -10 * 6]
     costprobe.append(rows(60, 7.0), silent, rows(60, 6.0, service="chat"))
     session("budget_page", costprobe.config)
@@ -60,7 +36,7 @@ def test_budgets_of_the_page(costprobe):
 
 @pytest.mark.usefixtures("stopped")
 def test_gaps_other_currencies_and_unknown_spend_are_reported(costprobe):
-    costprobe.write('[host]\nname = "h"\n' + BUDGETS + SERVICE)
+    costprobe.write('[host]\nname = "h"\n' + host("budgets") + host("budgets_service"))
     costprobe.append(rows(9, 1.0, "gpu2"), rows(9, 3.0, "gpu1", currency="EUR"))
     session("budget_gaps", costprobe.config)
     (found,) = costprobe.json("budget", "chat")

@@ -2,29 +2,10 @@
 
 import pytest
 from fakes import rows
-from fakes.cli import NOW_S, Cli, session
+from fakes.cli import NOW_S, Cli, host, session
 
 HOUR_NS = 3600 * 10**9
 LABELS = {"large": {"team": "search"}}
-CONFIG = """
-[[probe]]
-name = "large"
-quality = 0.95
-[[probe]]
-name = "small"
-quality = 0.8
-[[probe]]
-name = "chat"
-kind = "openai"
-model = "m"
-url = "http://127.0.0.1:9"
-[[service]]
-name = "shop"
-engine = "vllm"
-url = "http://127.0.0.1:9"
-devices = ["gpu0"]
-quality = 0.91
-"""
 
 
 def probed(probe, device, now_ns, cost, p99_ms, count=10, **more):
@@ -43,7 +24,7 @@ def test_comparisons_are_as_recorded(tmp_path):
     now_ns = NOW_S * 10**9 - HOUR_NS
     served = {"device": "gpu0", "service": "shop", "currency": "EUR"}
     counts = {"cost_idle": 1.5, "inferences": 2000.0}
-    cli = Cli(tmp_path, CONFIG)
+    cli = Cli(tmp_path, host("compare"))
     cli.append(
         probed("large", "gpu0", now_ns, 4e-6, 40.0),
         probed("small", "gpu0", now_ns, 1e-6, 10.0),

@@ -7,20 +7,10 @@ import sys
 import pytest
 from click.shell_completion import BashComplete
 from costprobe.ui.cli.main import main
+from fakes.cli import host
 from fakes.reported import month
 from record.record_files import check_outcomes
 
-MORE = """
-[[notifier]]
-name = "pager"
-kind = "webhook"
-url = "http://127.0.0.1:9"
-[[sink]]
-name = "influxdb"
-api = "v1"
-url = "http://127.0.0.1:9"
-database = "d"
-"""
 # Prints the completions of a line whose last word is incomplete.
 BASH = """
 set -eu
@@ -40,7 +30,7 @@ def shell(tmp_path_factory):
     folder = tmp_path_factory.mktemp("completion")
     config = month(folder, hours=3)
     with config.open("a") as file:
-        file.write(MORE)
+        file.write(host("completion"))
     program = folder / "bin" / "costprobe"
     program.parent.mkdir()
     program.write_text(f"#!{sys.executable}\nfrom costprobe.ui.cli.main import main\nmain()\n")

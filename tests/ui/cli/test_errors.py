@@ -2,22 +2,10 @@
 
 from costprobe.ui.cli.support.known_names import unknown_name
 from fakes.cases import check_all
-from fakes.cli import session, stopped_clock
+from fakes.cli import host, session, stopped_clock
 from fakes.command import called
 from fakes.reported import month
 
-CONFIG = """
-[[probe]]
-name = "chat"
-kind = "openai"
-model = "m"
-url = "http://127.0.0.1:9"
-[[sink]]
-name = "db"
-api = "v1"
-url = "http://127.0.0.1:9"
-database = "d"
-"""
 BUDGET = '[[price]]\nplan = "on_demand"\nper_hour = 2\n[[budget]]\nname = "a"\namount = 1\n'
 READING = (
     "status", "trend", "export", "compare", "spend", "savings", "budget", "forecast", "explain", "alerts",
@@ -32,7 +20,7 @@ FAULTY = (
 def test_each_error_states_the_fix_and_has_the_exit_code_of_its_kind(tmp_path):
     with stopped_clock():
         config = month(tmp_path, hours=3)
-        config.write_text(config.read_text() + CONFIG)
+        config.write_text(config.read_text() + host("errors"))
         session("errors", config)
 
 

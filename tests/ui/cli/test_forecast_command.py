@@ -4,26 +4,12 @@ import math
 
 import pytest
 from costprobe.core.records import Point
-from fakes.cli import NOW_S, session
+from fakes.cli import NOW_S, host, session
 from fakes.page_examples import missing_lines
 
 HOUR_NS = 3600 * 10**9
 DAYS = 60
 MONTH_H = 730
-CONFIG = """
-[[price]]
-plan = "on_demand"
-per_hour = 3.6
-electricity_included = false
-[electricity]
-tariff_per_kwh = 0.3
-timezone = "UTC"
-[[service]]
-name = "chat"
-engine = "vllm"
-url = "http://127.0.0.1:9"
-devices = ["gpu0"]
-"""
 # A device answers 10,000 requests in a busy hour, and draws 100 W, or 400 W while it computes.
 PER_BUSY_HOUR, IDLE_W, BUSY_W = 10_000, 100.0, 400.0
 FIRST, GROWTH_PER_DAY = 0.2, 0.01
@@ -57,7 +43,7 @@ def test_growth_of_a_service_and_the_end_of_its_capacity(costprobe):
     3,600 s for 10,000 requests are 108 J each, or 0.03 kWh and 0.009 USD for 1,000; a device with 20 % free
     answers 8,000 in an hour for 3.6 USD.
     """
-    costprobe.write(CONFIG)
+    costprobe.write(host("forecast"))
     costprobe.append(rows())
     session("forecast", costprobe.config)
     (found,) = costprobe.json("forecast", "--horizon", "90d")
@@ -75,6 +61,8 @@ def test_growth_of_a_service_and_the_end_of_its_capacity(costprobe):
 
 @pytest.mark.usefixtures("stopped")
 def test_missing_measurements_and_a_short_history_are_named(costprobe):
-    costprobe.write(CONFIG.replace('plan = "on_demand"', 'plan = "on_demand"\ndevice = "gpu7"'))
+    costprobe.write(
+        host("forecast").replace('plan = "on_demand"', 'plan = "on_demand"\ndevice = "gpu7"')
+    )
     costprobe.append(rows(days=5, util=False))
     session("forecast_of_little", costprobe.config)

@@ -8,30 +8,10 @@ from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SERVING_RATIOS
-from fakes.cli import NOW_S, session
+from fakes.cli import NOW_S, host, session
 from fakes.clock import FakeClock
 from fakes.fleet_groups import START_S, WINDOW_S, member
 
-CONFIG = """
-[host]
-name = "h"
-[telemetry]
-cpu = true
-gpus = false
-[[service]]
-name = "chat"
-engine = "vllm"
-url = "http://127.0.0.1:9"
-devices = ["cpu"]
-group = "big"
-role = "decode"
-[[service]]
-name = "rest"
-engine = "vllm"
-devices = ["cpu"]
-group = "big"
-role = "worker"
-"""
 COUNTS = {"requests": 120.0, "tokens_in": 1.2e6, "tokens_out": 1.2e5}
 
 
@@ -46,7 +26,7 @@ def rows():
 @pytest.mark.usefixtures("stopped")
 def test_parts_have_no_unit_costs_on_their_host(costprobe):
     """Its price while it was complete: what it costs as a part is not that of these requests."""
-    costprobe.write(CONFIG)
+    costprobe.write(host("group_members"))
     shift_ns = (NOW_S // WINDOW_S * WINDOW_S - START_S) * NS_PER_S
     points = []
     for row in rows():

@@ -9,7 +9,7 @@ from costprobe.savings.hosted_apis import hosting_choices
 from costprobe.savings.settings import ApiConfig
 from costprobe.ui import hosted_apis
 from fakes.cases import check_all
-from fakes.cli import NOW_S, session
+from fakes.cli import NOW_S, host, session
 from fakes.rows import window_cost
 
 HOUR_NS = 3600 * 10**9
@@ -37,26 +37,6 @@ LARGE = {
     "per_million_tokens_cached": 0.5,
     "per_million_tokens_out": 25,
 }
-CONFIG = """
-[[service]]
-name = "chat"
-engine = "vllm"
-url = "http://127.0.0.1:9"
-devices = ["gpu0"]
-[[api]]
-model = "openai/gpt-5-mini"
-[[api]]
-model = "acme/large"
-services = ["chat"]
-per_million_tokens_in = 5.00
-per_million_tokens_cached = 0.50
-per_million_tokens_out = 25.00
-[[api]]
-model = "acme/euro"
-per_million_tokens_in = 1
-per_million_tokens_out = 1
-currency = "EUR"
-"""
 
 
 def hour(at=1, tags=(), cost_total=5.0, **changed):
@@ -147,7 +127,7 @@ def test_packaged_list_is_dated_and_has_a_source():
 
 @pytest.mark.usefixtures("stopped")
 def test_compare_report_and_list_show_the_same_figures(costprobe):
-    costprobe.write(CONFIG)
+    costprobe.write(host("hosted_apis"))
     costprobe.append(hour(NOW_S // 3600 - back) for back in range(6))
     session("hosted_apis", costprobe.config)
     (choice,) = costprobe.json("compare")["apis"]

@@ -5,31 +5,11 @@ import re
 import pytest
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
-from fakes.cli import NOW_S, session
+from fakes.cli import NOW_S, host, session
 from fakes.documents import checked
 from fakes.page_examples import missing_lines
 
 HOUR_NS = 3600 * NS_PER_S
-CONFIG = """
-[telemetry]
-every = "30s"
-[[price]]
-plan = "on_demand"
-per = "device"
-per_hour = 3.6
-[[probe]]
-name = "llm"
-kind = "openai"
-model = "m"
-url = "http://127.0.0.1:9"
-slo = { ttft_p90 = "500ms" }
-devices = ["gpu0"]
-[[service]]
-name = "chat"
-url = ["http://127.0.0.1:9", "http://127.0.0.1:10"]
-engine = "vllm"
-devices = ["gpu0", "gpu1"]
-"""
 
 
 def point(number, tokens_per_s, ttft_p90_ms):
@@ -70,7 +50,7 @@ def rows(now_ns, days=10, *, gpu_model="A100"):
 @pytest.mark.usefixtures("stopped")
 def test_savings_state_the_cost_of_the_load_and_the_replicas_that_carry_it(costprobe):
     """By NVML the devices are 95 % busy: utilization alone would keep both."""
-    costprobe.write(CONFIG)
+    costprobe.write(host("load"))
     costprobe.append(rows(NOW_S * NS_PER_S // HOUR_NS * HOUR_NS))
     session("savings_of_a_load", costprobe.config)
     assert missing_lines("savings.md", costprobe("savings"), having="of saturation") == []
@@ -79,7 +59,7 @@ def test_savings_state_the_cost_of_the_load_and_the_replicas_that_carry_it(costp
 
 @pytest.mark.usefixtures("stopped")
 def test_boards_that_are_predicted_to_cost_less_stand_apart_with_how_to_measure_them(costprobe):
-    costprobe.write(CONFIG.replace('model = "m"', 'model = "Llama-3.1-8B"'))
+    costprobe.write(host("load").replace('model = "m"', 'model = "Llama-3.1-8B"'))
     now_ns = NOW_S * NS_PER_S // HOUR_NS * HOUR_NS
     costprobe.append(rows(now_ns, gpu_model="NVIDIA A100-SXM4-80GB"))
     shown = costprobe("savings")

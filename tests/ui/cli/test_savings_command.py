@@ -7,53 +7,13 @@ import pytest
 from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
-from fakes.cli import NOW_S, session
+from fakes.cli import NOW_S, host, session
 from fakes.clock import FakeClock
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
 GIB = 1 << 30
 NOW_NS = NOW_S * 10**9
-CONFIG = """
-[[price]]
-plan = "on_demand"
-device = "gpu0"
-per_hour = 3.6
-[[price]]
-plan = "on_demand"
-device = "cpu"
-per_hour = 0.36
-[[price]]
-plan = "reserved"
-name = "committed"
-device = "gpu0"
-per_hour = 3.6
-discount = 0.4
-term = "1y"
-valid_from = 2099-01-01
-[electricity]
-tariff_per_kwh = 0.3
-timezone = "UTC"
-[[probe]]
-name = "ranker"
-kind = "cnn"
-latency_bound = "50ms"
-"""
-
-
-SERVICE = """
-[telemetry]
-every = "30s"
-[[price]]
-plan = "on_demand"
-per = "device"
-per_hour = 3.6
-[[service]]
-name = "chat"
-url = "http://127.0.0.1:9"
-engine = "vllm"
-devices = ["gpu0"]
-"""
 
 
 def telemetry(now_ns, days):
@@ -91,26 +51,6 @@ def rolled_up(cli, points):
 
 
 # Offers of prices, and files that are none.
-PLANS = """
-[[price]]
-plan = "reserved"
-name = "three-years"
-device = "gpu0"
-per_hour = 3.6
-effective_per_hour = 0.6
-term = "3y"
-[[price]]
-plan = "spot"
-name = "market"
-device = "gpu0"
-file = "{folder}/spot.csv"
-[[price]]
-plan = "owned"
-device = "gpu0"
-purchase_price = 8760
-lifetime = "1y"
-electricity_included = true
-"""
 FILES = {"leased.toml": '[[price]]\nplan = "leased"\n', "torn.toml": "[[price"}
 
 
@@ -120,11 +60,15 @@ def test_supplies_and_offers_of_a_host(costprobe):
 
     The rows end with the last full hour, so that no hour has partial coverage.
     """
-    costprobe.write(CONFIG)
+    costprobe.write(host("savings"))
     end_ns = NOW_NS // HOUR_NS * HOUR_NS - 10**9
     rolled_up(costprobe, [*telemetry(end_ns, 35), *probed(end_ns)])
     spot = "time,price\n2026-01-01T00:00:00Z,0.9\n"
-    files = {**FILES, "plans.toml": PLANS.format(folder=costprobe.folder), "spot.csv": spot}
+    files = {
+        **FILES,
+        "plans.toml": host("savings_plans").format(folder=costprobe.folder),
+        "spot.csv": spot,
+    }
     for name, text in files.items():
         (costprobe.folder / name).write_text(text)
     session("savings", costprobe.config)
@@ -149,7 +93,7 @@ def test_a_service_between_whose_requests_the_device_is_released(costprobe):
     """10 min, the time-out of 45 s and the start of 45 s are paid: 11.5 of 60 min. Of 30 requests in
     the first minute one waits for 45 s, and 29 x 45 / 60 that follow for 22.5 s."""
     rolled_up(costprobe, served(NOW_NS // HOUR_NS * HOUR_NS, 28))
-    costprobe.write(SERVICE)
+    costprobe.write(host("savings_service"))
     session("savings_without_a_start", costprobe.config)
-    costprobe.write(f'{SERVICE}cold_start = "45s"\n')
+    costprobe.write(f'{host("savings_service")}cold_start = "45s"\n')
     session("savings_between_requests", costprobe.config)

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 from costprobe.ui.cli.sweep import CurvePoint, SweepCurve, rows_of, shown
-from fakes.cli import same
+from fakes.cli import host, same
 from fakes.kept_worker import quick_command
 
 pytestmark = pytest.mark.processes
@@ -55,19 +55,6 @@ def test_cheapest_batch_within_the_bound_is_named_and_noisy_points_are_marked():
     same("sweep", "\n".join([*texts, ""]))
 
 
-CONFIG = """
-[[price]]
-plan = "on_demand"
-per_hour = 3.6
-[[probe]]
-name = "ranker"
-kind = "module"
-module = "small:make"
-threads = 1
-sample_cap = "300ms"
-latency_bound = "10s"
-energy = false
-"""
 # Its batch search finds 2: a pass of any batch takes as long, and one of 3 does not fit.
 SMALL = """
 import time, torch
@@ -86,7 +73,7 @@ def sweeping(costprobe, monkeypatch):
     (costprobe.folder / "small.py").write_text(SMALL)
     monkeypatch.setenv("PYTHONPATH", str(costprobe.folder))
     monkeypatch.setattr("costprobe.probing.run.worker_command", quick_command)
-    costprobe.write(CONFIG)
+    costprobe.write(host("sweep"))
     return costprobe
 
 
