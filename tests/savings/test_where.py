@@ -36,6 +36,7 @@ from costprobe.savings.where import (
     fixed_share,
     precision_of,
     time_ratio,
+    typical,
 )
 from costprobe.serving.settings import ModelSize
 from costprobe.serving.tokens import KV_EXPONENT
@@ -323,3 +324,16 @@ def test_what_where_cannot_use_is_refused(cli, tmp_path):
     )
     printed = [cli("where", *words, code=2).replace(str(tmp_path), "") for words in asked]
     same("where_refused", "\n".join(printed))
+
+
+def test_identical_boards_are_one_that_does_not_deviate_and_has_the_most_batches():
+    def on(name, latency_ms, batches=1, board="Here"):
+        past = probe(figures(8, latency_ms), on=name)
+        swept = tuple(measured(1 + n, latency_ms) for n in range(batches))
+        return MeasuredModel(past, Device(name, "gpu", "", board), swept, "fp16")
+
+    boards = [on("gpu0", 10.9, 3), on("gpu1", 10.0), on("gpu2", 10.1), on("gpu3", 10.2)]
+    found = typical([*boards, on("gpu4", 30.0, board="Small")])
+    assert [one.device.name for one in found] == ["gpu2", "gpu4"]
+    (found,) = typical([*boards, on("gpu5", 10.0, 2)])
+    assert found.device.name == "gpu5"

@@ -23,6 +23,7 @@ from costprobe.core.records import Device
 from costprobe.core.units import HOUR_S
 from costprobe.pricing.catalogue import Catalogue, GpuModel, PriceRange
 from costprobe.savings.history import BatchFigures, ProbeHistory
+from costprobe.unit_costs.now import deviating
 
 RATE: Final = 0.60
 POWER: Final = 0.44
@@ -118,6 +119,24 @@ class MeasuredModel:
     def subject(self) -> str:
         """Probe and device, as text."""
         return self.history.subject
+
+
+def typical(models: Sequence[MeasuredModel]) -> list[MeasuredModel]:
+    """Return one of the identical boards of each probe: of those that do not deviate that with most batches."""
+    boards: dict[tuple[str, str, int | None], list[MeasuredModel]] = {}
+    for one in models:
+        key = (one.history.probe, one.device.model, one.device.memory_bytes)
+        boards.setdefault(key, []).append(one)
+    found = []
+    for members in boards.values():
+        members.sort(key=lambda one: one.history.present.throughput_per_s)
+        times = [1 / one.history.present.throughput_per_s for one in members]
+        alike = [
+            one for one, is_other in zip(members, deviating(times), strict=True) if not is_other
+        ]
+        middle = alike[(len(alike) - 1) // 2]
+        found.append(max([middle, *alike], key=lambda one: len(one.batches)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from costprobe.savings.where import (
     UnpredictedError,
     here_at,
     model_elsewhere,
+    typical,
 )
 from costprobe.serving.settings import ModelSize, size_of
 from costprobe.ui.amounts import rounded, si_column
@@ -320,7 +321,7 @@ def _measured(
         echo_notes(prices)
         models = measured_models(reader, config.probe, since_ns)
         curves = served_curves(reader, config.probe, config.service, since_ns)
-    models = [one for one in models if probe in (None, one.history.probe)]
+    models = typical([one for one in models if probe in (None, one.history.probe)])
     curves = [one for one in curves if probe in (None, one.probe.name)]
     if not models and not curves:
         if any(isinstance(one, ServedProbeConfig) and one.name == probe for one in config.probe):
