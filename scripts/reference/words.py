@@ -20,6 +20,7 @@ class Words:
     Attributes:
         documents: Description of each JSON document, and of each of its alternatives.
         measurements: Description of each measurement of the series.
+        counts: Keys of numbers without a unit.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class Words:
         tables = tomllib.loads(_SOURCE.read_text(encoding="utf-8"))
         self.documents: Mapping[str, str] = tables["documents"]
         self.measurements: Mapping[str, str] = tables["measurements"]
+        self.counts = frozenset[str](tables["counts"])
         self._meanings: Mapping[str, str] = tables["words"]
         self._units: Mapping[str, str] = tables["units"]
         self._used = set[str]()

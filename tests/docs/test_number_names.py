@@ -1,9 +1,8 @@
 """One name for one number: JSON uses the fields of the series, and units in all other names."""
 
-from fakes.number_names import DECLARED, is_field, is_vocabulary
+from fakes.number_names import WORDS, is_field, is_vocabulary
 
 from scripts.reference.schemas import documents, structures, types_of
-from scripts.reference.words import Words
 
 NUMBERS = {"number", "integer"}
 
@@ -18,7 +17,7 @@ def is_number(schema):
 
 # Every output is validated strictly against its schema, so that these are all keys.
 def test_numbers_in_json_have_the_names_of_the_series():
-    found = documents(structures(), Words())
+    found = documents(structures(), WORDS)
     offenders = {
         ".".join((*place, name))
         for table, places in found.places.items()
@@ -29,5 +28,11 @@ def test_numbers_in_json_have_the_names_of_the_series():
     assert "\n".join(sorted(offenders)) == ""
 
 
-def test_declared_names_are_no_fields():
-    assert {name for name in DECLARED if is_field(name)} <= {"symptoms", "value", "threshold"}
+def test_counts_are_keys_without_a_unit():
+    tables = documents(structures(), WORDS).tables.values()
+    keys = {key for table in tables for key in table["properties"]}
+    of_the_page = {"base", "highs", "lows", "without_base"}
+    assert {name for name in WORDS.counts if is_field(name) or name not in keys} <= {
+        *of_the_page,
+        "value",
+    }
