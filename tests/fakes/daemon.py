@@ -73,12 +73,15 @@ class DaemonProcess:
             )
 
     def look(self, *arguments, code=0):
-        """Run a command in this process with the daemon's configuration; return its output."""
+        """Run a command in this process with the daemon's configuration; return its stdout.
+
+        With `code=None` any exit code is right, and errors are returned as well.
+        """
         done = CliRunner().invoke(
             main, ["--config", str(self.config), *arguments], env=self.env, catch_exceptions=False
         )
         assert code in {done.exit_code, None}, done.output
-        return done.stdout
+        return done.output if code is None else done.stdout
 
     def run(self, *arguments, code=0, timeout_s=TIMEOUT_S):
         """Run a command with the same configuration; return its stdout."""

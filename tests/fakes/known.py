@@ -8,6 +8,7 @@ from functools import cache
 
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
+from fakes import rows
 
 END_NS = 1_780_012_800 * NS_PER_S
 STEP_S = 300
@@ -39,27 +40,19 @@ def points():
     for step in range(-12, 12):
         time_ns = START_NS + step * STEP_S * NS_PER_S
         # The last half hour differs from the first in utilization and latency.
-        is_late = step >= 6
-        found += [row(time_ns) for one in DEVICES for row in of_device(*one, is_late)]
-        found += [row(time_ns) for one in SERVED for row in of_service(*one, step)]
-        found += [row(time_ns) for row in of_host("a", "USD", step)]
-        found += [row(time_ns) for row in of_host("b", "EUR", step)]
+        found += of_devices(time_ns, is_late=step >= 6)
+        found += of_services(time_ns, step)
+        found += [*of_host(time_ns, "a", "USD", step), *of_host(time_ns, "b", "EUR", step)]
         if step < 9:
-            found.append(agent("dead", step)(time_ns))
+            found.append(agent(time_ns, "dead", step))
     # An hour a day ago cost 1/1.25 as much, a week ago half.
     for days, factor in ((1, 0.8), (7, 0.5)):
         for step in range(12):
             time_ns = START_NS + (step * STEP_S - days * 86_400) * NS_PER_S
-            found += [cheaper(row(time_ns), factor) for row in costs()]
+            then = [*of_devices(time_ns, is_late=True), *of_services(time_ns, step=0)]
+            found += [cheaper(row, factor) for row in then if row.measurement == "cost"]
     found += events(EVENTS_NS)
     return sorted(found, key=lambda point: point.time_ns)
-
-
-def costs():
-    """The rows of `cost`."""
-    rows = [row for one in DEVICES for row in of_device(*one, is_late=True)]
-    rows += [row for one in SERVED for row in of_service(*one, step=0)]
-    return [row for row in rows if row(0).measurement == "cost"]
 
 
 def cheaper(point, factor):
@@ -71,169 +64,142 @@ def cheaper(point, factor):
     return make_point(point.measurement, point.tags, fields, point.time_ns)
 
 
-def later(measurement, tags, fields):
-    """A row whose time is given later."""
-    return lambda time_ns: make_point(measurement, tags, fields, time_ns)
-
-
-def of_device(host, device, currency, rate, watts, is_late):
-    index = int(device[-1])
-    tags = {"host": host, "device": device}
-    described = {"kind": "gpu", "model": "H100", "currency": currency}
-    # 20 % and 60 %, 90 %, 2 %: b is idle.
-    util_pct = {("a", 0): 60.0 if is_late else 20.0, ("a", 1): 90.0, ("b", 0): 2.0}[host, index]
-    carbon = {"carbon_g": watts / 1000 * 38, "carbon_energy_j": watts * STEP_S}
-    yield later(
-        "device",
-        tags | described,
-        {
-            "power_w": watts,
-            "power_max_w": watts + 10,
-            "energy_j": watts * STEP_S,
-            "util_pct": util_pct,
-            "mem_used_bytes": (index + 1) << 30,
-            "mem_total_bytes": 80 << 30,
-            "temp_c": 60.0 + 10 * index,
-            "sm_clock_mhz": 1500.0 + 100 * index,
-            "throttle_power_s": 3.0 * (1 - index),
-            "throttle_thermal_s": 1.0 * index,
-            "ecc_uncorrected": 2 * index,
-            "processes": 1 + index,
-            "price_rate_per_h": rate,
-            "cost": rate / 12,
+def of_devices(time_ns, *, is_late):
+    for host, device, currency, rate, watts in DEVICES:
+        index = int(device[-1])
+        tags = {"host": host, "device": device}
+        # 20 % and 60 %, 90 %, 2 %: b is idle.
+        util_pct = {("a", 0): 60.0 if is_late else 20.0, ("a", 1): 90.0, ("b", 0): 2.0}
+        # Of b the carbon intensity is not known.
+        carbon = {"carbon_g": watts / 1000 * 38, "carbon_energy_j": watts * STEP_S}
+        yield rows.device(
+            tags,
+            time_ns,
+            STEP_S,
+            rate,
+            watts,
+            model="H100",
+            currency=currency,
+            power_max_w=watts + 10,
+            util_pct=util_pct[host, index],
+            mem_used_bytes=(index + 1) << 30,
+            temp_c=60.0 + 10 * index,
+            sm_clock_mhz=1500.0 + 100 * index,
+            throttle_power_s=3.0 * (1 - index),
+            throttle_thermal_s=1.0 * index,
+            ecc_uncorrected=2 * index,
+            processes=1 + index,
             **({"price_assumed": True} if (host, index) == ("a", 1) else {}),
-            # Of b the carbon intensity is not known.
             **(carbon if host == "a" else {}),
-        },
-    )
-    probe = tags | {"probe": "ranker"}
-    yield later(
-        "probe",
-        probe | {"batch": "8"},
-        {
-            "latency_p50_ms": 8.0 if is_late else 4.0,
-            "latency_p90_ms": 9.0,
-            "latency_p99_ms": 10.0,
-            "throughput_per_s": 1000.0 * (1 + index),
-            "energy_per_inference_j": 0.5,
-            "energy_above_idle_j": 0.4,
-            "energy_rel_err": 0.06,
-            "energy_method": "counter",
-            "throttled_pct": 2.0,
-            "throttled_power_pct": 1.5,
-            "throttled_thermal_pct": 0.5,
-            "sm_clock_mhz": 1400.0,
-            "temp_max_c": 66.0,
-            "latency_rel_err": 0.01,
-            "samples": 700,
-            "stop_reason": "noise",
-            "contended": False,
-            "fingerprint": "f00d",
-        },
-    )
-    cost = 1e-6 * rate / 2.4
-    yield later(
-        "cost",
-        probe | {"basis": "probe", "plan": "owned", "currency": currency},
-        {
-            "cost_per_inference": cost,
-            "cost_hardware": cost * 0.75,
-            "cost_energy": cost * 0.25,
-            "cost_reference": cost * 0.9,
-            "rolling_1h": cost,
-            # 25 % more than yesterday, twice last week's.
-            "rolling_24h": cost / 1.25,
-            "rolling_24h_coverage": 0.9,
-            "rolling_7d": cost / 2,
-            "carbon_per_inference_g": 4e-5,
-            "energy_per_inference_j": 0.5,
-        },
-    )
+        )
+        probe = tags | {"probe": "ranker"}
+        yield rows.run(
+            probe,
+            time_ns,
+            8.0 if is_late else 4.0,
+            energy_j=0.5,
+            latency_p90_ms=9.0,
+            latency_p99_ms=10.0,
+            throughput_per_s=1000.0 * (1 + index),
+            energy_above_idle_j=0.4,
+            energy_rel_err=0.06,
+            throttled_pct=2.0,
+            throttled_power_pct=1.5,
+            throttled_thermal_pct=0.5,
+            sm_clock_mhz=1400.0,
+            temp_max_c=66.0,
+            latency_rel_err=0.01,
+            samples=700,
+            stop_reason="noise",
+            fingerprint="f00d",
+        )
+        cost = 1e-6 * rate / 2.4
+        # 25 % more than yesterday, twice last week's.
+        rolling = {"rolling_1h": cost, "rolling_24h": cost / 1.25, "rolling_7d": cost / 2}
+        yield rows.run_cost(
+            probe | {"plan": "owned"},
+            time_ns,
+            cost * 0.75,
+            cost * 0.25,
+            currency=currency,
+            cost_reference=cost * 0.9,
+            **rolling,
+            rolling_24h_coverage=0.9,
+            carbon_per_inference_g=4e-5,
+            energy_per_inference_j=0.5,
+        )
 
 
-def of_service(service, model, host, currency, requests, step):
-    tags = {"host": host, "service": service, **({"served_model": model} if model else {})}
-    busy = {} if model else {"busy_share": 0.4, "restarts": 0, "readings": 20}
-    yield later(
-        "serving",
-        tags | {"engine": "vllm"},
-        {
-            "requests": requests,
-            "errors": requests / 3,
-            "inferences": 2 * requests,
-            "tokens_in": 2000 * requests,
-            "tokens_out": 1000 * requests,
-            "window_s": 300.0,
-            "complete": True,
-            **busy,
-        },
-    )
-    if not model:
-        level = {"requests": requests, "requests_met": requests * 0.8, "bound_ms": 500.0}
-        yield later("slo", {"host": host, "service": service, "bound": "ttft_p90"}, level)
-    cost = requests / 100
-    # Of b the energy is known in every other window.
-    energy = {
-        "energy_j": 900 * requests,
-        "energy_tokens_in_j": 300 * requests,
-        "energy_tokens_out_j": 600 * requests,
-        "energy_rel_err": 0.1,
-        "metered_inferences": 2 * requests,
-        "metered_requests": requests,
-        "metered_tokens_in": 2000 * requests,
-        "metered_tokens_out": 1000 * requests,
-    }
-    yield later(
-        "cost",
-        tags | {"basis": "serving", "plan": "owned", "currency": currency},
-        {
-            "cost_total": cost,
-            "cost_idle": cost * 0.4,
-            "cost_idle_known": cost,
-            "idle_share": 0.4,
+def of_services(time_ns, step):
+    for service, model, host, currency, requests in SERVED:
+        tags = {"host": host, "service": service, **({"served_model": model} if model else {})}
+        counts = {
             "requests": requests,
             "inferences": 2 * requests,
             "tokens_in": 2000 * requests,
             "tokens_out": 1000 * requests,
-            "cost_tokens_in": cost * 0.2,
-            "cost_tokens_out": cost * 0.6,
+        }
+        window = {**counts, "errors": requests / 3, "window_s": 300.0, "complete": True}
+        window |= {} if model else {"busy_share": 0.4, "restarts": 0, "readings": 20}
+        yield make_point("serving", tags | {"engine": "vllm"}, window, time_ns)
+        if not model:
+            level = {"requests": requests, "requests_met": requests * 0.8, "bound_ms": 500.0}
+            own = {"host": host, "service": service, "bound": "ttft_p90"}
+            yield make_point("slo", own, level, time_ns)
+        cost = requests / 100
+        energy = {
+            "energy_j": 900 * requests,
+            "energy_tokens_in_j": 300 * requests,
+            "energy_tokens_out_j": 600 * requests,
+            "energy_rel_err": 0.1,
+        }
+        yield rows.window_cost(
+            tags | {"plan": "owned", "currency": currency},
+            time_ns,
+            STEP_S,
+            cost,
+            ratios=(),
+            **counts,
+            cost_idle=cost * 0.4,
+            idle_share=0.4,
+            cost_tokens_in=cost * 0.2,
+            cost_tokens_out=cost * 0.6,
+            # Of b the energy is known in every other window.
             **(energy if host == "a" or step % 2 == 0 else {}),
-            "cost_per_inference": 5e-3,
-            "cost_hardware": 4e-3,
-            "cost_energy": 1e-3,
-            "cost_per_request": 1e-2,
-            "cost_per_million_tokens_in": 1.25,
-            "cost_per_million_tokens_out": 7.5,
-            "rolling_1h": 5e-3,
-            "rolling_24h": 4e-3,
-            "rolling_7d": 1e-2,
-            "window_s": 300.0,
-        },
-    )
+            cost_per_inference=5e-3,
+            cost_hardware=4e-3,
+            cost_energy=1e-3,
+            cost_per_request=1e-2,
+            cost_per_million_tokens_in=1.25,
+            cost_per_million_tokens_out=7.5,
+            rolling_1h=5e-3,
+            rolling_24h=4e-3,
+            rolling_7d=1e-2,
+        )
 
 
-def of_host(host, currency, step):
-    yield agent(host, step)
-    place = {"host": host, "device": "gpu0", "currency": currency}
+def of_host(time_ns, host, currency, step):
+    yield agent(time_ns, host, step)
+    place = {"host": host, "device": "gpu0"}
     for part, service, cost in (
         ("busy", "chat", 0.12),
         ("idle", "chat", 0.04),
         ("unallocated", "", 0.04),
     ):
         owner = {"service": service} if service else {}
-        parts = {"cost": cost, "cost_hardware": cost * 0.75, "cost_energy": cost * 0.25}
-        yield later("allocation", place | owner | {"part": part}, parts)
+        paid = (cost * 0.75, cost * 0.25)
+        yield rows.allocation(place | owner, time_ns, part, *paid, currency=currency)
     for tenant, cost in (("search", 0.1), ("unattributed", 0.06)):
         split = {"host": host, "service": "chat", "tenant": tenant, "currency": currency}
-        yield later("tenant", split, {"cost": cost, "tokens_out": 50.0})
+        yield make_point("tenant", split, {"cost": cost, "tokens_out": 50.0}, time_ns)
     budget = {"host": host, "budget": "gpus", "period": "month", "currency": currency}
     amount = 1000.0 if host == "a" else 500.0
     status = {"amount": amount, "spent": 400.0, "forecast": 1200.0, "coverage": 0.95}
     status |= {"exceeded": False, "forecast_exceeded": True}
-    yield later("budget", budget, status)
+    yield make_point("budget", budget, status, time_ns)
 
 
-def agent(host, step):
+def agent(time_ns, host, step):
     """The row of an agent: in 300 s it takes 0.6 s of CPU time and sends 600 points."""
     fields = {
         "rss_bytes": 50 << 20,
@@ -245,7 +211,7 @@ def agent(host, step):
         "late_jobs": step + 12,
         "child_restarts": 1,
     }
-    return later("agent", {"host": host, "version": "0.1.0"}, fields)
+    return make_point("agent", {"host": host, "version": "0.1.0"}, fields, time_ns)
 
 
 def events(at_ns):

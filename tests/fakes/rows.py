@@ -59,7 +59,7 @@ def run_cost(tags, time_ns, hardware, energy=0.0, *, currency="USD", **more):
         "cost_reference": hardware + energy,
         "energy_method": "counter",
     }
-    return make_point("cost", {**tags, **paid}, {**fields, **more}, time_ns)
+    return make_point("cost", {**paid, **tags}, {**fields, **more}, time_ns)
 
 
 def rolling(amount, iqr=0.0, windows=("1h", "24h", "7d"), coverage=1.0):

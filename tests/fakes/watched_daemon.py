@@ -1,18 +1,13 @@
 """A daemon whose processes are observed through /proc while it runs."""
 
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from click.testing import CliRunner
-from costprobe.ui.cli.main import main
 from fakes.daemon import DaemonProcess
 from fakes.processes import children_of, descendants_of
 
-START_S = 60.0
 LOOK_S = 0.03
 
 
@@ -62,23 +57,6 @@ class WatchedDaemon(DaemonProcess):
         self._ended.set()
         self._watch.join()
         self.stop()
-
-    def run(self, *arguments):
-        """Run a command; return its whole output, with any exit code."""
-        done = subprocess.run(
-            [sys.executable, "-m", "costprobe", "-c", str(self.config), *arguments],
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-            timeout=START_S,
-        )
-        return done.stdout
-
-    def look(self, *arguments):
-        """Run a command in this process; return its whole output, with any exit code."""
-        arguments = ["-c", str(self.config), *arguments]
-        return CliRunner().invoke(main, arguments, env=self.env).output.encode()
 
     def _look(self):
         while not self._ended.wait(LOOK_S):

@@ -182,13 +182,16 @@ class Bench:
                     if name not in ("hook", "alertmanager", "apprise", "fleet")
                 )
             )
-            daemon.wait_for(lambda: b"refused-chat" in daemon.look("status"), every_s=LOOK_EVERY_S)
-            daemon.wait_for(
-                lambda: b"served_model" in daemon.look("export", "--measurement", "serving"),
-                every_s=LOOK_EVERY_S,
-            )
+            for words, command in (
+                ("refused-chat", "status"),
+                ("served_model", "export --measurement serving"),
+            ):
+                daemon.wait_for(
+                    lambda w=words, c=command: w in daemon.look(*c.split(), code=None),
+                    every_s=LOOK_EVERY_S,
+                )
             for command in re.split(r"[;\n]+ *", COMMANDS.strip()):
-                self.output[command] = daemon.look(*command.split())
+                self.output[command] = daemon.look(*command.split(), code=None).encode()
             url, text = f"http://127.0.0.1:{self.port}", hidden(CANARY["http"])
             for page in ("healthz", "metrics"):
                 self.output[page] = answered(f"{url}/{page}")[2]

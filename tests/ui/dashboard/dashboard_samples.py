@@ -1,7 +1,5 @@
 """A store with a day of rows of a host with two GPUs."""
 
-from dataclasses import replace
-
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Event
 from costprobe.core.schema import event_point, make_point
@@ -48,8 +46,8 @@ def cost_rows(device, count, time_ns, cost=1.6e-6, plan="owned"):
     own = {**HOST, "device": device, "probe": "encoder"}
     run = rows.run(own, time_ns, 11.5 + count / 500, batch=16, energy_j=0.21)
     hourly = {"currency": "EUR", "rolling_1h": amount}
-    paid = rows.run_cost(own, time_ns, amount * 0.75, amount * 0.25, **hourly)
-    return [run, replace(paid, tags={**paid.tags, "plan": plan})]
+    paid = {**own, "plan": plan}
+    return [run, rows.run_cost(paid, time_ns, amount * 0.75, amount * 0.25, **hourly)]
 
 
 def many_rows(now_ns):
