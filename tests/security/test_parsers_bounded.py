@@ -14,7 +14,6 @@ from costprobe.core.outside import (
     bounded_toml,
     decoded_text,
 )
-from costprobe.daemon.control_protocol import decoded
 from fakes.cases import check_all
 
 METHODS = re.compile(r"\.(model_validate_json|validate_json|raw_decode)\(")
@@ -71,12 +70,6 @@ def test_hostile_toml_is_one_kind_of_error():
 
     texts = [b"a = " + b"[" * 5000, b"a = " + b"9" * 5000, b"\xff", b"a = ", b" " * (1 << 21)]
     check_all(is_rejected, texts)
-
-
-def test_nested_control_request_is_malformed():
-    for line in NESTED:
-        with pytest.raises(UnusableInputError):
-            decoded(line)
 
 
 def test_metrics_page_is_parsed_within_its_cpu_time():
