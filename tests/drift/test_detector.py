@@ -14,7 +14,8 @@ from costprobe.drift.monitor import shift_instants
 from costprobe.drift.normal import DAY_S
 from costprobe.drift.settings import DetectionConfig
 from fakes.sizes import sized
-from fakes.streams import (
+from pydantic import TypeAdapter
+from streams import (
     START_S,
     STEP_S,
     VALUES_PER_DAY,
@@ -23,7 +24,6 @@ from fakes.streams import (
     shifted_recipe,
     stationary_recipes,
 )
-from pydantic import TypeAdapter
 
 SETTINGS = DetectionConfig().detector
 STATES = TypeAdapter(Detector)
