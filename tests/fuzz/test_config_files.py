@@ -4,6 +4,7 @@ Outcome: the command line either takes a file or names what is wrong in it, key 
 code 2; never a traceback, whatever is in the file.
 """
 
+import random
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,12 @@ from costprobe.ui.cli import config as config_command
 from costprobe.ui.cli.main import main
 from fakes.cases import check_all
 from fakes.command import called
-from fakes.sizes import TIMEOUT_S, sized
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from fakes.damaged import damaged
+from fakes.sizes import SEED, TIMEOUT_S, sized
 
 FULL = (Path(__file__).parents[1] / "fakes/full.toml").read_text()
 EXAMPLES = sized(50, 20_000)
 GOOD, BAD_INPUT = 0, 2
-long_or_short = settings(
-    max_examples=EXAMPLES,
-    derandomize=EXAMPLES <= 300,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 def checked(folder, content):
@@ -58,33 +52,13 @@ def test_undamaged_file_is_valid(folder):
     assert checked(folder, FULL.encode()) == GOOD
 
 
-@st.composite
-def damaged(draw):
-    """The bytes of a valid file after a few random changes."""
-    content = bytearray(FULL.encode())
-    for _ in range(draw(st.integers(1, 6))):
-        at = draw(st.integers(0, len(content)))
-        kind = draw(st.sampled_from(["flip", "insert", "cut", "twice", "swap"]))
-        length = draw(st.integers(1, 60))
-        if kind == "flip" and at < len(content):
-            content[at] ^= draw(st.integers(1, 255))
-        elif kind == "insert":
-            content[at:at] = draw(st.binary(max_size=12))
-        elif kind == "cut":
-            del content[at : at + length]
-        elif kind == "twice":
-            content[at:at] = content[at : at + length]
-        else:
-            other = draw(st.integers(0, len(content)))
-            content[at : at + length] = content[other : other + length]
-    return bytes(content)
-
-
 @pytest.mark.timeout(TIMEOUT_S)
-@long_or_short
-@given(content=damaged())
-def test_damaged_file_is_loaded_or_rejected(folder, content):
-    checked(folder, content)
+def test_damaged_file_is_loaded_or_rejected(folder):
+    rng = random.Random(SEED)
+    check_all(
+        lambda content: checked(folder, content),
+        (damaged(rng, FULL.encode()) for _ in range(EXAMPLES)),
+    )
 
 
 def test_values_out_of_all_ranges_are_named(folder):

@@ -12,6 +12,7 @@ import pytest
 from costprobe.adapters.host.log import Log, quiet_libraries
 from costprobe.adapters.host.redaction import REDACTOR
 from costprobe.adapters.sensors.messages import decode
+from fakes.damaged import damaged
 from fakes.http_clients import CLIENTS
 from fakes.servers import Talking
 from fakes.sizes import sized
@@ -40,31 +41,16 @@ STATUS = [
 ]  # fmt: skip
 
 
-def damaged(rng, content):
-    """Content with a few pieces replaced, inserted or cut."""
-    parts = bytearray(content)
-    for _ in range(rng.randrange(4)):
-        at = rng.randrange(len(parts) + 1)
-        choice = rng.random()
-        if choice < 0.4:
-            parts[at:at] = rng.choice(ODD)
-        elif choice < 0.7:
-            parts[at : at + rng.randrange(8)] = rng.randbytes(rng.randrange(8))
-        else:
-            del parts[at:]
-    return bytes(parts)
-
-
 def response(rng):
     """A damaged response, with a header or without."""
-    body = damaged(rng, rng.choice([JSON, METRICS, EVENTS, *ODD]))
+    body = damaged(rng, rng.choice([JSON, METRICS, EVENTS, *ODD]), ODD)
     if rng.random() < 0.1:
         return body
     lines = [b"HTTP/1.1 " + rng.choice(STATUS), *rng.sample(HEADERS, rng.randrange(4))]
     if rng.random() < 0.5:
         lines.append(b"Content-Length: %d" % len(body))
     head = b"\r\n".join(lines) + b"\r\n\r\n"
-    return damaged(rng, head + body) if rng.random() < 0.3 else head + body
+    return damaged(rng, head + body, ODD) if rng.random() < 0.3 else head + body
 
 
 @contextmanager
@@ -123,6 +109,6 @@ def test_any_line_of_a_child_is_taken_or_malformed():
     line = json.dumps({"type": "result", "latency_ms": {"p50": 1.0}, "tags": {}}).encode()
     for _ in range(20 * ROUNDS):
         try:
-            decode(damaged(rng, line))
+            decode(damaged(rng, line, ODD))
         except ValueError as error:
             assert str(error).isprintable()  # noqa: PT017 - both outcomes are right
