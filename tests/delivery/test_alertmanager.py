@@ -42,15 +42,6 @@ def test_firing_alert_is_listed_with_its_labels(alertmanager):
         "gpu_type_2": "H200",
         "_7x": "y",
     }
-    assert found["annotations"] == {
-        "summary": "gpu0 is slower because it throttles",
-        "description": "cause: thermal throttling 90 %. To do: check the fan\n"
-        "- +7.2 % since 14:05: SM clock 1980 → 1815 MHz\n- +5 % energy",
-        "cause": "thermal throttling",
-        "link": "http://gpu-01:9470/?at=2026-05-28T20:26:40Z",
-        "id": "3f2a-1",
-    }
-    assert found["generatorURL"] == "http://gpu-01:9470/?at=2026-05-28T20:26:40Z"
     assert found["status"]["state"] == "active"
     assert seconds(found["startsAt"]) == pytest.approx(alert.fired_ns / NS_PER_S, abs=0.002)
 

@@ -20,6 +20,12 @@ TOOLS = ("debootstrap", "systemd-nspawn", "nsenter")
 NSPAWN = (
     "systemd-nspawn", "--register=no", "--keep-unit", "--quiet", "--volatile=overlay",
 )  # fmt: skip
+OF_THE_SYSTEM = (
+    "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/.pwd.lock", "/etc/subuid",
+    "/etc/subgid", "/etc/.updated", "/etc/ld.so.cache", "/root", "/var/log", "/var/lib/systemd",
+    "/var/lib/dpkg", "/var/lib/apt", "/var/cache/apt", "/var/cache/ldconfig",
+    "/var/cache/debconf", "/var/cache/man", "/usr/lib/python3",
+)  # fmt: skip
 MAKE_S = 600
 BOOT_S = 60.0
 COMMAND_S = 300
@@ -127,6 +133,11 @@ class Container:
     def exists(self, path):
         """Whether the path exists."""
         return self.run("test", "-e", path, check=False).returncode == 0
+
+    def paths(self, *arguments, without=()):
+        """What `find` finds on the disk, without those that the system writes for any package or service."""
+        found = self.run("find", *arguments).stdout.splitlines()
+        return {path for path in found if not path.startswith((*OF_THE_SYSTEM, *without))}
 
     def wait_for(self, condition, timeout_s=60.0):
         """Wait until a condition holds; fail with the service's log on timeout."""

@@ -9,6 +9,8 @@ present (the store syncs its log at each commit), and the interrupted commit is 
 
 import random
 import sqlite3
+import tempfile
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -27,27 +29,10 @@ WAL_HEADER_BYTES = 32
 BATCH_POINTS = 20
 
 
-class Disk:
-    """The store's files, and their possible contents after a power failure."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def content(self):
-        return tuple(
-            Path(f"{self.path}{suffix}").read_bytes()
-            if Path(f"{self.path}{suffix}").exists()
-            else b""
-            for suffix in ("", "-wal")
-        )
-
-    @staticmethod
-    def write(folder, database, log):
-        folder.mkdir()
-        path = folder / "costprobe.db"
-        path.write_bytes(database)
-        Path(f"{path}-wal").write_bytes(log)
-        return path
+def content(store):
+    """The bytes of the store's two files."""
+    files = (store.path, Path(f"{store.path}-wal"))
+    return tuple(file.read_bytes() if file.exists() else b"" for file in files)
 
 
 def partly(before, after, rng, first_byte=0):
@@ -80,60 +65,56 @@ def checkpoint(path):
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-def found_in(path):
-    """Check the integrity of an image; return its row numbers."""
-    assert not is_damaged(path)
-    store = Store.open(path, FakeClock())
-    with closing(store):
-        numbers = sorted(
-            parse_field_set(row.line.split(" ")[1])["n"] for row in rows_after(store, 0, 10**9)
-        )
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    return numbers
+def found_in(image):
+    """Write an image, check its integrity, and return its row numbers."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "costprobe.db"
+        for suffix, found in zip(("", "-wal"), image, strict=True):
+            Path(f"{path}{suffix}").write_bytes(found)
+        assert not is_damaged(path)
+        with closing(Store.open(path, FakeClock())) as store:
+            lines = [row.line.split(" ")[1] for row in rows_after(store, 0, 10**9)]
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        return sorted(parse_field_set(line)["n"] for line in lines)
 
 
 @pytest.mark.timeout(TIMEOUT_S)
 def test_committed_rows_survive_a_partial_write(tmp_path, figures):
-    rng = random.Random(SEED)
-    disk = Disk(tmp_path / "live" / "costprobe.db")
-    store = Store.open(disk.path, FakeClock())
-    committed, interrupted_commits_kept, interrupted_checkpoints = append(store, 0), 0, 0
+    rng, seen = random.Random(SEED), Counter()
+    store, committed = None, 0
     for index in range(IMAGES):
+        if store is None or committed > 4000:
+            if store is not None:
+                store.close()
+            store = Store.open(tmp_path / str(index) / "costprobe.db", FakeClock())
+            committed = append(store, 0)
         for _ in range(rng.randint(0, 2)):
             committed = append(store, committed)
-        database, log = disk.content()
+        database, log = content(store)
         kept = committed
         if rng.random() < 0.3:
             # SQLite syncs the log before a checkpoint and keeps it until the checkpoint ends.
-            checkpoint(disk.path)
-            database = partly(database, disk.content()[0], rng)
-            interrupted_checkpoints += 1
+            checkpoint(store.path)
+            database = partly(database, content(store)[0], rng)
+            seen["checkpoints"] += 1
         else:
             committed = append(store, committed)
+            after = content(store)[1]
             # SQLite syncs the header of a restarted log before it appends to it.
-            is_anew = disk.content()[1][:WAL_HEADER_BYTES] != log[:WAL_HEADER_BYTES]
-            log = partly(log, disk.content()[1], rng, WAL_HEADER_BYTES if is_anew else 0)
-        image = disk.write(tmp_path / str(index), database, log)
-        numbers = found_in(image)
+            is_anew = after[:WAL_HEADER_BYTES] != log[:WAL_HEADER_BYTES]
+            log = partly(log, after, rng, WAL_HEADER_BYTES if is_anew else 0)
+        numbers = found_in((database, log))
         assert numbers in (list(range(kept)), list(range(committed)))
-        interrupted_commits_kept += len(numbers) > kept
-        for file in image.parent.iterdir():
-            file.unlink()
-        if committed > 4000:
-            store.close()
-            for file in disk.path.parent.iterdir():
-                file.unlink()
-            store = Store.open(disk.path, FakeClock())
-            committed = append(store, 0)
+        seen["commits"] += len(numbers) > kept
     store.close()
-    assert interrupted_checkpoints
+    assert seen["checkpoints"]
     figures(
         "power lost while the store is written",
         images=IMAGES,
-        interrupted_checkpoints=interrupted_checkpoints,
-        interrupted_commits_kept=interrupted_commits_kept,
+        interrupted_checkpoints=seen["checkpoints"],
+        interrupted_commits_kept=seen["commits"],
         committed_rows_lost=0,
         damaged_images=0,
     )
@@ -143,19 +124,14 @@ def test_committed_rows_survive_a_partial_write(tmp_path, figures):
 def test_log_truncated_at_any_byte_keeps_earlier_commits(tmp_path):
     """A disk that acknowledges syncs without performing them."""
     rng = random.Random(SEED)
-    disk = Disk(tmp_path / "live" / "costprobe.db")
-    store = Store.open(disk.path, FakeClock())
-    checkpoint(disk.path)
-    committed, ends = 0, []
-    for _ in range(12):
-        committed = append(store, committed)
-        ends.append((len(disk.content()[1]), committed))
-    database, log = disk.content()
-    for index in range(sized(25, 2000)):
-        length = rng.randrange(len(log) + 1)
-        image = disk.write(tmp_path / str(index), database, log[:length])
-        kept = max((rows for end, rows in ends if end <= length), default=0)
-        assert len(found_in(image)) >= kept
-        for file in image.parent.iterdir():
-            file.unlink()
-    store.close()
+    with closing(Store.open(tmp_path / "costprobe.db", FakeClock())) as store:
+        checkpoint(store.path)
+        committed, ends = 0, []
+        for _ in range(12):
+            committed = append(store, committed)
+            ends.append((len(content(store)[1]), committed))
+        database, log = content(store)
+        for _ in range(sized(25, 2000)):
+            length = rng.randrange(len(log) + 1)
+            kept = max((rows for end, rows in ends if end <= length), default=0)
+            assert len(found_in((database, log[:length]))) >= kept

@@ -17,12 +17,6 @@ OFFLINE = (
 
 IMPORTS = "import costprobe.ui.cli.run, costprobe.adapters.sensors.child.main"
 LAST = "test_upgrade_and_uninstallation_keep_data_and_purge_deletes_all"
-# Files that the system writes for any service or on a command's first use.
-OF_THE_SYSTEM = (
-    "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/.pwd.lock",
-    "/etc/.updated", "/var/log", "/var/lib/systemd", "/var/cache/ldconfig",
-    "/opt/first", "/root",
-)  # fmt: skip
 
 
 @pytest.hookimpl(trylast=True)
@@ -67,13 +61,10 @@ class Host(Container):
         program = "/opt/first/bin/costprobe"
         return self.run(program, *arguments, check=check, env=(*OFFLINE, *env))
 
-    def paths(self):
+    def paths_now(self):
         """All paths on the disk that belong to the service."""
-        found = self.run(
-            "find", "/etc", "/usr/local", "/opt", "/var", "/home", "/root", "-xdev",
-            "-not", "-path", "/opt/*wheels*",
-        ).stdout.splitlines()  # fmt: skip
-        return {path for path in found if not path.startswith(OF_THE_SYSTEM)}
+        places = ("/etc", "/usr/local", "/opt", "/var", "/home", "-xdev")
+        return self.paths(*places, without=("/opt/first", WHEELS, OWN_WHEELS))
 
     def systemctl(self, *arguments, check=True):
         return self.run("systemctl", *arguments, check=check)
@@ -124,7 +115,7 @@ def installed(host_before):
         first_output: The output of the installation.
     """
     host = host_before
-    host.paths_before = host.paths()
+    host.paths_before = host.paths_now()
     host.first_output = host.service("install", "--no-start").stdout
     # Bytecode for the daemon, which may not write it itself.
     host.run("/opt/costprobe/bin/python", "-c", IMPORTS)

@@ -328,6 +328,6 @@ def test_upgrade_and_uninstallation_keep_data_and_purge_deletes_all(installed):
     host.run(*as_service, "--config=/etc/costprobe/costprobe.toml", "store", "check")
 
     host.service("uninstall", "--purge")
-    assert host.paths() == host.paths_before
+    assert host.paths_now() == host.paths_before
     assert host.run("id", "costprobe", check=False).returncode != 0
     assert "uninstalled" in host.service("uninstall").stdout
