@@ -202,15 +202,17 @@ class FakeGpu:
     ) -> None:
         """Set its processes, direct and through MPS, and which of them are busy: by default all."""
         busy = [*pids, *mps_pids] if busy_pids is None else busy_pids
-        for name, values in (("pid", pids), ("mps_pid", mps_pids), ("busy_pid", busy)):
-            getattr(self._gpu, f"{name}s")[: len(values)] = list(values)
-            setattr(self._gpu, f"{name}_count", len(values))
+        self._set_pids(pid=pids, mps_pid=mps_pids, busy_pid=busy)
         self._gpu.busy_pcts[: len(busy)] = [0] * len(busy)
 
     def set_graphics(self, pids: Sequence[int]) -> None:
         """Set the processes that draw on it, and do not compute."""
-        self._gpu.graphics_pids[: len(pids)] = list(pids)
-        self._gpu.graphics_pid_count = len(pids)
+        self._set_pids(graphics_pid=pids)
+
+    def _set_pids(self, **kinds: Sequence[int]) -> None:
+        for kind, pids in kinds.items():
+            getattr(self._gpu, f"{kind}s")[: len(pids)] = list(pids)
+            setattr(self._gpu, f"{kind}_count", len(pids))
 
     def keep_busy(self, pct_by_pid: Mapping[int, int]) -> None:
         """Set its processes with their shares of busy time in percent."""
