@@ -14,8 +14,7 @@ from costprobe.drift.monitor import shift_instants
 from costprobe.drift.normal import DAY_S
 from costprobe.drift.settings import DetectionConfig
 from fakes.sizes import sized
-from pydantic import TypeAdapter
-from streams import (
+from fakes.streams import (
     START_S,
     STEP_S,
     VALUES_PER_DAY,
@@ -24,6 +23,7 @@ from streams import (
     shifted_recipe,
     stationary_recipes,
 )
+from pydantic import TypeAdapter
 
 SETTINGS = DetectionConfig().detector
 STATES = TypeAdapter(Detector)

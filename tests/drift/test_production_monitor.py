@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from itertools import groupby
 
-import demand
 import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
@@ -12,6 +11,7 @@ from costprobe.core.schema import event_point
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.runs import events_of_service
 from costprobe.drift.settings import DetectionConfig
+from fakes.demand import demand
 from record.record_files import check
 
 DAY_S = 86_400

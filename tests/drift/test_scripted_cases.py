@@ -2,9 +2,7 @@
 
 from statistics import fmean
 
-from case_answers import answer_of
-from case_scores import score_of
-from cases import cases, large_cases
+from fakes.scripted_cases import answer_of, cases, large_cases, score_of
 from fakes.sizes import sized
 
 # Families whose histories are long are left to the long version.

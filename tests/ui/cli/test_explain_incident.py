@@ -3,9 +3,6 @@
 from contextlib import closing
 from dataclasses import replace
 
-from case_answers import CaseRows
-from case_rows import rows_of
-from cases import cases
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.engine import AlertEngine
 from costprobe.alerts.replay import COLLECTOR, replay
@@ -19,7 +16,7 @@ from costprobe.drift.settings import DetectionConfig
 from fakes.cli import Cli, same, stopped_clock
 from fakes.clock import FakeClock
 from fakes.documents import checked
-from scripted_case import ScriptedChange
+from fakes.scripted_cases import CaseRows, ScriptedChange, cases, rows_of
 
 HOST = {"host": "h1"}
 # 15 hours of heat.
