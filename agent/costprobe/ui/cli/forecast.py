@@ -35,7 +35,7 @@ from costprobe.ui.cli.support.known_names import STORED_LOADS, unknown_name
 from costprobe.ui.cli.support.option_types import FLEET_OPTION, TIMESPAN
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.place import Settings, bad_input, reader_of
-from costprobe.ui.text import forecast_cells, shared_needs, unmeasured_words
+from costprobe.ui.text import forecast_cells, shared_needs, short, unmeasured_words
 
 DAY_S = 86_400
 MAX_HORIZON_DAYS = 365
@@ -183,10 +183,10 @@ def growth_lines(found: Sequence[Growth], horizon_days: int) -> Iterator[str]:
     heads = ("workload", "load a day", f"in {horizon_days} d", "80 % interval", "capacity ends")
     rows = [heads, *(_row(one, horizon_days) for one in found)]
     yield from table_lines(rows)
-    shared, needed = shared_needs({one.name: one.needs for one in found})
+    shared, needed = shared_needs({short(one.name): one.needs for one in found})
     for one in found:
         if details := list(_details(one, horizon_days, shared)):
-            yield from ("", one.name, *(f"  {line}" for line in details))
+            yield from ("", short(one.name), *(f"  {line}" for line in details))
     if needed:
         yield from ("", *needed)
 
@@ -202,7 +202,7 @@ def _row(found: Growth, horizon_days: int) -> tuple[str, ...]:
             f"{_amount(then.low)} to {_amount(then.high)}",
         ]
     end = "not measured" if found.capacity is None else _end(found.capacity.expected, horizon_days)
-    return (found.name, *figures, end)
+    return (short(found.name), *figures, end)
 
 
 def _amount(value: float) -> str:
