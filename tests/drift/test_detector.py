@@ -195,3 +195,15 @@ def test_smallest_detectable_change_is_found_within_a_day_and_half_of_it_is_not(
         if hits[1.25] < 4 or (hits[0.4] > 1 and least_pct > 2):
             wrong[days, sigma, phi] = hits, least_pct
     assert wrong == {}
+
+
+def test_clock_step_reported_late_leaves_no_value_in_the_future():
+    detector = Detector.new(SETTINGS)
+    for time_s, value in steady(50):
+        detector.update(time_s, value)
+    now_s = START_S + 50 * STEP_S + 9e8
+    detector.update(now_s, 1.0)  # the wall clock is already wrong
+    shift_instants(detector, step(9e8, now_s))
+    assert detector.last_s == now_s
+    shift_instants(detector, step(-9e8, now_s - 9e8))
+    assert detector.last_s == now_s - 9e8

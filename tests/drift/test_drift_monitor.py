@@ -221,3 +221,10 @@ def test_monitor_continues_after_a_restart_with_the_level_of_the_last_drift_and_
         series.run(60, contended=False)
     assert {event.metric for event in one.events[before:]} >= {"latency", "cost"}
     assert other.events == one.events
+
+
+def test_detection_can_be_disabled():
+    series = Series()
+    series.monitor = DriftMonitor(DetectionConfig(enabled=False), series.history)
+    series.run(QUIET)
+    assert series.run(30, slow=2.0) == []

@@ -8,7 +8,8 @@ import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import event_point
-from costprobe.drift.monitor import DriftMonitor
+from costprobe.drift.monitor import DriftMonitor, spend_since
+from costprobe.drift.production import ProductionDetector
 from costprobe.drift.runs import events_of_service
 from costprobe.drift.settings import DetectionConfig
 from fakes.demand import demand
@@ -258,3 +259,26 @@ def test_models_with_device_time_of_their_own_are_monitored():
     ]
     assert "small" in named
     assert "large" not in named
+
+
+def test_change_of_spend_is_that_since_a_change():
+    """A device that was added days before is no part of it, nor is another traffic."""
+    start_s, price_per_h = 8.4 * DAY_S, 2.5
+    detector = ProductionDetector(DetectionConfig().serving_shift, 1800.0)
+    for row in demand.rows(demand.DemandRecipe(2, 9, is_quiet=True)):
+        since_s = row.time_ns / NS_PER_S - demand.START_S - start_s
+        names = [f"gpu{index}" for index in range(2 + (since_s > -3 * DAY_S) + (since_s > 0))]
+        hours = len(names) * row.fields["window_s"] / 3600
+        of_devices = {
+            "device_s": hours * 3600,
+            "cost_total_hardware": hours * price_per_h,
+            "cost_total_energy": 0.0,
+        }
+        tags = {**row.tags, "device": "+".join(names)}
+        detector.update([Point("cost", tags, {**row.fields, **of_devices}, row.time_ns)])
+    changed_s = demand.START_S + start_s
+    changes = [
+        spend_since(detector, since_s, since_s + 3 * 3600)
+        for since_s in (changed_s, changed_s - 6 * 3600)
+    ]
+    assert changes == [pytest.approx(price_per_h / 3600), None]
