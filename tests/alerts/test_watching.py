@@ -72,27 +72,6 @@ def test_load_curve_that_changed_while_no_daemon_ran_is_an_incident(store, clock
     assert changed(0.0) == ["firing", "resolved"]
 
 
-def test_fault_that_lasts_over_restarts_fires(store, clock):
-    """Each process finds the fault of the sink a minute after its start."""
-    fault = Fault("sink_behind", "influxdb", "sink influxdb accepts no points", "warning")
-
-    def restarted():
-        watching = watching_of(store, clock)
-        watching.tick([])
-        clock.move(60)
-        watching.tick([fault])
-        clock.move(120)
-        return [alert["state"] for alert in store.state("alerts")["alerts"]]
-
-    assert [restarted() for _ in range(4)] == [["pending"]] * 4
-    assert restarted() == ["firing"]
-    watching = watching_of(store, clock)
-    watching.tick([])
-    clock.move(120)
-    watching.tick([])
-    assert store.state("alerts")["alerts"] == []
-
-
 @pytest.mark.parametrize("step_s", [3600, -3600])
 def test_clock_step_does_not_lengthen_durations(store, clock, step_s):
     config = Config.model_validate({**QUIET, "rule": [{**HOT, "name": "hot", "for": "10m"}]})

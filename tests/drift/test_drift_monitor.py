@@ -2,18 +2,13 @@
 
 import json
 import random
-from dataclasses import replace
 
 import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import event_point, make_point
-from costprobe.drift.causes import Explanation
-from costprobe.drift.message import ChangeFacts, change_message, with_amounts
 from costprobe.drift.monitor import DriftMonitor
-from costprobe.drift.runs import DetectionRun
 from costprobe.drift.settings import DetectionConfig
-from costprobe.unit_costs.change import CostFactors
 from fakes.host import newest
 from record.record_files import check, input_text
 
@@ -153,18 +148,6 @@ def test_slow_ramp_is_one_incident_while_it_grows():
     assert further[-1].level_pct == pytest.approx(true_pct, abs=1)
 
 
-def test_amount_agrees_with_the_percentage_where_single_runs_do_not():
-    """A neighbour that comes each day is a part of the daily pattern, but not of the runs just before."""
-    facts = ChangeFacts("cost", 7.0, 0, 0, is_worse=True, explanation=Explanation("neighbour"))
-    levels = [CostFactors(time_s=time_s, price_per_s=1.0) for time_s in (2.0, 2.8, 2.8)]
-    run = DetectionRun(0, 1, 2.0, None, 1.0, 0.0, "", {}, "EUR", is_assumed=True)
-    found = with_amounts(facts, tuple(levels), run, None)
-    assert "(+€0.140 per inference, price assumed)" in change_message(found).headline
-    assert found.money.amount == pytest.approx(0.14)
-    assert found.split == "100 % of it is time per inference"
-    assert with_amounts(replace(facts, change_pct=-7.0), tuple(levels), run, None).split == ""
-
-
 def test_runs_beside_a_neighbour_are_one_change_from_when_they_are_more_until_they_are_as_rare_as_before():
     patterns = {
         "lasting": lambda run, _: 0 <= run < 200,
@@ -188,14 +171,6 @@ def test_runs_beside_a_neighbour_are_one_change_from_when_they_are_more_until_th
     assert found == {name: [0.0] for name in patterns}
     assert series.events[0].title.startswith("cost per inference of e on gpu0 beside a neighbour (")
     assert "move the other process" in series.events[0].detail
-
-
-def test_estimated_energy_is_not_monitored():
-    series = Series()
-    series.run(50, energy_per_inference_j=1.0, energy_method="last_known")
-    assert not any("energy" in name for name in series.monitor.documents())
-    series.run(1, energy_per_inference_j=1.0, energy_method="counter")
-    assert any("energy" in name for name in series.monitor.documents())
 
 
 def test_monitor_continues_after_a_restart_with_the_level_of_the_last_drift_and_contended_runs():

@@ -59,23 +59,3 @@ def test_departures_that_alternate_are_held_back_once_they_are_known():
     found = shifts_of(600, lambda index: 0.12 * (index > 240 and index % 48 < 10), noise=0.01)
     assert len(found) <= 4, found
     assert all(block < 340 for block, *_ in found)
-
-
-def test_bursty_half_hour_is_explained_by_its_windows():
-    """Time per work is concave in the load: the mean load of a burst is that of another effort."""
-
-    def effort(load):
-        return math.log((1 - math.exp(-math.exp(load + 7))) / math.exp(load))
-
-    series, found, rng = EffortSeries(LEAST, -0.2), [], random.Random(2)
-    for index in range(400):
-        loads = [daily(index) + rng.gauss(0, 0.2) for _ in range(6)]
-        if index > 300:
-            # The same work in one of six windows.
-            loads = [daily(index) + 1.5, *(daily(index) - 3 for _ in range(5))]
-        windows = [
-            WindowEffort(load, (0.0, 0.0), effort(load) + rng.gauss(0, 0.004), math.exp(load))
-            for load in loads
-        ]
-        found += series.update(START_S + index * BLOCK_S, windows)
-    assert not found

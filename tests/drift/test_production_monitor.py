@@ -219,19 +219,6 @@ def test_damaged_state_and_other_settings_start_again():
     assert longer.services() == set()
 
 
-def test_windows_without_coverage_or_traffic_are_not_judged():
-    start_s = 6.4 * DAY_S
-    rows = demand.rows(demand.DemandRecipe(2, days=7, slower_from_s=start_s, slower=1.35))
-    kept = []
-    for row in rows:
-        is_after = row.time_ns / NS_PER_S > demand.START_S + start_s
-        # Half of the windows have no cost, and the others few requests.
-        if is_after and row.time_ns // (300 * NS_PER_S) % 2:
-            continue
-        kept.append(row)
-    assert not [event for event in events_of(kept) if event.metric in EFFICIENCY]
-
-
 def test_models_with_device_time_of_their_own_are_monitored():
     start_s = 3.4 * DAY_S
 

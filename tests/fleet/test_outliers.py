@@ -58,27 +58,6 @@ def test_gpus_without_enough_peers_are_counted_and_not_tested(bench):
     assert (found.tested, found.untested) == (8, 1)
 
 
-def test_levels_of_hosts_slots_and_labels_are_no_deviation():
-    # Values without noise: only gpu1 of h3 deviates, by 0.1.
-    rack = {n: f"r{n % 2}" for n in range(12)}
-    values = [
-        PeerValue(
-            f"h{n}",
-            f"gpu{slot}",
-            0.05 * (n % 2) + 0.01 * slot + 0.002 * n + 0.1 * ((n, slot) == (3, 1)),
-            (rack[n],),
-        )
-        for n in range(12)
-        for slot in range(4)
-    ]
-    found, of_labels = deviations_of(values)
-    excess = {(one.host, one.device): one.log_excess for one in found if one.device}
-    assert excess.pop(("h3", "gpu1")) == pytest.approx(0.1, abs=0.005)
-    assert max(map(abs, excess.values())) < 0.005
-    levels = {level.value: level.log_excess for level in of_labels}
-    assert levels["r1"] - levels["r0"] == pytest.approx(0.05, abs=0.005)
-
-
 def test_false_share_is_bounded_and_small_deviations_are_not_reported():
     # By hand: of 4 tests, p = 0.001 and 0.02 pass 0.05 k / 4; the third has 1 %.
     def test(score, excess):

@@ -77,17 +77,6 @@ def test_a_device_without_a_service_is_forecast_by_its_busy_hours():
     assert found.money.devices_then.expected == 2
 
 
-def test_devices_rented_as_one_host_are_added_as_one():
-    # 1.7 busy devices need 2.1 of two with 20 % free, so a third, which comes with a fourth.
-    pair = (device(util_of=lambda _: 85.0, days=DAYS), device("gpu1", lambda _: 85.0, DAYS))
-    served = [service("chat", ("gpu0", "gpu1"), 100)]
-    for groups, count in (((), 3), ((("gpu0", "gpu1"),), 4)):
-        (found,) = found_of(*pair, served=served, rented_together=groups).values()
-        assert found.money.devices_then.expected == count
-        assert found.money.then.expected == pytest.approx(count * MONTH)
-        assert found.capacity.expected == date(2024, 1, 29)
-
-
 def test_lost_hours_and_devices_without_rows():
     # Three hours of a day are 12.5 % of it: the day is unknown, and one lost hour is scaled.
     lost = {50, 51, 52, 100}

@@ -76,23 +76,6 @@ def costs(parts, name):
     return {getattr(part, name): part.cost for part in parts}
 
 
-def test_adapters_are_served_models_whose_tokens_weigh_like_those_of_their_base():
-    page = Page(engine="dynamo")
-    dynamo(page, BASE, 1000, 100)
-    page.cost()
-    for model in (BASE, "sql", "sql-405B"):
-        dynamo(page, model, 1000, 100)
-    equal = page.cost()
-    assert equal.model_split == "tokens"
-    third = approx(COST / 3)
-    assert costs(equal.models, "model") == {BASE: third, "sql": third, "sql-405B": third}
-    # Without the size of the base model each name stands for a size of its own.
-    for model in (BASE, "sql", "sql-405B"):
-        dynamo(page, model, 1000, 100)
-    by_name = costs(page.cost(parameters=None).models, "model")
-    assert by_name["sql"] < COST / 10 < by_name[BASE] < by_name["sql-405B"]
-
-
 def test_adapters_that_come_and_go_or_have_strange_names():
     page = Page(engine="dynamo")
     dynamo(page, BASE, 1000, 100)

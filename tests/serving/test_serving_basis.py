@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from costprobe.core.records import NS_PER_S
 from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
-from costprobe.serving.cost import RollingRatio, service_cost
+from costprobe.serving.cost import service_cost
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.rows import window_points
 from costprobe.serving.tokens import TokenWeighing, Weights
@@ -140,12 +140,6 @@ def test_incomplete_window_has_no_cost():
         (window(m=CHAT), ALONE, "the cost of gpu1 is unknown", ("gpu0", "gpu1")),
     ]
     check_all(has_none, cases)
-
-
-def test_rolling_cost_of_an_idle_service_is_unknown():
-    rolling = RollingRatio()
-    rolling.add(HOUR_NS, 3600, 5.0, 0)
-    assert rolling.summaries(HOUR_NS)["rolling_1h"] is None
 
 
 counts = st.floats(min_value=0, max_value=1e9)

@@ -19,7 +19,6 @@ from costprobe.serving.device_costs import (
     DeviceCosts,
     ProcessOwners,
     Surroundings,
-    grouped,
 )
 from fakes.clock import FakeClock
 from fakes.runs import probe_run
@@ -232,22 +231,3 @@ def test_energy_of_probing_is_the_measured_one_whatever_the_price():
         # Without a known energy there is nothing to divide.
         unread = bench.costs.bill(begin_ns, begin_ns + 300 * S)["gpu0"]
         assert (unread.drawn, unread.emitted, unread.energy_shares) == (None, None, {})
-
-
-def test_services_that_share_a_board_are_one_group():
-    devices = [*BOARDS, mig(0, 1), mig(1, 2), Device("gpu2", "gpu", "GPU-2", "GPU")]
-    services = [
-        service("a", "gpu0.mig0"),
-        service("b", "gpu1"),
-        service("c", "gpu0.mig1", "gpu1"),
-        service("d", "gpu9"),
-    ]
-    found = [
-        ({each.name for each in group.claimants}, {device.name for device in group.devices})
-        for group in grouped([Claimant.of(each) for each in services], devices)
-    ]
-    assert found == [
-        ({"a", "b", "c"}, {"gpu0", "gpu0.mig0", "gpu0.mig1", "gpu1"}),
-        ({"d"}, set()),
-        (set(), {"gpu2"}),
-    ]

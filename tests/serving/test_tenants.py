@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from costprobe.adapters.engines.scrape import read_counters
-from costprobe.serving.meter import TenantNames, tenants_endpoint, tenants_engine
+from costprobe.serving.meter import tenants_endpoint, tenants_engine
 from costprobe.ui.cli.support.checks import service_checks
 from fakes.inference_server import InferenceServer
 from fakes.services import service
@@ -81,15 +81,6 @@ def test_credentials_of_the_service_are_not_sent_to_the_gateway():
     own = with_tenants(label="team", requests="r_total")
     same = tenants_endpoint(own, own.tenants)
     assert (same.url, same.token.place, same.models) == (own.url, "file:/service-token", None)
-
-
-def test_requests_without_a_tenant_are_unattributed_and_take_no_name():
-    config = with_tenants(gateway="litellm", label="team", names=1).tenants
-    names = TenantNames(config, lambda: 1, {"unattributed": 1, "": 1, "other": 1})
-    assert [names.name(text) for text in ("", "None", "unattributed", "a", "b", "a")] == [
-        *["unattributed"] * 3,
-        *("a", "other", "a"),
-    ]
 
 
 def test_doctor_reads_the_page_and_checks_the_label():

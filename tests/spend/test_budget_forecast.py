@@ -2,7 +2,6 @@
 
 import math
 import random
-import statistics
 
 import pytest
 from costprobe.core.periods import HOUR_NS
@@ -39,13 +38,6 @@ def test_rest_of_a_period_starts_with_the_rest_of_the_hour():
     half_hours = remaining_hours(MONDAY, MONDAY + HOUR_NS, phase_ns=HOUR_NS // 2)
     assert [hour.share for hour in half_hours] == [0.5, 0.5]
     assert remaining_hours(MONDAY, MONDAY) == []
-
-
-@pytest.mark.parametrize("known", [6, 30, 500])
-def test_constant_cost_continues_with_a_narrow_interval(known):
-    found = robust_forecast(hours([2.5] * known), rest(10, known), "UTC")
-    assert (found.expected, found.low, found.high) == pytest.approx((25, 25, 25))
-    assert found.hours == known
 
 
 def test_nights_and_weekends_repeat():
@@ -87,31 +79,6 @@ def test_forecast_is_ordered_non_negative_and_scales_with_the_unit(values, share
         (found.high, scaled.high),
     ):
         assert theirs == pytest.approx(ours * unit, rel=1e-6, abs=1e-6 * unit)
-
-
-def seasonal(rng, weeks):
-    """Return costs with daily and weekly seasons and autocorrelated noise."""
-    away, values = 0.0, []
-    for hour in range(weeks * 168):
-        away = 0.5 * away + math.sqrt(0.75) * rng.gauss(0, 0.15)
-        day = 1 + 0.4 * math.sin(2 * math.pi * (hour % 24 - 8) / 24)
-        week = 0.6 if hour % 168 >= 120 else 1.0
-        values.append(10 * day * week * math.exp(away))
-    return values
-
-
-@pytest.mark.parametrize(("weeks", "count", "width"), [(4, 12, 0.4), (4, 240, 0.2), (8, 500, 0.1)])
-def test_interval_of_a_steady_level_holds_and_is_not_trivially_wide(weeks, count, width):
-    """Coverage at a nominal 80 % over 60 seeded series, at least; real levels wander, this one does not."""
-    held, widths = 0, []
-    for seed in range(60):
-        values = seasonal(random.Random(f"{weeks} {count} {seed}"), weeks + 4)
-        now = weeks * 168
-        found = robust_forecast(hours(values[:now]), rest(count, now), "UTC")
-        held += found.low <= sum(values[now : now + count]) <= found.high
-        widths.append((found.high - found.low) / found.expected)
-    assert held >= 39
-    assert statistics.median(widths) < width
 
 
 def test_a_level_that_wanders_widens_the_interval_with_the_distance():

@@ -35,15 +35,6 @@ def booked(rows, span, usual_s=10, phase_ns=0):
     return book
 
 
-def test_gap_has_no_coverage_and_no_cost():
-    """Half an hour of rows, a quarter without, then the last quarter; the hour after has no gap."""
-    seconds = [*range(10, 1801, 10), *range(2710, 7201, 10)]
-    rows = {BEGAN + second * S: 0.01 for second in seconds}
-    book = booked(rows, TimeSpan(BEGAN, BEGAN + 2 * HOUR_NS))
-    assert book.at(GPU0, 490_000) == pytest.approx((2.70, 2700))
-    assert book.at(GPU0, 490_001) == pytest.approx((3.60, 3600))
-
-
 def test_cost_an_hour_is_divided_by_the_time_that_rows_cover():
     """At 36 an hour; after each start the first row, of 10 s as others, began with it: 3 s before its end."""
     hour = TimeSpan(BEGAN, BEGAN + HOUR_NS)

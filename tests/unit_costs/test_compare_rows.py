@@ -122,21 +122,3 @@ def test_models_of_a_service_are_separate():
     ]
     alone = service_candidates(columns_of(rows[:1]), {"chat": {"base": 0.8}})
     assert [(one.name, one.quality) for one in alone] == [("chat", 0.8)]
-
-
-def test_energy_of_a_service_is_the_ratio_of_sums_including_idle_windows():
-    """1,000 inferences and half a million tokens in took a fifth of 50 kJ; an idle window took 10 kJ."""
-    busy = {
-        "energy_per_inference_j": 50.0,
-        "energy_tokens_in_j": 1e4,
-        "energy_tokens_out_j": 4e4,
-        "tokens_in": 5e5,
-        "energy_per_million_tokens_in_j": 2e4,
-    }
-    rows = [
-        window(1, 5.0, 0.005, energy_j=5e4, **busy),
-        window(2, 2.0, energy_j=1e4, tokens_in=0.0),
-    ]
-    (one,) = service_candidates(columns_of(rows), {})
-    assert one.energy_per_inference_j.value == pytest.approx(6e4 / 1000)
-    assert one.energy_per_million_tokens_in_j.value == pytest.approx(6e4 / 5 / 0.5)
