@@ -29,6 +29,13 @@ tariff_per_kwh = 0.36
 """
 
 
+def surroundings(charges, clock, ledger, **more):
+    """What services have around them, without a store."""
+    plain = {"charges": charges, "runs": ProbeRuns(), "clock": clock, "tags": {}, "ledger": ledger}
+    plain |= {"on_event": lambda _: None, "store_path": Path("/nowhere")}
+    return Surroundings(**{**plain, **more})
+
+
 class ServingBench:
     """Services on a manual clock, with readings every ten seconds.
 
@@ -62,12 +69,12 @@ class ServingBench:
         self.runs = ProbeRuns()
         book = PriceBook(self.config.price, self.config.electricity, self.devices)
         self.charges = DeviceCharges(book, 300.0)
-        around = Surroundings(
-            charges=self.charges,
+        around = surroundings(
+            self.charges,
+            self.clock,
+            self.ledger,
             runs=self.runs,
-            clock=self.clock,
             tags={"host": self.host},
-            ledger=self.ledger,
             on_event=self.events.append,
             store_path=self.store.path,
             proc=self.proc,

@@ -16,16 +16,17 @@ from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S, Device, Reading
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.readings import Accounts
-from costprobe.devices.use import DeviceLog, ProbeRuns
+from costprobe.devices.use import DeviceLog
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan
 from costprobe.pricing.prices import RememberedPrices
-from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners, Surroundings
+from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners
 from costprobe.serving.service import ServingGroup
-from costprobe.serving.settings import ServiceConfig
 from costprobe.spend.query import SpendBook
 from fakes.clock import FakeClock
+from fakes.services import service
+from fakes.serving_bench import DEVICES, surroundings
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -37,18 +38,12 @@ START_NS = MIDNIGHT_NS - 120 * S
 DAY_PER_HOUR = {1: 36, 2: 72}
 TARIFF_CHANGE_NS = MIDNIGHT_NS + 60 * S
 TARIFFS = (Fraction(36, 100), Fraction(90, 100))
-BOARDS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100") for i in (0, 1)]
 
 
 def plans(unit):
+    keys = {"plan": "on_demand", "per": unit, "electricity_included": False}
     return [
-        OnDemandPlan(
-            plan="on_demand",
-            per_hour=Decimal(per_hour),
-            per=unit,
-            electricity_included=False,
-            valid_from=date(2026, 3, day),
-        )
+        OnDemandPlan(**keys, per_hour=Decimal(per_hour), valid_from=date(2026, 3, day))
         for day, per_hour in DAY_PER_HOUR.items()
     ]
 
@@ -70,7 +65,7 @@ class Ledger:
             Device(f"gpu0.mig{i}", "mig", f"MIG-{i}", "MIG", None, "gpu0", held, 7)
             for i, held in enumerate(slices)
         ]
-        self.devices = [*BOARDS, *mig]
+        self.devices = [*DEVICES, *mig]
         self.clock = FakeClock(START_NS)
         self.offset_ns = START_NS - self.clock.monotonic_ns()
         self.store = Store.open(folder / "costprobe.db", self.clock)
@@ -81,20 +76,10 @@ class Ledger:
             RememberedPrices(book, ledger, self.clock), ledger, self.clock, {}, charges=self.charges
         )
         used = mig[0].name if mig else "gpu0"
-        service = ServiceConfig.model_validate(
-            {"name": "chat", "engine": "vllm", "url": "http://h:1", "devices": [used], "share": 0.3}
-        )
-        around = Surroundings(
-            charges=self.charges,
-            runs=ProbeRuns(),
-            clock=self.clock,
-            tags={},
-            ledger=ledger,
-            on_event=lambda _: None,
-            store_path=self.store.path,
-        )
-        owners = ProcessOwners([service], folder)
-        claimants = [Claimant.of(service)]
+        chat = service("chat", used, share=0.3)
+        around = surroundings(self.charges, self.clock, ledger, store_path=self.store.path)
+        owners = ProcessOwners([chat], folder)
+        claimants = [Claimant.of(chat)]
         costs = DeviceCosts(self.devices, claimants, around, DeviceLog(60.0), owners)
         self.group = ServingGroup(costs, around, window_s=60.0, patience_s=600.0)
         self.wanted = Fraction(0)
@@ -126,7 +111,7 @@ class Ledger:
         for since_ns, until_ns in zip(cuts, [*cuts[1:], end_ns], strict=True):
             share = Fraction(until_ns - since_ns, end_ns - start_ns)
             tariff = TARIFFS[since_ns >= TARIFF_CHANGE_NS]
-            drawn = [Fraction(energies_j[board.name]) for board in BOARDS]
+            drawn = [Fraction(energies_j[board.name]) for board in DEVICES]
             if self.unit == "slice":
                 # Nothing prices gpu1, nor gpu0 without a slice.
                 drawn = drawn[:1] if self.slices else []

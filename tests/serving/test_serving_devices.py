@@ -1,7 +1,6 @@
 """Devices billed over a window: probing, sharing and MIG; lines sum to the cost."""
 
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from costprobe.adapters.probe_child.results import ProbeFault
@@ -18,14 +17,13 @@ from costprobe.serving.device_costs import (
     Claimant,
     DeviceCosts,
     ProcessOwners,
-    Surroundings,
 )
 from fakes.clock import FakeClock
 from fakes.runs import probe_run
 from fakes.services import service
+from fakes.serving_bench import DEVICES, surroundings
 
 S = NS_PER_S
-BOARDS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in (0, 1)]
 
 
 def mig(number, slices):
@@ -44,7 +42,7 @@ class Bench:
     """Devices with readings of 300 W for 100 s, and their cost."""
 
     def __init__(
-        self, services, devices=BOARDS, plans=None, proc=None, by_pid=None, per_kwh="0.36"
+        self, services, devices=DEVICES, plans=None, proc=None, by_pid=None, per_kwh="0.36"
     ):
         self.clock = FakeClock()
         self.start_ns = self.clock.monotonic_ns()
@@ -54,15 +52,9 @@ class Bench:
         tariff = ElectricityConfig(tariff_per_kwh=Decimal(per_kwh))
         self.book = PriceBook([plan()] if plans is None else plans, tariff, devices)
         self.charges = DeviceCharges(self.book, 300)
-        around = Surroundings(
-            charges=self.charges,
-            runs=self.runs,
-            clock=self.clock,
-            tags={},
-            ledger=MemoryLedger(),
-            on_event=lambda _: None,
-            store_path=Path("/nowhere"),
-            carbon=CarbonBook(CarbonConfig(g_per_kwh=Decimal(360)), tariff, devices),
+        carbon = CarbonBook(CarbonConfig(g_per_kwh=Decimal(360)), tariff, devices)
+        around = surroundings(
+            self.charges, self.clock, MemoryLedger(), runs=self.runs, carbon=carbon
         )
         claimants = [Claimant.of(each) for each in services]
         self.costs = DeviceCosts(devices, claimants, around, self.log, self.owners)
@@ -70,12 +62,8 @@ class Bench:
         self.end_ns = self.clock.monotonic_ns()
         for at in range(10):
             for device in devices:
-                fields = {
-                    "energy_j": 3000.0,
-                    "energy_method": "counter",
-                    "util_pct": 40.0,
-                    "power_w": 300.0,
-                }
+                fields = {"energy_j": 3000.0, "energy_method": "counter", "power_w": 300.0}
+                fields["util_pct"] = 40.0
                 since_ns = self.start_ns + at * 10 * S
                 if device.kind == "mig":
                     fields = {"mem_used_bytes": 1}
@@ -83,7 +71,7 @@ class Bench:
         if by_pid:
             self.owners.find_owners(by_pid)
 
-    def read(self, reading, device=BOARDS[0]):
+    def read(self, reading, device=DEVICES[0]):
         self.log.record(reading)
         charged = self.charges.charge([(reading, device)], utc_ns(self.clock, 0))
         self.charges.keep(charged)
@@ -184,7 +172,7 @@ def test_services_share_by_the_time_of_their_processes(tmp_path):
 
 
 def test_missing_divided_and_unpriced_devices_are_problems():
-    devices = [*BOARDS, mig(0, 1), mig(1, 2)]
+    devices = [*DEVICES, mig(0, 1), mig(1, 2)]
     bill = Bench([service("a", "gpu9", "gpu0")], devices).bill()
     assert "not a device of this host" in bill["gpu9"].allocation.problems["a"]
     assert "divided into MIG devices" in bill["gpu0"].allocation.problems["a"]
@@ -207,7 +195,7 @@ def test_idle_electricity_is_idle_power_over_idle_time():
 
 
 def test_energy_and_emissions_of_a_slice_are_its_share_of_the_board():
-    bench = Bench([service("a", "gpu0.mig1")], [*BOARDS, mig(0, 1), mig(1, 3)])
+    bench = Bench([service("a", "gpu0.mig1")], [*DEVICES, mig(0, 1), mig(1, 3)])
     bill = bench.bill()["gpu0.mig1"]
     # 300 W for 100 s at 360 g/kWh are 3 g.
     assert bill.emitted.g == pytest.approx(3 * 3 / 7, rel=1e-6)
