@@ -20,7 +20,6 @@ import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +57,6 @@ ROUNDS = 3
 SERIES = 200
 TRACED_SERIES = 10
 WARM_UP_VALUES = 36
-SIGMAS, PHIS = (0.005, 0.01, 0.02), (0.0, 0.5)
 
 # Processes a value at a time in s, and returns the kinds of the findings.
 Update = Callable[[float, float], list[str]]
@@ -141,14 +139,6 @@ def delay_of(stream: Stream) -> tuple[int | None, int]:
     shift_at = stream.shift_at or 0
     reports = [index for index in detect(stream)[0] if index >= shift_at]
     return (reports[0] - shift_at + 1 if reports else None), len(reports)
-
-
-def run_noise_job(job: tuple[float, float, int]) -> tuple[float, float, int | None]:
-    """Return the delay of a 2 % step in one kind of noise."""
-    sigma, phi, seed = job
-    rng = random.Random(200_000 + seed)
-    recipe = Recipe(16, sigma, phi, shift=rng.choice((0.02, -0.02)), shift_day=rng.uniform(10, 12))
-    return sigma, phi, delay_of(generate(recipe, rng))[0]
 
 
 def median_text(delays: list[int | None]) -> str:
@@ -269,13 +259,11 @@ class Measured(NamedTuple):
         stationary: False drifts, months, spikes, detected spikes and anomalies of each stream, by family.
         delays: Delay of each shift in values, by shift; None if missed.
         reports: Number of reports of each shift, by shift.
-        noise: Delay of each 2 % step in values, by sigma and phi of the noise.
     """
 
     stationary: dict[str, list[tuple[float, ...]]]
     delays: dict[str, list[int | None]]
     reports: dict[str, list[int]]
-    noise: dict[tuple[float, float], list[int | None]]
 
     def false_drift_rate(self, *families: str) -> float:
         """Return the false drifts per series and month."""
@@ -302,7 +290,7 @@ def main() -> None:
     if options.cost:
         sys.exit(finish(table, options.json))
     seeds = range(options.base_seed, options.base_seed + options.seeds)
-    measured = Measured(defaultdict(list), defaultdict(list), defaultdict(list), defaultdict(list))
+    measured = Measured(defaultdict(list), defaultdict(list), defaultdict(list))
     with multiprocessing.Pool(options.jobs) as pool:
         for rows in pool.imap_unordered(run_stationary_job, seeds):
             for family, *numbers in rows:
@@ -311,16 +299,13 @@ def main() -> None:
             for shift, delay, reports in shifts:
                 measured.delays[shift].append(delay)
                 measured.reports[shift].append(reports)
-        noise_jobs = product(SIGMAS, PHIS, range(options.seeds))
-        for sigma, phi, delay in pool.imap_unordered(run_noise_job, noise_jobs):
-            measured.noise[sigma, phi].append(delay)
     print_accuracy(measured)
     add_goals(table, measured)
     sys.exit(finish(table, options.json))
 
 
 def print_accuracy(measured: Measured) -> None:
-    """Print the tables of false drifts, of delays, and of delays by noise."""
+    """Print the tables of false drifts and of delays."""
     rate = measured.false_drift_rate
     print("False drifts per series and month\n")
     print_table(
@@ -338,14 +323,6 @@ def print_accuracy(measured: Measured) -> None:
         return [shift, median_text(delays), f"{missed} of {len(delays)}", f"{mean_reports:.1f}"]
 
     print_table(["shift", "delay", "missed", "reports"], *map(cells, SHIFTS))
-    print("2 % steps by noise: median delay in values, missed\n")
-
-    def by_noise(sigma: float) -> list[str]:
-        found = (measured.noise[sigma, phi] for phi in PHIS)
-        texts = [f"{median_text(delays)}, {count_missed(delays)}" for delays in found]
-        return [f"{sigma * 100:g} %", *texts]
-
-    print_table(["noise", *(f"AR(1) {phi:g}" for phi in PHIS)], *map(by_noise, SIGMAS))
 
 
 def add_goals(table: Table, measured: Measured) -> None:

@@ -24,7 +24,7 @@ sys.path.append(str(ROOT / "tests"))
 import footprint_peers as peers
 from fakes.nvml import FakeNvml
 from fakes.servers import free_port
-from proc_usage import ProcUsage, Usage, children_of, memory_mb, name_of
+from proc_usage import ProcUsage, Usage, children_of, name_of
 from table import Table, add_json, finish
 
 GPUS = 8
@@ -35,10 +35,6 @@ CALM_CPU_PCT = 10.0
 GOAL_CPU_PCT, GOAL_MB = 0.3, 64.0
 GOAL_CPU_RATIO = 1.0
 OURS = "costprobe"
-# The packages that the daemon and its child are built on, loaded by idle processes: the lower bound
-# of their memory.
-BARE = "  its packages, idle"
-PACKAGES = ("apscheduler.schedulers.background, click, pydantic, sqlite3", "json, pynvml")
 STEPS_MAX = 1800
 Process = subprocess.Popen[bytes]
 
@@ -111,19 +107,6 @@ def _is_ready(log: Path) -> bool:
     return b"READY" in log.read_bytes()
 
 
-def packages_alone() -> tuple[float, float]:
-    """Return PSS and RSS in MB of idle processes that load the packages that ours are built on."""
-    idle = [
-        subprocess.Popen([sys.executable, "-c", f"import {names}, time; time.sleep(600)"])
-        for names in PACKAGES
-    ]
-    time.sleep(5.0)
-    sizes = [memory_mb(process.pid) for process in idle]
-    for process in idle:
-        stop(process)
-    return sum(pss for pss, _ in sizes), sum(rss for _, rss in sizes)
-
-
 def until(condition: Callable[[], bool]) -> bool:
     """Wait for a condition; return whether it was met in time."""
     ends_s = time.monotonic() + SETTLE_MAX_S
@@ -163,14 +146,6 @@ def measured(
             usages |= {f"  {name}": Usage(pid) for name, pid in parts_of(processes[OURS].pid)}
         time.sleep(seconds)
         uses = {name: usage.measured() for name, usage in usages.items()}
-        pss_mb, rss_mb = packages_alone()
-        uses[BARE] = {
-            "cpu_s_per_h": 0.0,
-            "wakes_per_s": 0.0,
-            "pss_mb": pss_mb,
-            "rss_mb": rss_mb,
-            "processes": len(PACKAGES),
-        }
         return uses, missing
     finally:
         for process in processes.values():
@@ -201,8 +176,6 @@ def results(uses: Mapping[str, ProcUsage], missing: Mapping[str, str], seconds: 
     without = "".join(f"; {name} is missing: {reason}" for name, reason in missing.items())
     note = f"{GPUS} fake GPUs, 1 reading/s, {seconds:.0f} s, no sink{without}"
     table = Table()
-    bare = uses[BARE]
-    note += f"; the packages alone, idle: {bare['pss_mb']:.1f} MB ({bare['rss_mb']:.1f} RSS)"
     for name, value, unit, limit in (
         ("CPU of daemon and sensor", ours["cpu_s_per_h"] / 36, "% of a core", GOAL_CPU_PCT),
         ("memory of daemon and sensor (PSS)", ours["pss_mb"], "MB", GOAL_MB),

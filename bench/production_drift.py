@@ -108,27 +108,6 @@ def recipes(seeds: range, *, is_decoding: bool) -> list[DemandRecipe]:
     return made
 
 
-def poisson_interval(count: int) -> tuple[float, float]:
-    """Return the exact 95 % interval of the mean of a Poisson count (Garwood, 1936)."""
-
-    def at_most(number: int, mean: float) -> float:
-        return math.fsum(
-            math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(number + 1)
-        )
-
-    def mean_of(number: int, probability: float) -> float:
-        low, high = 1e-9, 20.0 + 3 * number
-        for _ in range(60):
-            middle = (low + high) / 2
-            if at_most(number, middle) > probability:
-                low = middle
-            else:
-                high = middle
-        return (low + high) / 2
-
-    return mean_of(count - 1, 0.975) if count else 0.0, mean_of(count, 0.025)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=60)
@@ -187,13 +166,9 @@ def print_results(results: list[ServiceResult]) -> bool:
     quiet = [result for result in results if result.recipe.slower == 1]
     false = sum(found.metric in EFFICIENCY for result in quiet for found in result.found)
     months = sum(result.hours * result.series for result in quiet) / 24 / 30 or 1.0
-    low, high = (bound / months for bound in poisson_interval(false))
     print(f"\nfalse drifts of efficiency {rates[-1]:.3f} per series and month (goal {FALSE_GOAL}):")
     services = sum(any(f.metric in EFFICIENCY for f in result.found) for result in quiet)
-    print(
-        f"{false} (of {services} services) in {months:.0f} series-months,"
-        f" 95 % interval {low:.3f} to {high:.3f};"
-    )
+    print(f"{false} (of {services} services) in {months:.0f} series-months;")
     print(f"{total - late} of {total} changes found within {DELAY_GOAL_H:.0f} h")
     in_time = sum(r.delay_h <= DELAY_GOAL_H for r in confounded)
     at_all = sum(r.delay_h < math.inf for r in confounded)

@@ -16,8 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -68,13 +70,8 @@ def environment() -> dict[str, str]:
     return env
 
 
-class StartedDaemon:
-    """A started daemon that has sent READY=1.
-
-    Args:
-        folder: Folder of its configuration, store and socket.
-        config: Configuration file.
-        env: Its environment.
+class Started(NamedTuple):
+    """A daemon that has sent READY=1.
 
     Attributes:
         ready_s: Time until READY=1, in s.
@@ -82,36 +79,38 @@ class StartedDaemon:
         has_torch: Whether the daemon had mapped torch's libraries by then.
     """
 
-    def __init__(self, folder: Path, config: Path, env: dict[str, str]) -> None:
-        address = str(folder / "notify")
-        Path(address).unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify_socket:
-            notify_socket.bind(address)
-            notify_socket.settimeout(READY_WAIT_S)
-            started_s = time.monotonic()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "costprobe", "--config", str(config), "run"],
-                cwd=ROOT,
-                env={**env, "NOTIFY_SOCKET": address},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            try:
-                while b"READY=1" not in notify_socket.recv(4096).splitlines():
-                    pass
-            except TimeoutError:
-                self.stop()
-                raise
-            self.ready_s = time.monotonic() - started_s
-        tree = tree_of(self.process.pid)
-        self.cpu_s = sum(cpu_s(pid) for pid in tree)
-        maps = Path(f"/proc/{self.process.pid}/maps").read_text()
-        self.has_torch = "libtorch" in maps
+    ready_s: float
+    cpu_s: float
+    has_torch: bool
 
-    def stop(self) -> None:
-        """Stop the daemon."""
-        self.process.terminate()
-        self.process.wait(30)
+
+@contextmanager
+def started(folder: Path, config: Path, env: dict[str, str]) -> Iterator[Started]:
+    """Run a daemon, and wait until it is ready."""
+    address = folder / "notify"
+    address.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "costprobe", "--config", str(config), "run"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify_socket:
+        notify_socket.bind(str(address))
+        notify_socket.settimeout(READY_WAIT_S)
+        started_s = time.monotonic()
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**env, "NOTIFY_SOCKET": str(address)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            while b"READY=1" not in notify_socket.recv(4096).splitlines():
+                pass
+            ready_s = time.monotonic() - started_s
+            used_s = sum(map(cpu_s, tree_of(process.pid)))
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            yield Started(ready_s, used_s, "libtorch" in maps)
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 def measured(folder: Path, times: int) -> tuple[dict[str, tuple[float, float]], bool]:
@@ -121,22 +120,18 @@ def measured(folder: Path, times: int) -> tuple[dict[str, tuple[float, float]], 
     config.write_text(f'[store]\npath = "{folder}/costprobe.db"\n')
     env = environment()
     starts, has_torch = [], False
-    for _ in range(max(1, times // 2)):
-        daemon = StartedDaemon(folder, config, {**env, **fake.env()})
-        daemon.stop()
-        starts.append((daemon.ready_s, daemon.cpu_s))
-        has_torch |= daemon.has_torch
-    daemon = StartedDaemon(folder, config, {**env, **fake.env()})
     costprobe = [sys.executable, "-m", "costprobe"]
     commands = {
         BARE: [sys.executable, "-c", "pass"],
         HELP: [*costprobe, "--help"],
         STATUS: [*costprobe, "--config", str(config), "status"],
     }
-    try:
+    for _ in range(max(1, times // 2)):
+        with started(folder, config, {**env, **fake.env()}) as daemon:
+            starts.append((daemon.ready_s, daemon.cpu_s))
+            has_torch |= daemon.has_torch
+    with started(folder, config, {**env, **fake.env()}):
         by_name = interleaved(commands, env, times)
-    finally:
-        daemon.stop()
     by_name[DAEMON] = medians(starts)
     return by_name, has_torch
 
