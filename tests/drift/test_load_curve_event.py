@@ -3,13 +3,13 @@
 import math
 from dataclasses import replace
 
-import pytest
 from costprobe.alerts.rules.changes import LoadCurveRule, LoadCurveRuleConfig
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import event_point
 from costprobe.drift.load_curve import PresentLoad, load_curve_event, newest_shift
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint
 from fakes.page_examples import missing_lines
+from record.record_files import check
 
 DAY_NS = 86_400 * NS_PER_S
 MONDAY_NS = 1_767_571_200 * NS_PER_S  # 2026-01-05 00:00 UTC
@@ -47,57 +47,45 @@ def event(curves, clocks=(1980.0, 1980.0), load=None):
 BEFORE = measured(0, (1, 1, 1))
 
 
-def test_message_states_load_amount_money_since_and_what_changed_with_it():
-    slower = measured(3, (0.9, 0.8, 0.7), "def")
-    # 240 a second for two replicas: nearest to the point of 100, which costs 10 instead of 11.11.
-    found = event([BEFORE, slower], load=PresentLoad(240.0, 2))
-    # Of 1e-3 a second a tenth is lost.
-    month = 1e-4 * 730 * 3600
-    assert found.title == (
-        "cost per million generated tokens of the load curve of chat on gpu0 at 1 in flight is +11.1 %"
-        " at constant price (+$1.11 per million generated tokens) since 2026-01-05 00:00 UTC,"
-        " worth $260 a month of this device's capacity if it is fully used"
+SLOWER, LESS = measured(3, (0.9, 0.8, 0.7), "def"), measured(3, (0.9, 0.8, 0.7))
+UNPRICED = [
+    replace(
+        each,
+        currency="",
+        points=tuple(
+            replace(p, figures={**p.figures, "cost_per_million_tokens_out": None})
+            for p in each.points
+        ),
     )
-    assert found.cost_per_month == pytest.approx(month)
-    assert found.detail == (
-        "generated tokens/s 100 → 90 at 1 in flight; throughput -20.0 % ±0.0 % at the median of"
-        " 3 loads; cause: software 100 % (83 to 100 %): fingerprint abc → def. To do: roll back the"
-        " update, or accept the new level if it was intended"
-    )
-    assert (found.severity, found.cause, found.level_pct) == (
-        "warning", "software: fingerprint", pytest.approx(-20.0),
-    )  # fmt: skip
-
-
-def test_same_software_names_the_clock_and_no_price_the_throughput():
-    slower = measured(3, (0.9, 0.8, 0.7))
-    clocked = event([BEFORE, slower], (1980.0, 1410.0))
-    assert missing_lines("load.md", f"{clocked.title}\n{clocked.detail}") == []
-    # Without production the load with most work: 1000 → 700.
-    assert "generated tokens/s 1,000 → 700 at 16 in flight" in clocked.detail
-    assert "worth $790 a month" in clocked.title
+    for each in (BEFORE, LESS)
+]
+CASES = {
+    # 240 a second for two replicas: nearest to the point of 100, which costs 10 instead of 11.11; of 1e-3 a
+    # second a tenth is lost: 263 a month.
+    "an update": ([BEFORE, SLOWER], (1980.0, 1980.0), PresentLoad(240.0, 2)),
+    # Without production the load with most work: 1000 to 700.
+    "a lower clock": ([BEFORE, LESS], (1980.0, 1410.0)),
     # A lower clock by 2 % is no cause of a third less.
-    assert event([BEFORE, slower], (1980.0, 1940.0)).cause == "unknown"
-    unknown = event([BEFORE, slower])
-    assert "cause: unknown, no monitored signal explains it" in unknown.detail
-    assert "To do: compare the server's options" in unknown.detail
-    unpriced = [
-        replace(
-            each,
-            currency="",
-            points=tuple(
-                replace(p, figures={**p.figures, "cost_per_million_tokens_out": None})
-                for p in each.points
-            ),
-        )
-        for each in (BEFORE, slower)
-    ]
-    assert event(unpriced).title == (
-        "throughput of the load curve of chat on gpu0 at 16 in flight is -30.0 % since"
-        " 2026-01-05 00:00 UTC"
-    )
-    faster = event([BEFORE, measured(3, (1.2, 1.2, 1.2), "def")])
-    assert (faster.severity, faster.detail[-20:]) == ("info", " No action is needed")
+    "a little lower clock": ([BEFORE, LESS], (1980.0, 1940.0)),
+    "no signal": ([BEFORE, LESS],),
+    "no price": (UNPRICED,),
+    "faster": ([BEFORE, measured(3, (1.2, 1.2, 1.2), "def")],),
+}
+
+
+def test_messages_state_load_amount_money_since_and_what_changed_with_it():
+    """The record has the message of each change; see `record_files`."""
+    lines = []
+    for name, case in CASES.items():
+        found = event(*case)
+        month = found.cost_per_month and round(found.cost_per_month, 2)
+        lines += [
+            f"{name}: {found.severity}, cause {found.cause!r}, {found.level_pct:.2f} %, {month}"
+        ]
+        lines += [f"  {found.title}", f"  {found.detail}"]
+    check("load_curve_messages.txt", "\n".join([*lines, ""]))
+    clocked = event(*CASES["a lower clock"])
+    assert missing_lines("load.md", f"{clocked.title}\n{clocked.detail}") == []
 
 
 def test_incident_ends_when_a_curve_is_back_or_accepted():
