@@ -24,12 +24,7 @@ from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
 from costprobe.serving.cost import RollingRatio, service_cost
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.settings import size_of
-from costprobe.serving.tokens import (
-    TokenWeighing,
-    Weights,
-    decode_batch,
-    mean_context,
-)
+from costprobe.serving.tokens import TokenWeighing, Weights, decode_batch, mean_context
 from costprobe.unit_costs.change import CostFactors, split_change
 from fakes.arithmetic import by_hand, is_as_written
 from fakes.runs import probe_run
@@ -49,16 +44,13 @@ def time_ns(example):
 
 
 def devices_of(example):
-    boards = [
-        Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3")
-        for i in range(example.get("gpus", 1))
-    ]
-    return [
-        *boards,
-        *(
-            Device(f"gpu0.mig{i}", "mig", f"MIG-{i}", "MIG", None, "gpu0", slices, SLICES)
-            for i, slices in enumerate(example.get("mig", ()))
-        ),
+    count, model = example.get("gpus", 1), "NVIDIA H100 80GB HBM3"
+    boards = [Device(f"gpu{i}", "gpu", f"GPU-{i}", model) for i in range(count)]
+    slices = enumerate(example.get("mig", ()))
+    of_board = {"parent": "gpu0", "slices_of": SLICES}
+    return boards + [
+        Device(f"gpu0.mig{i}", "mig", f"MIG-{i}", "MIG", slices=held, **of_board)
+        for i, held in slices
     ]
 
 
@@ -103,28 +95,22 @@ def device(example):
 
 
 def probe(example):
-    tariff = example.get("electricity_per_kwh", 0)
-    inferences = example["inferences"]
-    energy_j = example.get("energy_j")
+    tariff, inferences = example.get("electricity_per_kwh", 0), example["inferences"]
+    per_hour, energy_j = example["per_hour"], example.get("energy_j")
     cost = cost_sample(
-        terms_of(example["per_hour"], tariff),
-        terms_of(example.get("reference_per_hour", example["per_hour"]), tariff),
+        terms_of(per_hour, tariff),
+        terms_of(example.get("reference_per_hour", per_hour), tariff),
         float(example["window_s"]) / inferences,
         None if energy_j is None else float(energy_j) / inferences,
     )
     result = probe_run(inferences=inferences)
-    return {
-        "cost_per_inference": cost.per_inference,
-        "cost_hardware": cost.hardware,
-        "cost_energy": cost.energy,
-        "cost_reference": cost.reference,
-        "cost_per_million_tokens_in": per_million_tokens(
-            cost.per_inference, result, example.get("tokens_in")
-        ),
-        "cost_per_million_tokens_out": per_million_tokens(
-            cost.per_inference, result, example.get("tokens_out")
-        ),
+    tokens = {
+        f"cost_per_million_{name}": per_million_tokens(cost.per_inference, result, example[name])
+        for name in ("tokens_in", "tokens_out")
+        if name in example
     }
+    known = {"cost_per_inference": cost.per_inference, "cost_hardware": cost.hardware}
+    return {**known, "cost_energy": cost.energy, "cost_reference": cost.reference, **tokens}
 
 
 def rolling(example):
@@ -161,27 +147,21 @@ def carbon(example):
     return {"g": emission(float(example["energy_j"]), found).g}
 
 
-def use_of(example, **more):
-    times = {
-        name: float(example[name])
-        for name in ("duration_s", "busy_s", "probing_s")
-        if name in example
-    }
-    claims = tuple(
-        Claim(
-            claim["service"],
-            float(claim["busy_s"]) if "busy_s" in claim else None,
-            float(claim["share"]) if "share" in claim else None,
-        )
+def use_of(example):
+    def of(given, *names):
+        return {name: float(given[name]) for name in names if name in given}
+
+    claims = (
+        Claim(claim["service"], **of(claim, "busy_s", "share"))
         for claim in example.get("claims", ())
     )
-    keys = {"duration_s": float(HOUR_S), **times, "claims": claims, **more}
     return DeviceUse(
         "gpu0",
         hardware=Decimal(example["hardware"]),
         energy=Decimal(example["energy"]),
         probing_energy=example.get("probing_energy"),
-        **keys,
+        claims=tuple(claims),
+        **{"duration_s": float(HOUR_S), **of(example, "duration_s", "busy_s", "probing_s")},
     )
 
 

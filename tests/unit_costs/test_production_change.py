@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from costprobe.core.records import NS_PER_S, Point
@@ -67,66 +68,46 @@ def test_parts_sum_to_the_change(before, after, control, log_load):
     assert math.fsum(change.drivers.values()) == pytest.approx(change.log_ratio, rel=1e-9, abs=1e-9)
 
 
-def rows(hours=1, **changes):
+USUAL = SimpleNamespace(
+    price=2.0, devices=2, traffic=1.0, slower=1.0, busy_w=500.0, small=0.5, cached=0.2, output=1.0
+)
+WEIGHTS = {"small": 1.0, "large": 4.0}
+
+
+def rows(hours=1, *, is_measured=True, **changes):
     """An hour of two devices at 2.00 an hour, busy half of the time, with a small and a large model."""
-    script = {
-        "price": 2.0,
-        "devices": 2,
-        "traffic": 1.0,
-        "slower": 1.0,
-        "busy_w": 500.0,
-        "small": 0.5,
-        "cached": 0.2,
-        "output": 1.0,
-        "is_measured": True,
-        **changes,
+    script = SimpleNamespace(**{**vars(USUAL), **changes})
+    held_s = 3600.0 * script.devices
+    served = {}
+    for model, weight in WEIGHTS.items():
+        requests = 4000 * script.traffic * (script.small if model == "small" else 1 - script.small)
+        tokens_in, tokens_out = 1000 * requests, 100 * requests * script.output
+        cached = tokens_in * script.cached
+        work = weight * (tokens_in - cached), weight * 8 * tokens_out
+        served[model] = (requests, tokens_in, tokens_out, cached, *work)
+    served[""] = tuple(map(sum, zip(*served.values(), strict=True)))
+    whole = sum(served[""][4:])
+    busy_s = whole * 2.25e-4 * script.slower
+    idle_j, busy_j = 100.0 * (held_s - busy_s), script.busy_w * busy_s
+    electricity, hardware = 1e-7 * (idle_j + busy_j), script.price * script.devices
+    of_devices = {
+        "cost_total": hardware + electricity,
+        "cost_total_hardware": hardware,
+        "cost_total_energy": electricity,
+        "device_s": held_s,
+        "energy_j": idle_j + busy_j,
     }
-    held_s = 3600.0 * script["devices"]
-    counts = {}
-    for model, weight in (("small", 1.0), ("large", 4.0)):
-        share = script["small"] if model == "small" else 1 - script["small"]
-        requests = 4000 * script["traffic"] * share
-        tokens_in = 1000 * requests
-        tokens_out = 100 * requests * script["output"]
-        cached = tokens_in * script["cached"]
-        counts[model] = (
-            requests,
-            tokens_in,
-            tokens_out,
-            cached,
-            weight * (tokens_in - cached),
-            weight * 8 * tokens_out,
-        )
-    work = sum(count[4] + count[5] for count in counts.values())
-    busy_s = work * 2.25e-4 * script["slower"]
-    idle_j, busy_j = 100.0 * (held_s - busy_s), script["busy_w"] * busy_s
-    electricity, hardware = 1e-7 * (idle_j + busy_j), script["price"] * script["devices"]
-    idle = hardware * (1 - busy_s / held_s) + 1e-7 * idle_j
-    total = tuple(map(sum, zip(*counts.values(), strict=True)))
+    if is_measured:
+        idle = hardware * (1 - busy_s / held_s) + 1e-7 * idle_j
+        of_devices |= {"device_busy_s": busy_s, "cost_idle": idle}
     made = []
-    for model, (requests, tokens_in, tokens_out, cached, in_work, out_work) in {
-        "": total,
-        **counts,
-    }.items():
-        share = (in_work + out_work) / work
-        cost = (hardware + electricity) * share
-        fields = {
-            "cost_total": cost,
-            "cost_total_hardware": hardware * share,
-            "cost_total_energy": electricity * share,
-            "cost_tokens_in": cost * in_work / (in_work + out_work),
-            "cost_tokens_out": cost * out_work / (in_work + out_work),
-            "device_s": held_s * share,
-            "energy_j": (idle_j + busy_j) * share,
-            "requests": requests,
-            "inferences": requests,
-            "tokens_in": tokens_in,
-            "tokens_out": tokens_out,
-            "cached_tokens": cached,
-            "window_s": 3600.0,
-        }
-        if script["is_measured"]:
-            fields |= {"device_busy_s": busy_s * share, "cost_idle": idle * share}
+    for model, (requests, tokens_in, tokens_out, cached, in_work, out_work) in served.items():
+        share = (in_work + out_work) / whole
+        fields = {name: share * value for name, value in of_devices.items()}
+        for name, work in (("tokens_in", in_work), ("tokens_out", out_work)):
+            fields[f"cost_{name}"] = of_devices["cost_total"] * work / whole
+        fields |= {"requests": requests, "inferences": requests, "window_s": 3600.0}
+        fields |= {"tokens_in": tokens_in, "tokens_out": tokens_out, "cached_tokens": cached}
         tags = {"service": "chat", "basis": "serving", "device": "gpu0+gpu1", "currency": "USD"}
         tags |= {"served_model": model} if model else {}
         made += [Point("cost", tags, fields, hour * 3600 * NS_PER_S) for hour in range(hours)]
