@@ -77,18 +77,6 @@ def test_reader_answers_as_computed_over_the_rows(config):
     assert not wrong
 
 
-def test_newest_rows_of_a_long_period_are_as_exact_as_of_a_short_one(config):
-    question = QUESTIONS["newest"]
-    with closing(fleet_reader(config, FakeClock(END_S * NS_PER_S))) as database:
-        week_ns = 7 * 86_400 * NS_PER_S
-        answer = database.ask(question, END_S * NS_PER_S - week_ns, END_S * NS_PER_S, END_S)
-    found = {row.tags: row.value for row in answer.rows}
-    wanted = {tags: value for (tags, _), value in expected("newest").items()}
-    # The version of h03 that was replaced more than an hour ago is exact to a part of the week.
-    assert found.pop(("h03", "0.1.0")) == pytest.approx(wanted.pop(("h03", "0.1.0")), abs=2600)
-    assert found == {tags: pytest.approx(value, abs=15) for tags, value in wanted.items()}
-
-
 def test_hourly_rows_and_rows_add_up_to_the_same(influxdb, monkeypatch):
     """One hour from the continuous queries' rows, the other from the rows themselves."""
     monkeypatch.setattr(reader, "_HOURLY_FROM_NS", 0)

@@ -34,16 +34,6 @@ def test_hour_is_covered_with_half_of_its_minutes():
     assert (past.hours[MONDAY].util_pct, past.span_hours) == (40.0, 2)
 
 
-def test_interval_counts_in_every_minute_it_covers():
-    past = history()
-    add_telemetry(past, [START_NS + HOUR_NS, START_NS + 2 * HOUR_NS], 3600, util_pct=[10.0, 30.0])
-    assert [hour.util_pct for hour in past.hours.values()] == [10.0, 30.0]
-    past = history()
-    add_telemetry(past, [START_NS + 20 * MINUTE_NS], 1200, util_pct=[10.0])
-    assert past.hours[MONDAY].minutes == (1 << 20) - 1
-    assert past.known_hours == {}
-
-
 def test_probing_does_not_count_as_work():
     ends_ns = START_NS + 10 * MINUTE_NS + 30 * S
     past = history(1, [ends_ns])

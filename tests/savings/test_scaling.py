@@ -15,7 +15,6 @@ UTC = ZoneInfo("UTC")
 S = 10**9
 WEEK_MIN = 7 * 24 * 60
 START = ColdStart(60.0, "stated")
-MONTH = 2628.0
 DAYS = 21
 
 
@@ -60,28 +59,6 @@ def test_a_device_is_released_between_requests():
         "the price is paid by the second; gaps shorter than a row (60 s) are not seen",
         "requests may wait 60 s, and arrive evenly in each row",
     )
-
-
-def test_devices_are_added_for_bursts():
-    # Two devices: 0.2 of one, and 1.4 in ten minutes of an hour. The first is always needed, the
-    # second 12 of 60 min: of 5,256 a month 0.8 x 2,628 are saved.
-    def requests(minute):
-        return 70 if minute % 60 < 10 else 10
-
-    past = history(
-        busy_with(requests, float, days=DAYS),
-        busy_with(requests, float, "gpu1", days=DAYS),
-        served=[service(requests, on=("gpu0", "gpu1"), start_s=60.0, days=DAYS)],
-        zone=UTC,
-    )
-    found = answer(past, "chat on gpu0 and gpu1")
-    assert savings_of(found)[
-        "gpu0 and gpu1; scale to 1, released after 60 s; on_demand"
-    ] == pytest.approx(0.8 * MONTH, abs=0.01)
-    (scaled,) = [supply for supply in found.supplies if supply.choice.scaling]
-    # Half of the 69 others of the minute are answered by the first device.
-    waiting = (1 + 69 / 2) / (10 * 70 + 50 * 10)
-    assert scaled.choice.scaling.per_month.waiting_share == pytest.approx(waiting)
 
 
 def test_a_start_is_asked_for_only_where_there_are_gaps():

@@ -134,3 +134,17 @@ def test_calibration_applies_to_windows_until_server_or_probe_change():
         ),
     ):
         assert in_force(*arguments) == (applies, problem), arguments
+
+
+def test_time_of_a_step_is_that_of_its_generated_tokens():
+    # Eight requests in flight, of which the prefill-heavy loads have fewer in generation.
+    step_s, measured = 0.01, []
+    for each in windows():
+        steps = each.decoded / (8 if each.tokens_out > each.requests * 100 else 2)
+        device_s = each.device_s + steps * step_s
+        measured.append(replace(each, device_s=device_s, decode_steps=steps, energy_j=None))
+    found = calibrated(measured, MIX)
+    assert found.token_in_s.value == pytest.approx(0.004 / 1000 + 2e-5, rel=1e-4)
+    own_s = 1e-3 + 1100 * 2e-7 + step_s / 8
+    assert found.token_out_s.value == pytest.approx(own_s * 199 / 200, rel=1e-4)
+    assert found.times.token_out_s == pytest.approx(1e-3 + step_s / 8, rel=1e-4)

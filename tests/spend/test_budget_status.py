@@ -187,16 +187,6 @@ def taken(watch, *looks):
     return [[event.metric for event in watch.take(status)] for status in looks]
 
 
-def test_exceeded_budget_is_reported_once_a_period():
-    watch = BudgetWatch()
-    looks = [look(99, 99), *(look(spent, None) for spent in (101, 102, 103))]
-    assert taken(watch, *looks) == [[], ["budget_exceeded"], [], []]
-    watch.take(look(99, 99))
-    assert watch.exceeded
-    april = [look(3, 50, at="2026-04-09T00:00"), look(101, None, at="2026-04-10T00:00")]
-    assert taken(watch, *april) == [[], ["budget_exceeded"]]
-
-
 def test_fluctuating_forecast_is_reported_once():
     watch = BudgetWatch()
     figures = (101, 99, 101, 102, 97, 101, 94, 101, 120)

@@ -3,7 +3,6 @@
 import pytest
 from costprobe.core.columns import columns_of
 from costprobe.core.records import Point
-from costprobe.ui.text import per_million_tokens
 from costprobe.unit_costs.compare import Summary, probe_candidates, service_candidates
 from fakes.rows import as_known
 
@@ -36,17 +35,6 @@ def test_probe_is_summarized_by_medians():
         ("spot",),
         None,
     )
-
-
-def test_prices_by_chunks_of_a_stream_are_marked():
-    probes, costs = runs([1.0, 2.0])
-    costs[0].fields["cost_per_million_tokens_out"] = 7.0
-    (counted,) = probe_candidates(columns_of(probes), columns_of(costs), {})
-    probes[1].fields["token_source"] = "chunks"  # noqa: S105 - no password
-    (guessed,) = probe_candidates(columns_of(probes), columns_of(costs), {})
-    assert (counted.counts_chunks, guessed.counts_chunks) == (False, True)
-    words = per_million_tokens(counted)
-    assert per_million_tokens(guessed) == f"{words} (chunks of the stream counted as tokens)"
 
 
 def test_disturbed_and_older_software_samples_are_excluded():
