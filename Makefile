@@ -73,7 +73,6 @@ uninstall:
 # The tests that are too long for `make test`, and the long versions of others: hours.
 soak: dev servers
 	$(BIN)/python -m pytest -m soak --ignore=tests/engines
-	$(BIN)/python bench/engines.py
 	$(BIN)/python bench/soak.py
 
 servers:

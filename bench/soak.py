@@ -1,4 +1,4 @@
-"""Run the fault tests at full length and record their figures in bench/results/soak.json.
+"""Run the fault tests and real serving engines at full length, and record their figures in bench/results/soak.json.
 
     python bench/soak.py              # all: many hours
     COSTPROBE_SOAK=0.1 python bench/soak.py -k kills
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-CASES = ("tests/faults", "tests/drift/test_named_causes.py")
+CASES = ("tests/faults", "tests/drift/test_named_causes.py", "tests/engines")
 RESULTS = ROOT / "bench" / "results"
 KEPT = "soak.json"
 MACHINE = f"{os.cpu_count()} cores, Python {platform.python_version()}"
@@ -48,6 +48,8 @@ def shown(value: object) -> str:
     """Format a figure."""
     if isinstance(value, dict):
         return "; ".join(f"{name} {shown(inner)}" for name, inner in sorted(value.items()))
+    if isinstance(value, list):
+        return ", ".join(map(shown, value))
     return f"{value:,}" if isinstance(value, int) else f"{value}"
 
 
