@@ -29,7 +29,7 @@ _KINDS = {"string": "text"}
 _LINK = re.compile(r"\[([^\[\]]+)\]\([^)]+\)")
 # A shared table of fewer keys is shown wherever it occurs.
 _SHARED_KEYS = 4
-_WIDTH = 110
+_WIDTH = 84
 _HEAD = """\
 # JSON output
 
@@ -240,10 +240,10 @@ def _page(found: Documents, words: Words) -> str:
             if one is not root:
                 title = one["title"]
                 lines += [f"{title}: {words.documents[f'{name}.{title}']}", ""]
-            lines += ["```text", *_document(one, own), "```", ""]
+            lines += _block(_document(one, own))
     lines += ["## Tables", ""]
     for name in sorted(shared):
-        lines += [f"### {name}", "", "```text", *_rows(shared[name], own), "```", ""]
+        lines += [f"### {name}", "", *_block(_rows(shared[name], own))]
     return "\n".join([*lines, "## Keys", "", *_glossary(found.tables, words)]) + "\n"
 
 
@@ -283,7 +283,16 @@ def _rows(table: Schema, own: Mapping[str, Schema]) -> list[str]:
 def _lines(keys: str, below: Sequence[str]) -> list[str]:
     if len(below) == 1 and len(keys) + len(below[0]) < _WIDTH:
         return [f"{keys}: {below[0]}"]
-    return [*wrap(keys, _WIDTH), *(f"    {line}" for line in below)]
+    return [keys, *(f"    {line}" for line in below)] if keys else []
+
+
+def _block(lines: Sequence[str]) -> list[str]:
+    """Return lines as text of a page, wrapped below their beginning."""
+    found = ["```text"]
+    for line in lines:
+        margin = " " * (len(line) - len(line.lstrip()))
+        found += wrap(line, _WIDTH, subsequent_indent=margin)
+    return [*found, "```", ""]
 
 
 def _glossary(tables: Mapping[str, Schema], words: Words) -> Iterator[str]:
