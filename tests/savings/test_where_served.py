@@ -135,7 +135,7 @@ def test_times_move_by_prefill_and_step_of_both_boards():
 
 
 def test_cheapest_load_within_the_service_level_is_chosen():
-    places = served_elsewhere(MODEL, CATALOGUE)
+    places = served_elsewhere(found(), CATALOGUE).places
     # AMD's boards run other software; the small one is too slow, and the last does not hold the weights.
     assert [one.gpu.model for one in places] == ["NVIDIA H200", "NVIDIA L4", "NVIDIA A2"]
     fast, slow, tiny = places
@@ -192,7 +192,7 @@ def test_boards_that_would_cost_less_for_a_service_are_predicted():
         load_curves={"chat": evidence},
     )
     (answer,) = savings(past)
-    fast = served_elsewhere(MODEL, CATALOGUE)[0]
+    fast = served_elsewhere(found(), CATALOGUE).places[0]
     assert fast.tokens_out_per_s.low > 240
     (supply,) = predicted_supplies(answer, [], [found()], CATALOGUE)
     assert (supply.gpu_model, supply.devices) == ("NVIDIA H200", 1)

@@ -14,7 +14,7 @@ from typing import Final
 from costprobe.core.units import MONTH_H
 from costprobe.pricing.catalogue import RANGE_CURRENCY, Catalogue, PriceRange
 from costprobe.savings.savings import Answer
-from costprobe.savings.served import ServedCurve, served_elsewhere, served_model
+from costprobe.savings.served import ServedCurve, served_elsewhere
 from costprobe.savings.supply import Placement
 from costprobe.savings.where import Estimate, MeasuredModel, UnpredictedError, model_elsewhere
 
@@ -95,7 +95,7 @@ def _of_server(
     per_s = load.cost.peak_per_s * load.evidence.replicas
     for found in curves:
         if (found.curve.probe, found.curve.device) == (curve.probe, curve.device):
-            for place in served_elsewhere(served_model(found, catalogue.gpus), catalogue):
+            for place in served_elsewhere(found, catalogue).places:
                 price, rate, cost = place.price, place.tokens_out_per_s, place.cost
                 if price is not None and rate is not None and cost is not None:
                     # At the ends of the cost another load may be the cheapest.

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from costprobe.core.records import TOGETHER, Device
@@ -36,9 +37,10 @@ FIRST_ERROR: Final = 1.5
 COUNT_ERROR: Final = 1.4
 # Figures that are not moved.
 _COSTS: Final = re.compile("cost|energy|goodput|late_ms|client")
+_TOKENS: Final = ("tokens_in", "tokens_out", "tokens_out_per_s")
 _RATES: Final = ("throughput_per_s", "tokens_in_per_s", "tokens_out_per_s", "offered_per_s")
 # Types of weights that a model's name states, without a prediction.
-_OTHER_TYPES: Final = re.compile(r"awq|gptq|gguf|bnb|int\d|w\da\d|q\d_|\dbit|mxfp", re.IGNORECASE)
+_OTHER_TYPES: Final = re.compile(r"awq|gptq|gguf|bnb|int\d|w\da\d|q\d_|\dbit", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class ServedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedElsewhere:
+class ServedPlace:
     """The cheapest load of a decoder on some boards.
 
     Attributes:
@@ -110,6 +112,21 @@ class ServedElsewhere:
     is_measured: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ServedElsewhere:
+    """A served decoder on other boards.
+
+    Attributes:
+        model: The decoder.
+        here: The cheapest load that was measured; its cost is in the currency of the curve.
+        places: The cheapest load on each other board, the cheapest board first.
+    """
+
+    model: ServedModel
+    here: ServedPlace
+    places: Sequence[ServedPlace]
+
+
 def served_model(
     found: ServedCurve, gpus: GpuNames, size: ModelSize | None = None, dtype: Dtype | None = None
 ) -> ServedModel:
@@ -125,10 +142,9 @@ def served_model(
         UnpredictedError: There is no prediction; the message gives the reason, and what to add.
     """
     probe, curve, boards = found.probe, found.curve, len(found.devices)
-    if not isinstance(probe, OpenAiProbeConfig) or not curve.fastest["tokens_out_per_s"]:
-        raise UnpredictedError(
-            "its requests have no tokens: of servers only decoders are predicted"
-        )
+    known = curve.points and all(point[name] for point in curve.points for name in _TOKENS)
+    if not isinstance(probe, OpenAiProbeConfig) or not known:
+        raise UnpredictedError("its requests have no counted tokens: only decoders are predicted")
     if size is None:
         stated = [one.parameters for one in found.services if one.parameters]
         size = size_of(next(iter(stated), probe.model))
@@ -168,45 +184,64 @@ def fitting(model: ServedModel, gpu: GpuModel, boards: int) -> int:
     return 0 if found is None else found.fitting
 
 
-def served_elsewhere(model: ServedModel, catalogue: Catalogue) -> list[ServedElsewhere]:
-    """Return the cheapest load on each board of the catalogue that has rates for the type, the cheapest first.
+def served_elsewhere(
+    found: ServedCurve,
+    catalogue: Catalogue,
+    size: ModelSize | None = None,
+    dtype: Dtype | None = None,
+    results: Mapping[str, LoadCurve] = MappingProxyType({}),
+) -> ServedElsewhere:
+    """Return a served decoder on each board of the catalogue that has rates for its type.
 
-    Boards of the other vendor run other software, and are left out. Of the numbers of boards that may
-    serve together the cheapest is chosen. Boards that are too slow
-    for the service level or have too little memory come last, without a load.
+    Boards of another vendor run other software, and are left out. Of the numbers of boards that may
+    serve together the cheapest is chosen. Boards that are too slow for the service level or have too
+    little memory come last, without a load.
+
+    Args:
+        found: Its load curve.
+        catalogue: Boards and prices.
+        size: Its size, as given.
+        dtype: Type of its weights, as given.
+        results: Load curves that were measured on other boards, by their models.
+
+    Raises:
+        UnpredictedError: There is no prediction; the message gives the reason.
     """
-    found = []
+    model = served_model(found, catalogue.gpus, size, dtype)
+    places = []
     for gpu in catalogue.gpus.gpus:
         is_other = gpu.model != model.gpu.model and _is_amd(gpu) == _is_amd(model.gpu)
         if is_other and is_served(model.dtype, gpu):
             price = catalogue.gpu_range([gpu.model])
-            found.append(min((on_boards(model, gpu, n, price) for n in counts_of(gpu)), key=rank))
-    return sorted(found, key=rank)
+            if gpu.model in results:
+                places.append(measured_there(model, results[gpu.model], gpu, price))
+            else:
+                choices = (on_boards(model, gpu, number, price) for number in counts_of(gpu))
+                places.append(min(choices, key=_rank))
+    return ServedElsewhere(model, _measured_here(model), sorted(places, key=_rank))
 
 
 def _is_amd(gpu: GpuModel) -> bool:
     return gpu.model.startswith("AMD")
 
 
-def rank(one: ServedElsewhere) -> tuple[bool, bool, bool, float]:
+def _rank(one: ServedPlace) -> tuple[bool, bool, bool, float]:
     """Order boards by cost; then those without a price by speed, those that are too slow, those too small."""
     speed = one.tokens_out_per_s.value if one.tokens_out_per_s else float(one.fitting)
     cost = -speed if one.cost is None else one.cost.value
     return not one.fitting, one.point is None, one.cost is None, cost
 
 
-def measured_here(model: ServedModel) -> ServedElsewhere:
+def _measured_here(model: ServedModel) -> ServedPlace:
     """Return the cheapest load that was measured; its cost is in the currency of the curve."""
     boards = model.boards
-    here = ServedElsewhere(
-        model.gpu, boards, None, fitting(model, model.gpu, boards), is_measured=True
-    )
+    here = ServedPlace(model.gpu, boards, None, fitting(model, model.gpu, boards), is_measured=True)
     return _chosen(here, (model.curve, model.curve, model.curve), {})
 
 
 def measured_there(
     model: ServedModel, there: LoadCurve, gpu: GpuModel, price: PriceRange | None
-) -> ServedElsewhere:
+) -> ServedPlace:
     """Return the cheapest load of a curve that was measured on another board, within the service level here.
 
     Args:
@@ -217,7 +252,7 @@ def measured_there(
     """
     boards = len(there.device.split(TOGETHER))
     curve = _at_price(replace(there, bounds_ms=model.curve.bounds_ms), boards, price)
-    on = ServedElsewhere(gpu, boards, price, fitting(model, gpu, boards), is_measured=True)
+    on = ServedPlace(gpu, boards, price, fitting(model, gpu, boards), is_measured=True)
     return _chosen(on, (curve, curve, curve), {})
 
 
@@ -236,7 +271,7 @@ def moved(
     for point in model.curve.points:
         here = _times(model, point, model.gpu, model.boards)
         there = _times(model, point, gpu, boards)
-        if here is not None and there is not None and point["tokens_out_per_s"]:
+        if here is not None and there is not None:
             ratios = {
                 name: there[name] / here[name] * (slower or {}).get(name, 1.0) for name in here
             }
@@ -277,13 +312,12 @@ def _times(
 
 
 def _decoder(model: ServedModel, point: LoadPoint) -> Decoder:
-    tokens_in, tokens_out = (point[name] or 1.0 for name in ("tokens_in", "tokens_out"))
-    return Decoder(model.size, model.dtype, tokens_in, tokens_out)
+    return Decoder(model.size, model.dtype, point["tokens_in"] or 1.0, point["tokens_out"] or 1.0)
 
 
 def on_boards(
     model: ServedModel, gpu: GpuModel, boards: int, price: PriceRange | None
-) -> ServedElsewhere:
+) -> ServedPlace:
     """Return the cheapest load within the service level on some boards, predicted.
 
     Its cost is lowest if all times are shortest, and highest if they are longest; then another load may be
@@ -294,7 +328,7 @@ def on_boards(
     faster = {name: 1 / error for name, error in errors.items()}
     cases = (moved(model, gpu, boards, slower) for slower in (None, faster, errors))
     middle, fast, slow = (_at_price(curve, boards, price) for curve in cases)
-    on = ServedElsewhere(gpu, boards, price, fitting(model, gpu, boards))
+    on = ServedPlace(gpu, boards, price, fitting(model, gpu, boards))
     return _chosen(on, (middle, fast, slow), errors)
 
 
@@ -310,8 +344,8 @@ def _at_price(curve: LoadCurve, boards: int, price: PriceRange | None) -> LoadCu
 
 
 def _chosen(
-    on: ServedElsewhere, cases: tuple[LoadCurve, LoadCurve, LoadCurve], errors: Mapping[str, float]
-) -> ServedElsewhere:
+    on: ServedPlace, cases: tuple[LoadCurve, LoadCurve, LoadCurve], errors: Mapping[str, float]
+) -> ServedPlace:
     """Return boards with their cheapest load.
 
     Args:

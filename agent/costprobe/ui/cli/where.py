@@ -22,7 +22,7 @@ from costprobe.probing.settings import ServedProbeConfig
 from costprobe.savings.decoder import ERROR, Decoder, Dtype, PricedReplica, priced_replicas
 from costprobe.savings.gather import measured_models, served_curves
 from costprobe.savings.history import BatchFigures, ProbeHistory
-from costprobe.savings.served import ServedCurve
+from costprobe.savings.served import ServedCurve, ServedElsewhere, served_elsewhere
 from costprobe.savings.where import (
     PRECISIONS,
     MeasuredBatch,
@@ -44,12 +44,13 @@ from costprobe.ui.cli.support.option_types import FLEET_OPTION, Parsed, since_op
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.place import Settings, bad_input, nothing_since, reader_of
 from costprobe.ui.cli.where_served import (
-    ServedAnswer,
     curve_of,
     interval,
     range_words,
-    served_answer,
+    served_document,
+    served_lines,
 )
+from costprobe.ui.text import local
 
 MAX_FILE_BYTES: Final = 1 << 20
 _FLEET_CSV: Final = (
@@ -168,13 +169,13 @@ def command(  # noqa: PLR0913 - one argument for each option
     boards = {_board(catalogue, name): (name, file) for name, file in files}
     runs = {board: _result(*given) for board, given in boards.items() if models}
     there = {board: _curve(*given) for board, given in boards.items() if not models}
-    answers: list[ModelElsewhere | ServedAnswer] = []
+    answers: list[ModelElsewhere | ServedElsewhere] = []
     problems: list[str] = []
     measured: list[MeasuredModel | ServedCurve] = [*models, *curves]
     for one in measured:
         try:
             if isinstance(one, ServedCurve):
-                answers.append(served_answer(one, catalogue, size, dtype, there))
+                answers.append(served_elsewhere(one, catalogue, size, dtype, there))
             else:
                 answers.append(model_elsewhere(one, catalogue, runs))
         except UnpredictedError as error:
@@ -189,13 +190,13 @@ def command(  # noqa: PLR0913 - one argument for each option
         )
     document = {
         "probes": [_document(one) for one in answers if isinstance(one, ModelElsewhere)],
-        "servers": [one.document() for one in answers if isinstance(one, ServedAnswer)],
+        "servers": [served_document(one) for one in answers if isinstance(one, ServedElsewhere)],
         "decoders": [],
     }
     lines = [
         line
         for one in answers
-        for line in (_lines(one) if isinstance(one, ModelElsewhere) else one.lines())
+        for line in (_lines(one) if isinstance(one, ModelElsewhere) else served_lines(one))
     ]
     echo_answer(document, [*lines, *problems], as_json=as_json)
 
@@ -325,7 +326,9 @@ def _measured(
     curves = [one for one in curves if probe in (None, one.probe.name)]
     if not models and not curves:
         if any(isinstance(one, ServedProbeConfig) and one.name == probe for one in config.probe):
-            raise nothing_since(f"load curve of {probe} (costprobe probe {probe} --load)", since_ns)
+            raise click.ClickException(
+                f"no load curve of {probe} since {local(since_ns)}; run: costprobe probe {probe} --load"
+            )
         raise nothing_since("run of a probe on a whole GPU", since_ns)
     return models, curves, catalogue
 
