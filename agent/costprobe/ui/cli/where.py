@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -186,7 +187,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     if alone := sorted(boards.keys() - compared):
         raise bad_input(
             f"--measured: {', '.join(alone)} has no prediction: it is the board of the probe, its peaks are"
-            " unknown, or it is too slow for latency_bound"
+            " unknown, it is too slow for latency_bound, or of a server another vendor's"
         )
     document = {
         "probes": [_document(one) for one in answers if isinstance(one, ModelElsewhere)],
@@ -226,15 +227,21 @@ def fleet(options: FleetOptions, *, probe: str | None) -> None:
         for name in servers
         if probe in (None, name)
     ]
-    for one in models:
+    measured = [(one, _of_fleet(one)) for one in models]
+    for one, model in measured:
         others = {
-            board.model: _best(other)
-            for other in models
+            board.model: (best.batch, best.latency_p50_ms, best.energy_j)
+            for other, known in measured
             if other.probe == one.probe
             and (board := catalogue.gpus.named(other.gpu_model, other.memory_bytes))
+            and (
+                best := max(
+                    (each.figures for each in known.batches), key=attrgetter("throughput_per_s")
+                )
+            )
         }
         try:
-            found.append((one, model_elsewhere(_of_fleet(one), catalogue, others)))
+            found.append((one, model_elsewhere(model, catalogue, others)))
         except UnpredictedError as error:
             unpredicted.append(f"{one.probe}: {error}")
     documents = [
@@ -301,13 +308,6 @@ def _of_fleet(one: FleetModel) -> MeasuredModel:
         flop * per_s / (pct / 100) if flop and pct else None,
         one.cost,
     )
-
-
-def _best(one: FleetModel) -> tuple[int, float, float | None]:
-    """Return batch, latency in ms and energy of an item of the batch with the highest throughput."""
-    best = max(one.batches, key=lambda each: each.batch / each.figures["latency_p50_ms"])
-    figures = best.figures
-    return best.batch, figures["latency_p50_ms"], figures.get("energy_per_inference_j")
 
 
 def _measured(
