@@ -95,16 +95,19 @@ class Page(NamedTuple):
 def render() -> str:
     """Return the page."""
     found = [*pages()]
+    # A table of several sections, such as hours, is shown once.
+    homes = {str(part.rows): part.heading for part in reversed(found) if part.rows}
     keys = Tables(
         ("key", "type", "default", "description"),
-        [part.rows for part in found],
+        [part.rows for part in found if homes.get(str(part.rows)) == part.heading],
         least=3,
         where="[Shared](#keys-of-several-tables)",
     )
     lines = [MADE, _HEAD, "## Keys of several tables", "", keys.shared, ""]
     for part in found:
+        home = homes.get(str(part.rows), part.heading)
         lines += [f"{'#' * part.level} {part.heading}", "", *_apart(part.paragraphs)]
-        lines += keys.lines(part.rows)
+        lines += keys.lines(part.rows) if home == part.heading else [f"Keys: as {home}.", ""]
     lines.append(rules.section())
     return "\n".join(lines).rstrip() + "\n"
 
