@@ -2,6 +2,7 @@
 
 import random
 import re
+import tomllib
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -53,35 +54,12 @@ def sections(hint):
     return [found for one in getattr(hint, "__args__", ()) for found in sections(one)]
 
 
-# What a section needs besides its required keys.
-MORE = {
-    "ReservedPlan": {"valid_from": date(2026, 1, 1), "discount": Decimal("0.4")},
-    "SpotPlan": {"file": "/var/lib/prices/spot.csv"},
-    "ListPlan": {"file": "/var/lib/prices/list.csv"},
-    "CarbonConfig": {"g_per_kwh": 380},
-    "ThresholdRuleConfig": {"above": 350},
-    "CountersConfig": {"requests": "my_requests_total"},
-    "WorkloadConfig": {"per_s": 2.0},
-    "WebhookConfig": {"url": "https://h/hook"},
-    "TenantsConfig": {"gateway": "litellm"},
-    "FleetSection": {"database": "costprobe"},
-    "SloConfig": {"latency_p90": "500ms"},
-    "SloRuleConfig": {"within_ms": 12},
-    "AppriseConfig": {"url": "file:/etc/costprobe/url"},
-}
-# What else a file with a table needs.
-SERVICE = {"name": "chat", "url": "http://127.0.0.1:8000", "engine": "vllm", "devices": ["gpu0"]}
-BESIDE = {"workload": {"probe": [{"name": "ranker"}]}, "price_file": {"service": [SERVICE]}}
-# What the table around a nested one needs.
-AROUND = {
-    "InputConfig": {"kind": "torchscript:/srv/model.pt"},
-    "CountersConfig": {"engine": "generic"},
-}
+NEEDED = tomllib.loads(Path(__file__).with_name("needed.toml").read_text(), parse_float=Decimal)
 
 
 def required(section):
     """A table with an example of each required key."""
-    return MORE.get(section.__name__, {}) | {
+    return NEEDED["more"].get(section.__name__, {}) | {
         field.alias or name: field.examples[0]
         for name, field in section.model_fields.items()
         if field.is_required()
@@ -97,7 +75,7 @@ def tables():
         for section in sections(hint):
 
             def wrap(table, name=name, is_list=is_list):
-                return {**BESIDE.get(name, {}), name: [table] if is_list else table}
+                return {**NEEDED["beside"].get(name, {}), name: [table] if is_list else table}
 
             yield from _with_inner(f"{name}[0]" if is_list else name, section, wrap)
 
@@ -109,7 +87,7 @@ def _with_inner(path, section, wrap):
         for inner in sections(hint) if info is not None else ():
             key = info.alias or field
             is_list = "tuple" in str(hint)
-            outer = {**required(section), **AROUND.get(inner.__name__, {})}
+            outer = {**required(section), **NEEDED["around"].get(inner.__name__, {})}
 
             def wrapped(table, key=key, outer=outer, is_list=is_list):
                 return wrap({**outer, key: [table] if is_list else table})
@@ -124,7 +102,7 @@ def broken():
         try:
             validated(wrap(good), FILE)
         except ConfigError as error:
-            raise AssertionError(f"{section.__name__}: add to MORE: {error}") from error
+            raise AssertionError(f"{section.__name__}: add to needed.toml: {error}") from error
         for name, field in section.model_fields.items():
             key = field.alias or name
             yield path, key, "missing", wrap({k: v for k, v in good.items() if k != key})

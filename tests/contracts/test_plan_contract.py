@@ -1,6 +1,8 @@
 """The contract of price plans: one suite for every kind, and for the example of contributors."""
 
+import tomllib
 from decimal import Decimal
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -13,25 +15,7 @@ T0 = 1_800_000_000 * NS_PER_S
 DAY_NS = 86_400 * NS_PER_S
 VALUES = TimedValues((TimedValue(T0, Decimal("0.5")),), T0)
 SPOTS = {"spot": VALUES, "list": VALUES}
-# A valid section of each kind: a new kind is a line here.
-EXAMPLES = {
-    "on_demand": {"per_hour": "2.176"},
-    "reserved": {
-        "per_hour": 2,
-        "discount": "0.4",
-        "upfront": 876,
-        "term": "1y",
-        "valid_from": "2026-01-01",
-    },
-    "spot": {"file": "/prices.csv"},
-    "list": {"api": "azure", "instance": "Standard_NC24ads_A100_v4", "region": "westeurope"},
-    "owned": {
-        "purchase_price": 15000,
-        "lifetime": "3y",
-        "financing_rate": "0.05",
-        "monthly_costs": 120,
-    },
-}
+EXAMPLES = tomllib.loads(Path(__file__).with_name("plan_examples.toml").read_text())
 
 
 def section(kind, model=None, **more):

@@ -1,6 +1,7 @@
 """Days, months, quarters and years of a time zone: their lengths over clock changes, without gaps."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from costprobe.core.periods import HOUR_NS, PERIOD_HOURS, hour_phase_ns, period_at
@@ -22,29 +23,14 @@ def utc(time_ns):
     return datetime.fromtimestamp(time_ns // S, UTC).isoformat(timespec="minutes")[:16]
 
 
-# A period of a time zone at a UTC time, its start and end in UTC, and its hours. Berlin sets its clocks
-# forward on 29 March and back on 25 October 2026; in Sao Paulo midnight of 4 November 2018 was skipped,
-# and that of 18 February 2018 came twice.
-PERIODS = """
-day     UTC               2026-03-29T12:00 2026-03-29T00:00 2026-03-30T00:00   24
-day     Europe/Berlin     2026-03-29T12:00 2026-03-28T23:00 2026-03-29T22:00   23
-day     Europe/Berlin     2026-10-25T12:00 2026-10-24T22:00 2026-10-25T23:00   25
-month   Europe/Berlin     2026-03-31T22:30 2026-03-31T22:00 2026-04-30T22:00  720
-month   Europe/Berlin     2026-03-31T21:30 2026-02-28T23:00 2026-03-31T22:00  743
-month   UTC               2028-02-29T23:59 2028-02-01T00:00 2028-03-01T00:00  696
-month   UTC               2026-12-31T23:59 2026-12-01T00:00 2027-01-01T00:00  744
-quarter Europe/Berlin     2026-03-31T21:59 2025-12-31T23:00 2026-03-31T22:00 2159
-quarter UTC               2026-12-31T23:59 2026-10-01T00:00 2027-01-01T00:00 2208
-year    UTC               2028-02-29T12:00 2028-01-01T00:00 2029-01-01T00:00 8784
-day     Asia/Kolkata      2026-05-01T18:29 2026-04-30T18:30 2026-05-01T18:30   24
-day     America/Sao_Paulo 2018-11-04T12:00 2018-11-04T03:00 2018-11-05T02:00   23
-day     America/Sao_Paulo 2018-02-18T02:30 2018-02-17T02:00 2018-02-18T03:00   25
-"""
+PERIODS = Path(__file__).with_name("periods.txt")
 
 
 def test_period_starts_and_ends_at_local_midnight():
     wrong = []
-    for line in PERIODS.strip().splitlines():
+    for line in PERIODS.read_text().splitlines():
+        if line.startswith("#"):
+            continue
         kind, zone, at, *expected = line.split()
         period = period_at(kind, zone, ns(at))
         found = [utc(period.start_ns), utc(period.end_ns)]

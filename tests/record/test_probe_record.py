@@ -28,20 +28,7 @@ from record_files import INPUTS, check, documents, input_text, rows
 GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
 # 2026-06-01 23:59 UTC: the price changes between the first run and the second.
 START_NS = 1_780_358_340 * NS_PER_S
-ENERGY = {"energy_j": 2711.5, "method": "counter", "rel_err": 0.012, "idle_power_w": 74.5}
-ACTIVITY = {
-    "contended": False,
-    "throttled_pct": 1.5,
-    "throttled_power_pct": 1.5,
-    "throttled_thermal_pct": 0.0,
-    "sm_clock_mhz": 1965.0,
-    "mem_clock_mhz": 2619.0,
-    "power_limit_w": 700.0,
-    "temp_max_c": 63.0,
-    "mem_used_pct": 11.25,
-    "ecc_uncorrected": 0,
-    "util_pct": 97.0,
-}
+READINGS = json.loads(input_text("probe_readings.json"))
 
 
 def lines_of(name, after_s, **changes):
@@ -70,11 +57,11 @@ class Sensor:
 
     def energy(self, *asked, timeout_s):
         self.asked.append(["energy", *asked, timeout_s])
-        return Energy(**ENERGY)
+        return Energy(**READINGS["energy"])
 
     def activity(self, *asked, own_pids, timeout_s):
         self.asked.append(["activity", *asked, 4242 in own_pids, timeout_s])
-        return Activity(**ACTIVITY)
+        return Activity(**READINGS["activity"])
 
 
 @pytest.fixture
@@ -103,12 +90,7 @@ def test_probe_runs(tmp_path, worker, capsys, monkeypatch):
         runs = ProbeRuns()
         measurer = Measurer(sensor, ledger, tmp_path, stop, clock.monotonic_ns, runs)
         encoder, chat = config.probe
-        later = {
-            "latency_ms": {"p50": 4.62, "mean": 4.7, "cv": 0.02},
-            "fingerprint": "f00d",
-            "software": {"torch": "2.13.0", "cuda": "13.0", "driver": "590.10"},
-            "naive": [],
-        }
+        later = READINGS["later"]
         without = {"has_energy_window": False, "inferences": 8800, "outliers": None}
         changed = (
             (encoder, {}),
