@@ -76,28 +76,25 @@ def test_alerts_of_one_send_arrive_and_pending_ones_do_not(build):
 
 def test_further_headers_of_http_notifiers(tmp_path):
     """A gateway's, such as Mimir's X-Scope-OrgID; a webhook's own key signs its messages."""
-    (tmp_path / "key").write_text(f"{CANARY}\n")
-    key = {"key": f"file:{tmp_path}/key", "key_header": "X-Gateway-Key"}
-    headers = {"X-Scope-OrgID": "ml"}
-    cases = {"alertmanager": (key, {"X-Gateway-Key": CANARY}), "webhook": ({}, {})}
-    for name, (more, sent) in cases.items():
-        section = {"name": "n", "kind": name, "headers": headers, **more}
+    file = tmp_path / "key"
+    file.write_text(f"{CANARY}\n")
+    key = {"key": f"file:{file}", "key_header": "X-Gateway-Key"}
+    sent = {"X-Scope-OrgID": "ml"}
+    for name, more in (("webhook", {}), ("alertmanager", key)):
+        section = {"name": "n", "kind": name, "headers": {"X-Scope-OrgID": "ml"}, **more}
+        sent |= {"X-Gateway-Key": CANARY} if more else {}
+        validate = KINDS[name].config.model_validate
         with Scripted(lambda *_: ACCEPTED) as server:
-            config = KINDS[name].config.model_validate({**section, "url": server.url})
-            notifier = KINDS[name].build(config)
+            notifier = KINDS[name].build(validate({**section, "url": server.url}))
             notifier.send([incident()], SINCE_NS)
             assert notifier.problems() == []
-            notifier.close()
         ((_, _, found, _),) = server.requests
-        assert {**headers, **sent}.items() <= found.items(), name
+        assert sent.items() <= found.items(), name
         with pytest.raises(ValueError, match=r"headers.Host: host is set by costprobe"):
-            KINDS[name].config.model_validate(
-                {**section, "url": server.url, "headers": {"Host": "other"}}
-            )
-    (tmp_path / "key").unlink()
-    section = {"name": "n", "kind": "alertmanager", "url": "http://h", **key}
-    unread = KINDS["alertmanager"].build(KINDS["alertmanager"].config.model_validate(section))
-    assert "cannot be read" in unread.problems()[0]
+            validate({**section, "url": "http://h", "headers": {"Host": "other"}})
+    file.unlink()
+    assert "cannot be read" in notifier.problems()[0]
+    notifier.close()
 
 
 def test_any_text_is_accepted(build):

@@ -59,12 +59,6 @@ def value(content):
     return next((found for one in content if (found := value(one)) is not None), None)
 
 
-def rows(table):
-    """The rows of a table by the words of their first cell, each as words by head."""
-    heads = [head.strip("#~") for head in table["heads"]]
-    return {words(row[0]): dict(zip(heads, map(words, row), strict=True)) for row in table["rows"]}
-
-
 def values(table, head):
     """The exact number in the column of a head, by the words of the first cell."""
     at = [name.strip("#~") for name in table["heads"]].index(head)
