@@ -2,6 +2,8 @@
 
 import json
 
+from record.record_files import FIXTURES, check
+
 # Longer parts of a document are divided.
 LINE_CHARS = 110
 
@@ -19,17 +21,30 @@ def flat(part, path=""):
 
 
 class Recorded:
-    """Of documents, each with its path, the lines that none before it has."""
+    """Of documents, each with its path, the lines that none before it has, as a recorded file has them.
 
-    def __init__(self):
-        self.lines, self._seen = [], set()
+    The file names the paths of each section, and is written again as `record_files` describes.
+    """
 
-    def add(self, name, ask, paths):
-        self.lines.append(f"{name}:")
-        for path in paths:
+    def __init__(self, name):
+        self._name, self._lines, self._seen, self._paths = name, [], set(), {}
+        for line in (FIXTURES / name).read_text().splitlines():
+            if not line.startswith(" "):
+                self._paths[line] = paths = []
+            elif line.startswith("  /"):
+                paths.append(line.strip())
+
+    def add(self, section, ask):
+        """Ask for the paths of a section."""
+        self._lines.append(f"{section}:")
+        for path in self._paths[f"{section}:"]:
             new = [line for line in flat(ask(path)) if line not in self._seen]
-            self.lines.extend([f"  {path}", *(f"    {line}" for line in new)])
+            self._lines.extend([f"  {path}", *(f"    {line}" for line in new)])
             self._seen.update(new)
+
+    def check(self):
+        assert [line for line in self._lines if line[0] != " "] == [*self._paths]
+        check(self._name, "\n".join([*self._lines, ""]))
 
 
 def _rounded(part):

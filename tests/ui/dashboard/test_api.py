@@ -25,7 +25,7 @@ from fakes.command import called
 from fakes.number_names import is_vocabulary, numbers_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from record.record_files import check, check_outcomes
+from record.record_files import check_outcomes
 
 POWER = "/api/trend?field=device.power_w"
 COST = "/api/trend?field=cost.cost_per_inference"
@@ -43,68 +43,52 @@ STATES = {
 }
 # The window of each tenant costs a cent more than the one before.
 TENANTS = {f"team-{number:02}": 0.01 * (number + 1) for number in range(23)}
-PATHS = (
-    *("/api/now", "/api/budgets", "/api/now", "/api/marks?since=24h", "/api/marks?device=gpu1"),
-    *(f"/api/incidents?since={since}" for since in ("24h", "270m", "3h")),
-    *("/api/sweeps", "/api/spend", f"{COST}&basis=probe&group=model&points=10"),
-    *(f"{COST}&scale=auto&points=10", f"{COST}&device=gpu99", f"{COST}&since=2h&device=gpu1"),
-)
-SERVED = (
-    *("/api/now", "/api/now?label=team=search", "/api/now?label=team=other", "/api/spend"),
-    *(f"{COST}&points=10&label=team={team}" for team in ("search", "other")),
-    *(f"{COST}&points=10&scale=auto", f"{COST}&points=10&group=device&scale=amount&device=gpu0"),
-)
-MANY = [f"{COST}&probe=many&points=10&group={group}" for group in ("model", "series")]
-MIXED = [f"{COST}&since=10h&points=20&service=s"]
-HOURS = [f"{POWER}&since=24h&device=gpu9&points=20&rows={rows}" for rows in (300, 5000)]
-OLD = [f"{COST}&since=42d&until=35d&scale=change&device={device}" for device in ("gpu1", "gpu7")]
 
 
 def test_documents_of_the_page_are_as_recorded(page, store, clock):
     """Of each document the lines that none before it has; see `record_files`."""
-    recorded = Recorded()
+    recorded = Recorded("page.txt")
 
-    def record(name, paths, *rows, **states):
+    def record(name, *rows, **states):
         store.append(list(rows))
         write_status(store, clock.time_ns())
         for state, document in states.items():
             store.put_state(state, document)
-        recorded.add(name, page.json, paths)
+        recorded.add(name, page.json)
         clock.move(61)
 
     now_ns = clock.time_ns()
-    record("a probe on two devices", PATHS)
+    record("a probe on two devices")
     tenants = tenant_rows(now_ns, {**TENANTS, "unattributed": 0.5})
     served = [*served_rows(now_ns), *labelled_rows(now_ns), *tenants]
-    record("a service with models, labels and tenants", SERVED, *served)
-    record("twelve devices with an outlier", MANY, *many_rows(now_ns))
+    record("a service with models, labels and tenants", *served)
+    record("twelve devices with an outlier", *many_rows(now_ns))
     old_ns = now_ns - 40 * 86_400 * NS_PER_S
     own = {"device": "gpu7", "probe": "old", "basis": "probe", "currency": "EUR"}
     old = row("cost", old_ns, {"cost_per_inference": 1e-6}, **own)
-    record("no row of the last month", OLD, *cost_rows("gpu1", 1, old_ns)[1:], old)
+    record("no row of the last month", *cost_rows("gpu1", 1, old_ns)[1:], old)
     at_ns = clock.time_ns()
     prices = [{"device": name, "plan": "assumed", "currency": "EUR"} for name in DEVICES]
     status = {**status_document(store.path, at_ns), "prices": prices}
     assumed = cost_rows("gpu0", 300, at_ns, plan="assumed")
-    paths = ("/api/budgets", "/api/now", "/api/spend", f"{COST}&points=10&device=gpu0")
-    record("assumed prices", paths, *assumed, status=status)
+    record("assumed prices", *assumed, status=status)
     at_ns = clock.time_ns()
     states = [
         row("device", at_ns - age_s * NS_PER_S, fields, device=name)
         for name, (fields, age_s) in STATES.items()
     ]
-    record("sixteen devices", ["/api/now"], *states)
+    record("sixteen devices", *states)
     idle = row("device", clock.time_ns(), {"util_pct": 0.0}, device="gpu0")
-    record("a service that waits", ["/api/now"], idle, *served_rows(clock.time_ns()), alerts={})
+    record("a service that waits", idle, *served_rows(clock.time_ns()), alerts={})
     now_ns = clock.time_ns()
-    record("windows of a service, of which a cost is the ratio of sums", MIXED, *mixed_rows(now_ns))
+    record("windows of a service, of which a cost is the ratio of sums", *mixed_rows(now_ns))
     store.append(
         row("device", now_ns - at * 60 * NS_PER_S, {"power_w": 9.0}, device="gpu9")
         for at in range(1440)
     )
     store.settle(now_ns, limit=10**4)
-    record("more rows than are read", HOURS)
-    check("page.txt", "\n".join([*recorded.lines, ""]))
+    record("more rows than are read")
+    recorded.check()
 
 
 def test_power_is_that_of_boards_their_partitions_have_none(page, store, clock):

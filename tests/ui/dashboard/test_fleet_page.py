@@ -29,7 +29,7 @@ from fakes.clock import FakeClock
 from fakes.command import of_fleet
 from fakes.paged_fleet import DAY_S, HOUR_S, NOW_S, RATE_PER_H, Recipe
 from page_servers import HOST_URL, FleetServer
-from record.record_files import check, check_outcomes
+from record.record_files import check_outcomes
 
 HOSTS, GPUS = 5, 4
 RECIPE = Recipe(hosts=HOSTS, gpus=GPUS, silent=("h04",), every_s=600)
@@ -117,15 +117,6 @@ def test_figures_are_those_of_the_commands(kept, answered, command):
         assert list(values(table, head).values()) == [pytest.approx(outlier[key])]
 
 
-# The banner of a page is that of its map, once that is known.
-PATHS = (
-    *("/api/map", "/api/fleet", "/api/map?label=rack%3Dr0", "/api/fleet?label=rack%3Dr0"),
-    *("/api/map?metric=energy&order=name&shown=2", "/api/map?group=rack&within=rack"),
-    *("/api/map?model=none", "/api/gpu?host=h03&device=gpu1", "/api/spend?by=host&shown=2"),
-    *("/api/spend?by=service", "/api/spend?by=label:rack"),
-)
-OF_ASSUMED = ("/api/map", "/api/fleet", "/api/spend", "/api/gpu?host=h00&device=gpu2")
-OF_NONE = ("/api/map", "/api/fleet", "/api/map?label=rack%3Dx", "/api/fleet?label=rack%3Dx")
 # Hours of the second role of a service over two hosts: all, from the ninth on, and since the day before.
 DECODE_HOURS = (range(200), range(9, 200), range(25, 200))
 
@@ -141,18 +132,15 @@ def test_documents_of_the_page_are_as_recorded(stopped, answered):
         for one in kept["cost"]
     ]
     whole = stopped(FleetServer(RECIPE))
-    recorded = Recorded()
-    for name, server, paths in (
-        ("a fleet", whole, PATHS),
-        ("assumed prices", assumed, OF_ASSUMED),
-        ("no host", empty, OF_NONE),
-    ):
-        recorded.add(name, partial(answered, server), paths)
+    recorded = Recorded("fleet_page.txt")
+    # The banner of a page is that of its map, once that is known.
+    for name, server in (("a fleet", whole), ("assumed prices", assumed), ("no host", empty)):
+        recorded.add(name, partial(answered, server))
     for hours in DECODE_HOURS:
         pools = (("h00", "prefill", range(200)), ("h01", "decode", hours))
         server = stopped(FleetServer(replace(RECIPE, pools=pools)))
-        recorded.add(f"a role in {hours}", partial(answered, server), ["/api/map", "/api/fleet"])
-    check("fleet_page.txt", "\n".join([*recorded.lines, ""]))
+        recorded.add(f"a role in {hours}", partial(answered, server))
+    recorded.check()
 
 
 def test_tiles_and_the_change_do_not_move_while_they_are_asked_for(kept, answered):
