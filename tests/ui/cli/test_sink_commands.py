@@ -1,11 +1,10 @@
 """`costprobe sink` on a store, and with a real daemon whose database recovers."""
 
-import json
-
 import pytest
 from costprobe.adapters.store.cursors import RejectedLine
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
+from fakes.cli import session
 from fakes.clock import FakeClock
 from fakes.store_access import advance
 
@@ -18,18 +17,10 @@ def store(tmp_path):
     opened.close()
 
 
-def test_rejected_points_are_listed_and_written_to_a_file(costprobe, store, tmp_path):
+def test_rejected_points_are_listed_and_written_to_a_file(costprobe, store):
     store.register_sink("influxdb")
     store.register_sink("other")
-    advance(
-        store, "influxdb", 7, 6, [RejectedLine("device,x=1 power_w=2 3", "field type conflict")]
-    )
-    listed = costprobe("sink", "rejected")
-    assert "influxdb  field type conflict" in listed
-    assert "device,x=1 power_w=2 3" in listed
-    assert json.loads(costprobe("sink", "rejected", "other", "--json")) == []
-    file = tmp_path / "refused.lp"
-    assert "1 line" in costprobe("sink", "rejected", "influxdb", "--export", str(file))
-    assert file.read_text() == "device,x=1 power_w=2 3\n"
-    assert "choose another file" in costprobe("sink", "rejected", "--export", str(file), code=2)
-    assert "write one of influxdb, other" in costprobe("sink", "rejected", "odd", code=2)
+    refused = RejectedLine("device,x=1 power_w=2 3", "field type conflict")
+    advance(store, "influxdb", 7, 6, [refused])
+    session("sink_rejected", costprobe.config)
+    assert (costprobe.folder / "refused.lp").read_text() == "device,x=1 power_w=2 3\n"
