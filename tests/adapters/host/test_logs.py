@@ -47,8 +47,7 @@ class Kept(io.StringIO):
 class Seconds:
     """A monotonic clock that stands until it is moved."""
 
-    def __init__(self):
-        self.now_s = 1000.0
+    now_s = 1000.0
 
     def __call__(self):
         return self.now_s
@@ -78,38 +77,32 @@ def complain(logger, *arguments):
     logger.error("sink %s: %s", *arguments)
 
 
-def test_first_message_is_logged_and_repeats_are_counted(logger, kept, seconds):
-    for _ in range(241):
-        complain(logger, "influxdb", "connection refused")
-    assert kept.texts == ["sink influxdb: connection refused"]
-    seconds.now_s += 60
-    logger.info("something else")
-    assert kept.texts[1:] == [
-        "sink influxdb: connection refused ... repeated 240 times in 60 s",
-        "something else",
-    ]
+def test_first_message_is_logged_and_repeats_are_counted_until_a_quiet_minute(
+    logger, kept, seconds
+):
+    refused = "sink influxdb: connection refused"
+    for count, words in ((241, "240 times"), (1, "once")):
+        for _ in range(count):
+            complain(logger, "influxdb", "connection refused")
+        seconds.now_s += 60
+        logger.info("then %s", words)
+        assert kept.texts[-2:] == [f"{refused} ... repeated {words} in 60 s", f"then {words}"]
     assert "ERROR delivery.loop: sink influxdb: connection refused ... rep" in kept.getvalue()
+    seconds.now_s += 61
     complain(logger, "influxdb", "connection refused")
-    seconds.now_s += 60
-    logger.info("and again")
-    assert kept.texts[3] == "sink influxdb: connection refused ... repeated once in 60 s"
-
-
-def test_message_after_a_quiet_minute_is_logged_again(logger, kept, seconds):
-    for _ in range(2):
-        complain(logger, "influxdb", "connection refused")
-        seconds.now_s += 61
-    assert kept.texts == ["sink influxdb: connection refused"] * 2
+    assert (kept.texts[0], kept.texts[5:]) == (refused, [refused])
 
 
 def test_numbers_do_not_distinguish_messages_and_names_do(logger, kept):
-    complain(logger, "influxdb", "3.5 s late, run 0123abcd-0001")
-    complain(logger, "influxdb", "14 s late, run 9876ffff-0002")
-    complain(logger, "victoria", "3.5 s late, run 0123abcd-0001")
-    assert len(kept.texts) == 2
-    complain(logger, "victoria", "gpu3 is hot")
-    complain(logger, "victoria", "gpu12 is hot")
-    assert len(kept.texts) == 4
+    for name, text, count in (
+        ("influxdb", "3.5 s late, run 0123abcd-0001", 1),
+        ("influxdb", "14 s late, run 9876ffff-0002", 1),
+        ("victoria", "3.5 s late, run 0123abcd-0001", 2),
+        ("victoria", "gpu3 is hot", 3),
+        ("victoria", "gpu12 is hot", 4),
+    ):
+        complain(logger, name, text)
+        assert len(kept.texts) == count, text
 
 
 def test_statement_with_ever_new_texts_is_limited(logger, kept, seconds):
@@ -153,28 +146,22 @@ def test_traceback_is_masked_and_bounded(logger, kept):
     assert len(text) < MESSAGE_CHARS_MAX + 100
 
 
-def test_warning_of_a_library_is_one_line_without_a_traceback(kept):
+def test_failed_disk_or_server_and_warning_of_a_library_are_one_line_without_a_traceback(kept):
     """As urllib3's of headers that it cannot parse; an error of the program keeps its traceback."""
     log = Log(kept, Redactor(()))
-    error = UserWarning("[MissingHeaderBodySeparatorDefect()]")
-    for name in ("urllib3.connection", "costprobe.daemon.x"):
-        values = {"name": name, "levelno": logging.WARNING, "msg": f"of {name}"}
-        log.handle(logging.makeLogRecord({**values, "exc_info": (UserWarning, error, None)}))
+    defect = UserWarning("[MissingHeaderBodySeparatorDefect()]")
+    for name, error, lines in (
+        ("urllib3.connection", defect, 1),
+        ("costprobe.daemon.x", defect, 2),
+        ("costprobe.daemon.x", OSError(28, "No space left"), 1),
+        ("costprobe.daemon.x", RetryLater("no response"), 1),
+        ("costprobe.daemon.x", sqlite3.Error("full"), 1),
+    ):
+        values = {"name": name, "levelno": logging.WARNING, "msg": f"{error!r} of {name}"}
+        log.handle(logging.makeLogRecord({**values, "exc_info": (type(error), error, None)}))
+        assert len(kept.texts[-1].splitlines()) == lines, (name, error)
+    assert kept.texts[2].endswith("x: OSError: [Errno 28] No space left")
     log.close()
-    assert ["\n" in text for text in kept.texts] == [False, True]
-
-
-def test_failed_disk_or_server_is_one_line_without_a_traceback(logger, kept):
-    for error in (OSError(28, "No space left"), RetryLater("no response"), sqlite3.Error("full")):
-        try:
-            raise error  # noqa: TRY301 - as a job does
-        except Exception:
-            logger.exception("job %s failed", "x")
-    assert [text.splitlines() for text in kept.texts] == [
-        ["job x failed: OSError: [Errno 28] No space left"],
-        ["job x failed: RetryLater: no response"],
-        ["job x failed: Error: full"],
-    ]
 
 
 def test_error_that_ends_a_thread_is_logged(caplog):
@@ -201,10 +188,8 @@ def test_secret_patterns_are_masked_and_ordinary_text_is_not():
 
 
 def test_secret_variables_are_recognized_by_name():
-    environ = {
-        "INFLUX_TOKEN": "canary-one",
-        "DB_PASSWORD": "canary-two",
-        "API_KEY": "canary-three",
+    secret = {"INFLUX_TOKEN": "canary-one", "DB_PASSWORD": "canary-two", "API_KEY": "canary-three"}
+    ordinary = {
         "PATH": "/usr/bin:/usr/local/bin",
         "GIT_AUTHOR_NAME": "somebody else",
         "CREDENTIALS_DIRECTORY": "/run/credentials/costprobe.service",
@@ -212,7 +197,7 @@ def test_secret_variables_are_recognized_by_name():
         "USE_TOKEN": "disabled",
         "PWD": "/srv/models/of/the/team",
     }
-    assert secrets_of(environ) == ["canary-one", "canary-two", "canary-three"]
+    assert secrets_of(secret | ordinary) == [*secret.values()]
 
 
 def decoded(datagram):
@@ -297,24 +282,19 @@ def test_busy_journal_drops_and_counts_messages(journald, tmp_path, kept):
 def test_without_a_journal_lines_go_to_stderr_with_their_level(tmp_path):
     stream = io.StringIO()
     log = Log(stream, str, tmp_path / "nothing")
-    levels = [logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
+    levels = {"CRITICAL": 2, "ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}
     for level in levels:
-        log.handle(record_of("two\nlines", level))
-    log.close()
-    expected = [
-        (f"<{number}>{logging.getLevelName(level)} delivery.loop: two", f"<{number}>    lines")
-        for level, number in zip(levels, (2, 3, 4, 6, 7), strict=True)
+        log.handle(record_of("two\nlines", getattr(logging, level)))
+    stream.seek(0)
+    assert stream.read().splitlines() == [
+        line
+        for level, number in levels.items()
+        for line in (f"<{number}>{level} delivery.loop: two", f"<{number}>    lines")
     ]
-    assert stream.getvalue().splitlines() == [line for lines in expected for line in lines]
-
-
-def test_closed_stream_is_ignored():
-    stream = io.StringIO()
     stream.close()
-    log = Log(stream, str)
-    log.handle(record_of())
+    # A stream that is closed is ignored.
+    log.handle(record_of("more"))
     log.close()
-    assert stream.closed
 
 
 def test_line_of_a_command_has_a_time_only_where_the_journal_adds_none(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from costprobe.adapters.probe_child.results import (
     read_progress,
     read_result,
 )
-from costprobe.adapters.probe_child.runner import HOST_CLOCK, ProbeRunner, device_lock, lines_of
+from costprobe.adapters.probe_child.runner import ProbeRunner, device_lock, lines_of
 from fakes.clock import FakeClock
 from fakes.probe_requests import probe_request
 from fakes.processes import children_of
@@ -39,23 +40,10 @@ for line in sys.stdin:
 """
 
 
-def runner_of(
-    failure="pass",
-    *,
-    deadline_s=20.0,
-    keep_alive=False,
-    result=None,
-    stop=None,
-    clock=HOST_CLOCK,
-):
-    program = CHILD.format(failure=failure, result=result or RESULT)
-    return ProbeRunner(
-        (sys.executable, "-c", program),
-        deadline_s,
-        stop or threading.Event(),
-        keep_alive=keep_alive,
-        clock=clock,
-    )
+def runner_of(failure="pass", *, deadline_s=20.0, stop=None, **options):
+    program = CHILD.format(failure=failure, result=RESULT)
+    stop = stop or threading.Event()
+    return ProbeRunner((sys.executable, "-c", program), deadline_s, stop, **options)
 
 
 def read(changes):
@@ -138,10 +126,11 @@ def test_successful_child_gives_a_result_and_its_edges():
     assert isinstance(outcome, ProbeResult)
     assert (outcome.probe, outcome.device) == ("p", "gpu0")
     assert outcome.window_s == pytest.approx(6.0)
-    assert len(edges) == 2
-    assert phases == ["energy"]
+    assert (len(edges), phases) == (2, ["energy"])
     # A child that is not kept ends with its run.
     assert not _alive(outcome.pids[0])
+    # A worker behind a wrapper is identified by its handshake.
+    assert run(runner_of("send(type='handshake', pid=4242)")).pids[1:] == (4242,)
 
 
 def test_failed_child_gives_a_fault_of_its_kind():
@@ -164,21 +153,16 @@ def test_failed_child_gives_a_fault_of_its_kind():
     assert wrong == []
 
 
-def test_stderr_tail_is_bounded():
-    fault = run(
-        runner_of("[print(i, 'w' * 5000, file=sys.stderr) for i in range(60)]; sys.exit(1)")
-    )
-    assert len(fault.stderr_tail) <= 40
-    assert fault.stderr_tail[-1].startswith("59 ")
-    assert max(len(words) for words in fault.stderr_tail) <= 300
-
-
-def test_hung_child_writes_its_stack_and_is_killed_at_its_deadline():
-    failure = (
+def test_stderr_tail_is_bounded_and_has_the_stack_of_a_hung_child_which_is_killed():
+    flood = "[print(i, 'w' * 5000, file=sys.stderr) for i in range(60)]; sys.exit(1)"
+    tail = run(runner_of(flood)).stderr_tail
+    assert (len(tail) <= 40, tail[-1][:3]) == (True, "59 ")
+    assert max(len(words) for words in tail) <= 300
+    hang = (
         "import faulthandler; faulthandler.register(signal.SIGUSR1);"
         " send(type='progress', phase='load', done=0.0, note=''); time.sleep(600)"
     )
-    fault = run(runner_of(failure, deadline_s=1.5))
+    fault = run(runner_of(hang, deadline_s=1.5))
     assert fault.kind == "deadline"
     assert "last phase load:" in fault.title
     assert any(line.endswith("in <module>") for line in fault.stderr_tail), fault
@@ -259,12 +243,6 @@ def test_exception_of_a_callback_ends_the_child(tmp_path):
     runner.close()
 
 
-def test_worker_behind_a_wrapper_is_identified_by_its_handshake():
-    outcome = run(runner_of("send(type='handshake', pid=4242)"))
-    assert len(outcome.pids) == 2
-    assert outcome.pids[1] == 4242
-
-
 def test_error_of_a_missing_python_names_its_path():
     runner = ProbeRunner(("/nowhere/python",), 5.0, threading.Event())
     fault = run(runner)
@@ -273,19 +251,15 @@ def test_error_of_a_missing_python_names_its_path():
 
 
 def test_close_from_another_thread_cancels_the_run():
-    stop = threading.Event()
+    stop, running = threading.Event(), threading.Event()
     failure = "send(type='progress', phase='load', done=0, note=''); time.sleep(600)"
     runner = runner_of(failure, deadline_s=600, stop=stop)
-    got, running = [], threading.Event()
-    thread = threading.Thread(
-        target=lambda: got.append(run(runner, on_progress=lambda _: running.set()))
-    )
-    thread.start()
-    assert running.wait(60)
-    stop.set()
-    runner.close()
-    thread.join(60)
-    assert got[0].kind == "cancelled"
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(run, runner, on_progress=lambda _: running.set())
+        assert running.wait(60)
+        stop.set()
+        runner.close()
+        assert outcome.result(60).kind == "cancelled"
 
 
 def test_kept_child_is_reused_and_replaced_after_a_fault():

@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -144,16 +143,6 @@ def open_folder():
     shutil.rmtree(root)
 
 
-@contextmanager
-def ordinary_user():
-    """A user without root's right to read every file, where the tests run as root."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    yield
-    os.seteuid(user)
-
-
 def test_counter_that_cannot_be_read_is_reported_with_its_file_and_fix(open_folder):
     cases = {
         "absent": ("ENOENT", POWERCAP, "virtual machine"),
@@ -161,14 +150,16 @@ def test_counter_that_cannot_be_read_is_reported_with_its_file_and_fix(open_fold
         "folder": ("EISDIR", f"{RAPL}/energy_uj", "cannot be read"),
         "denied": ("EACCES", f"{RAPL}/energy_uj", "CAP_DAC_READ_SEARCH"),
     }
-    write(open_folder, **zone("intel-rapl:0", "package-0", "soon"))
     for name in ("text", "folder", "denied"):
-        shutil.copytree(open_folder / "sys", open_folder / name / "sys")
+        write(open_folder / name, **zone("intel-rapl:0", "package-0", "soon"))
     (open_folder / "folder" / RAPL / "energy_uj").unlink()
     (open_folder / "folder" / RAPL / "energy_uj").mkdir()
     (open_folder / "denied" / RAPL / "energy_uj").chmod(0)
-    with ordinary_user():
-        found = {name: find_zones(open_folder / name) for name in cases}
+    user = os.geteuid()
+    if user == 0:  # without root's right to read every file
+        os.seteuid(65534)
+    found = {name: find_zones(open_folder / name) for name in cases}
+    os.seteuid(user)
     for name, (code, path, word) in cases.items():
         missing = found[name]
         assert isinstance(missing, SensorFault)

@@ -119,6 +119,15 @@ def test_interval_without_an_advance_of_the_counter_is_not_counted_again():
     ]
 
 
+def test_row_of_a_counter_that_was_read_late_or_early_is_that_of_its_samples():
+    for rows, energies_j in (
+        ([([0, 10], 20), ([21], 21)], [3000, 3300]),
+        ([([0.2, 10], 9.8), ([20], 20)], [2940, 3000]),
+    ):
+        readings = sampled_rows(Aggregator("gpu0"), rows)
+        assert [each.fields["energy_j"] for each in readings] == pytest.approx(energies_j)
+
+
 @given(
     st.lists(
         st.tuples(
