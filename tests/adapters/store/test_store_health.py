@@ -1,9 +1,11 @@
 """Check, online backup and quarantine of a store."""
 
+import itertools
 import os
 import random
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -103,10 +105,10 @@ def test_rows_that_cannot_be_decoded_are_named_stop_no_sink_and_are_set_aside(pa
 
 
 def test_view_in_the_place_of_a_table_is_refused(path):
-    view = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS name FROM n"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TABLE states")
-        connection.execute("CREATE VIEW states AS " + view)
+    numbers = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS name FROM n"
+    )
+    changed(path, "DROP TABLE states", f"CREATE VIEW states AS {numbers}")
     for use in (StoreReader.open, examine, lambda path: Store.open(path, FakeClock())):
         with pytest.raises(StoreError, match="'states' in it is no table of costprobe"):
             use(path)
@@ -118,17 +120,8 @@ def test_damaged_page_is_detected_within_the_time_of_the_check(path):
     assert not is_damaged(path, within_s=-1.0)
 
 
-def test_foreign_file_is_not_quarantined(tmp_path):
-    config = tmp_path / "costprobe.toml"
-    config.write_text("[store]\n" * 1000)
-    assert not is_damaged(config)
-    with pytest.raises(StoreError):
-        Store.open(config, FakeClock())
-    assert config.read_text().startswith("[store]")
-
-
-def test_truncated_and_invalid_stores_are_damaged_and_a_missing_or_new_one_is_not(tmp_path):
-    path = tmp_path / "costprobe.db"
+def test_truncated_and_invalid_stores_are_damaged_and_no_others(tmp_path):
+    path, config = tmp_path / "costprobe.db", tmp_path / "costprobe.toml"
     assert not is_damaged(path)
     Store.open(path, FakeClock()).close()
     assert not is_damaged(path)
@@ -138,6 +131,12 @@ def test_truncated_and_invalid_stores_are_damaged_and_a_missing_or_new_one_is_no
     for content in (b"no database at all" * 1000, b"\0" * 8192, b"SQLite format 3"):
         path.write_bytes(content)
         assert is_damaged(path), content[:20]
+    # A file of another kind is neither damaged nor changed.
+    config.write_text("[store]\n" * 1000)
+    assert not is_damaged(config)
+    with pytest.raises(StoreError):
+        Store.open(config, FakeClock())
+    assert config.read_text().startswith("[store]")
 
 
 def test_quarantined_stores_are_found_and_never_replaced(path):
@@ -166,37 +165,31 @@ def test_quarantine_keeps_the_file_and_its_log(path):
 
 
 def test_backup_during_writes_is_one_snapshot(path, tmp_path):
-    store = Store.open(path, FakeClock())
-    stop = threading.Event()
+    stop, sizes = threading.Event(), []
+    with closing(Store.open(path, FakeClock())) as store, ThreadPoolExecutor(1) as pool:
 
-    def write():
-        first = 10_000
-        while not stop.is_set():
-            store.append(points(100, first))
-            first += 100
+        def write():
+            for first in itertools.count(10_000, 100):
+                store.append(points(100, first))
+                if stop.is_set():
+                    return
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        sizes = []
-        for i in range(5):
-            target = tmp_path / f"copy{i}.db"
+        writing = pool.submit(write)
+        for number in range(5):
+            target = tmp_path / f"copy{number}.db"
             back_up(path, target)
             health = examine(target)
             assert health.problems == ()
             sizes.append(health.points)
-            # Every transaction is complete or absent.
-            assert (health.points - 4000) % 100 == 0
-            assert [p.name for p in tmp_path.glob("copy*partial*")] == []
-    finally:
         stop.set()
-        thread.join()
-        store.close()
+        writing.result()
+    # Every transaction is complete or absent.
+    assert {(size - 4000) % 100 for size in sizes} == {0}
     assert sizes == sorted(sizes)
+    assert [file.name for file in tmp_path.glob("copy*partial*")] == []
     assert target.stat().st_mode & 0o777 == 0o600
-    reader = StoreReader.open(target)
-    assert len(list(reader.points("device", 0, 4000 * S))) == 4000
-    reader.close()
+    with closing(StoreReader.open(target)) as reader:
+        assert len(list(reader.points("device", 0, 4000 * S))) == 4000
 
 
 def costprobe(tmp_path, *arguments, code=0):
