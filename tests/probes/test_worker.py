@@ -14,19 +14,16 @@ from fakes.kept_worker import quick_command, worker_with
 from fakes.probe_requests import probe_request
 
 QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 70, "sample_cap_s": 0.4, "threads": 1}
-# Operator modules without a valid factory, the configured path, and the error's text.
+# Operator modules whose factories fail, the configured path, the kind of the fault, and its text.
 WRONG = (
-    ("", "nowhere:make", "set path"),
-    ("", "own:make", "has no make"),
-    ("def make(): return 3, torch.ones(1)\n", "own:make", "torch.nn.Module"),
-    ("def make(): return torch.nn.ReLU(), torch.ones(0, 4)\n", "own:make", "row"),
-    ("make = 3\n", "own:make", "not a function"),
-    ("def make(): return 3\n", "own:make", "must return"),
-)
-# Factories that raise, the kind of the fault, and its text.
-RAISING = (
-    ("def make(): raise MemoryError\n", "oom", "memory_cap"),
-    ("def make(): raise KeyError('boom')\n", "crash", "boom"),
+    ("", "nowhere:make", "config", "set path"),
+    ("", "own:make", "config", "has no make"),
+    ("def make(): return 3, torch.ones(1)\n", "own:make", "config", "torch.nn.Module"),
+    ("def make(): return torch.nn.ReLU(), torch.ones(0, 4)\n", "own:make", "config", "row"),
+    ("make = 3\n", "own:make", "config", "not a function"),
+    ("def make(): return 3\n", "own:make", "config", "must return"),
+    ("def make(): raise MemoryError\n", "own:make", "oom", "memory_cap"),
+    ("def make(): raise KeyError('boom')\n", "own:make", "crash", "boom"),
 )
 # Raises where its factory runs a second time; its output is no message of the worker.
 COUNTED = (
@@ -70,10 +67,8 @@ def run(runner, request, on_edge=lambda: None, on_progress=lambda _: None):
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """Runs requests in one worker that imports torch once and can import all factories."""
-    bodies = {f"own{number}": body for number, (body, _, _) in enumerate(WRONG)}
-    bodies |= {f"raising{number}": body for number, (body, _, _) in enumerate(RAISING)}
-    bodies |= {"full_from_four": FULL_FROM_FOUR, "counted": COUNTED}
-    bodies["force"] = FORCE
+    bodies = {f"own{number}": body for number, (body, *_) in enumerate(WRONG)}
+    bodies |= {"full_from_four": FULL_FROM_FOUR, "counted": COUNTED, "force": FORCE}
     with worker_with(bodies, tmp_path_factory.mktemp("factories"), quick=QUICK) as run_kept:
         yield run_kept
 
@@ -141,16 +136,10 @@ def test_search_continues_below_a_full_memory_and_its_batch_is_reused(kept):
 
 
 def test_failing_factories_are_faults_with_their_fix(kept):
-    cases = [
-        (path.replace("own", f"own{number}"), "config", text)
-        for number, (_, path, text) in enumerate(WRONG)
-    ]
-    cases += [(f"raising{number}:make", *expected) for number, (_, *expected) in enumerate(RAISING)]
-    for path, kind, text in cases:
-        fault = kept("module", module=path)
-        assert isinstance(fault, ProbeFault), path
-        assert fault.kind == kind, path
-        assert text in fault.title, path
+    for number, (body, path, kind, text) in enumerate(WRONG):
+        fault = kept("module", module=path.replace("own", f"own{number}"))
+        assert isinstance(fault, ProbeFault), body
+        assert (fault.kind, text in fault.title) == (kind, True), fault
 
 
 def test_dict_inputs_are_keyword_arguments_and_the_factory_runs_once(kept):
