@@ -30,21 +30,16 @@ MESSAGE = {
 
 
 def test_invalid_reports_are_rejected():
-    wrong = [
-        {"loaded_ns": S},
-        {"answered_ns": None},
-        {"received_ns": 0},
-        {"read_bytes": "x"},
-        {"files": {"/a": 3}},
-        {"files": [1]},
-    ]
-    for change in wrong:
+    for change in (
+        *({"loaded_ns": S}, {"answered_ns": None}, {"received_ns": 0}),
+        *({"read_bytes": "x"}, {"files": {"/a": 3}}, {"files": [1]}),
+    ):
         with pytest.raises(ValueError, match=r"."):
             read_start({**MESSAGE, **change}, S)
 
 
-def starts_with(read_bytes_of_cold, runs=2, size_bytes=1000):
-    """Starts with scripted reads, and the calls in their order."""
+def starts_with(read_bytes_of_cold, size_bytes=1000):
+    """Two starts of each kind with scripted reads, and the calls in their order."""
     calls, reads = [], iter(read_bytes_of_cold)
 
     def start(*, list_files):
@@ -53,25 +48,19 @@ def starts_with(read_bytes_of_cold, runs=2, size_bytes=1000):
         read = next(reads) if is_cold else 0
         if read == "fault":
             return ProbeFault("crash", "boom", ())
-        return ModelStart(
-            began_ns=0,
-            received_ns=S // 10,
-            loaded_ns=S,
-            answered_ns=2 * S,
-            fingerprint="f",
-            read_bytes=read,
-            files={str(FILE.parent): [FILE.name]} if list_files else None,
-        )
+        files = {str(FILE.parent): [FILE.name]} if list_files else None
+        times = {"began_ns": 0, "received_ns": S // 10, "loaded_ns": S, "answered_ns": 2 * S}
+        return ModelStart(**times, fingerprint="f", read_bytes=read, files=files)
 
     def evicted(paths):
         assert paths == (FILE,)
         calls.append("evict")
         return size_bytes
 
-    return measured_starts(start, evicted, runs), calls
+    return measured_starts(start, evicted, 2), calls
 
 
-def test_warm_and_cold_starts_alternate():
+def test_warm_and_cold_starts_alternate_and_those_that_read_nothing_are_not_cold():
     found, calls = starts_with([500, 400])
     assert calls == ["list", *["start", "evict", "start"] * 2]
     assert (len(found.warm), [start.read_bytes for start in found.cold]) == (2, [500, 400])
@@ -80,9 +69,6 @@ def test_warm_and_cold_starts_alternate():
         (one.process_start_s, one.load_s, one.first_answer_s, one.total_s) for one in found.cold
     ]
     assert phases == [(0.1, 0.9, 1.0, 2.0)] * 2
-
-
-def test_starts_that_read_nothing_from_storage_are_not_cold():
     found, _ = starts_with([99, 100])
     assert ([start.read_bytes for start in found.cold], len(found.warm)) == ([100], 2)
     assert "0 of 0 MiB were read from storage" in found.not_cold

@@ -75,23 +75,21 @@ def test_allowed_processors_and_all_threads_are_read(root):
 
 
 def test_quota_is_that_of_the_tightest_cgroup(root):
-    for line, group_files in (
+    cfs = {"cpu/a/cpu.cfs_quota_us": "150000", "cpu/a/cpu.cfs_period_us": "100000"}
+    for line, groups in (
         ("0::/a/b", {"a/cpu.max": "150000 100000", "a/b/cpu.max": "max 100000"}),
-        (
-            "4:cpu,cpuacct:/a/b",
-            {"cpu/a/cpu.cfs_quota_us": "150000", "cpu/a/cpu.cfs_period_us": "100000"},
-        ),
+        ("4:cpu,cpuacct:/a/b", cfs),
     ):
         write(root, "proc/self/cgroup", line + "\n")
-        for name, text in group_files.items():
+        for name, text in groups.items():
             write(root, f"sys/fs/cgroup/{name}", text)
+        files(root, busy=[100, 200, 300, 400], steal=[1, 2, 3, 4], waits_ns=[5e9, 7e9])
         meter = CpuMeter(str(root), frozenset({0, 1}))
         before = replace_t(meter.read())
         # Of two threads within a quota of one and a half processors one may wait for the other.
         files(root, busy=[110] * 4, steal=[1, 2, 3, 4], waits_ns=[95e9, 97e9])
-        assert meter.since(before, threads=2).contended is False, line
-        assert meter.since(before, threads=1).contended is True, line
-        files(root, busy=[100, 200, 300, 400], steal=[1, 2, 3, 4], waits_ns=[5e9, 7e9])
+        for threads, contended in ((2, False), (1, True)):
+            assert meter.since(before, threads=threads).contended is contended, line
 
 
 def replace_t(reading):

@@ -57,18 +57,12 @@ def saved(path, module, args, **options):
     return str(path)
 
 
-def as_archive(path, is_mapped):
-    """Weights in the memory-mappable format, or in that of torch before 1.6."""
-    torch.manual_seed(1)
-    net = torch.nn.Linear(3, 2)
-    torch.save(net.state_dict(), path, _use_new_zipfile_serialization=is_mapped)
-    return net
-
-
 def test_weights_of_either_format_are_loaded_and_truncated_ones_are_named(tmp_path):
+    """Those in the memory-mappable format, and in that of torch before 1.6."""
     path = tmp_path / "net.pth"
     for is_mapped in (True, False):
-        wanted, net = as_archive(path, is_mapped), torch.nn.Linear(3, 2)
+        wanted, net = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+        torch.save(wanted.state_dict(), path, _use_new_zipfile_serialization=is_mapped)
         files.load_weights(net, str(path))
         assert torch.equal(net.weight, wanted.weight)
         assert torch.equal(net.bias, wanted.bias)
