@@ -8,11 +8,7 @@ from costprobe.adapters.store.database import Database
 from costprobe.adapters.store.ledger import MemoryLedger, StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
-from costprobe.core.records import (
-    NS_PER_S,
-    Device,
-    Reading,
-)
+from costprobe.core.records import NS_PER_S, Device, Reading
 from costprobe.devices.readings import Accounts
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.book import PriceBook

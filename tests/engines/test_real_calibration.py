@@ -17,12 +17,7 @@ from costprobe.probing.load_curve import LoadStep
 from costprobe.probing.run import served_request
 from costprobe.probing.settings import OpenAiProbeConfig
 from costprobe.serving.meter import Counts
-from costprobe.serving.tokens import (
-    CalibrationWindow,
-    LengthMix,
-    calibrated,
-    calibration_mixes,
-)
+from costprobe.serving.tokens import CalibrationWindow, LengthMix, calibrated, calibration_mixes
 from engines.engine_steps import DecodeTimes, install_plugin, read_steps, split
 from engines.environment import running
 from engines.run_vllm import Vllm

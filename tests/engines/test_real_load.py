@@ -18,18 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from costprobe.adapters.load_child import main
-from costprobe.adapters.load_child.load import (
-    NS_PER_S,
-    Outcomes,
-    PoissonArrivals,
-    work_within,
-)
-from costprobe.adapters.load_child.main import (
-    cohort,
-    load_figures,
-    measure,
-    tokens_within,
-)
+from costprobe.adapters.load_child.load import NS_PER_S, Outcomes, PoissonArrivals, work_within
+from costprobe.adapters.load_child.main import cohort, load_figures, measure, tokens_within
 from costprobe.adapters.load_child.prompts import Prompts
 from costprobe.core.statistics import student_quantile
 from costprobe.probing.load_curve import LoadStep

@@ -1,12 +1,7 @@
 """The batch search, on a scripted device and allocator."""
 
 import pytest
-from costprobe_probes.batch import (
-    BatchPoint,
-    BatchSearch,
-    SearchLimits,
-    predicted_peak_bytes,
-)
+from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits, predicted_peak_bytes
 
 GIB = 1 << 30
 BASE = GIB // 2

@@ -1,11 +1,6 @@
 """Served models: a bounded number of names, which are replaced after a week."""
 
-from costprobe.adapters.engines.scrape import (
-    KEPT_S,
-    MAX_NAMES,
-    OTHER,
-    ModelNames,
-)
+from costprobe.adapters.engines.scrape import KEPT_S, MAX_NAMES, OTHER, ModelNames
 from costprobe.core.records import NS_PER_S
 from hypothesis import given
 from hypothesis import strategies as st

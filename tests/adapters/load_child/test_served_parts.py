@@ -7,12 +7,7 @@ import time
 
 import pytest
 from costprobe.adapters.load_child.clients import MAX_EVENT_BYTES, EventStream
-from costprobe.adapters.load_child.connection import (
-    Failure,
-    Reply,
-    ServerConnection,
-    parse_target,
-)
+from costprobe.adapters.load_child.connection import Failure, Reply, ServerConnection, parse_target
 from costprobe.adapters.load_child.load import (
     LoadGenerator,
     Outcomes,

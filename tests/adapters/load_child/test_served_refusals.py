@@ -6,14 +6,7 @@ import pytest
 from costprobe.adapters.load_child.connection import ServerError
 from costprobe.adapters.load_child.main import measure
 from costprobe_probes.wire import DeviceError, ProbeConfigError, kind_of
-from fakes.inference_server import (
-    InferenceServer,
-    Notes,
-    generating,
-    inferring,
-    measured,
-    request,
-)
+from fakes.inference_server import InferenceServer, Notes, generating, inferring, measured, request
 from fakes.servers import free_port
 
 

@@ -5,13 +5,7 @@ import itertools
 import pytest
 from costprobe.adapters.load_child.connection import Reply, ServerError
 from costprobe.adapters.load_child.load import overlap, work_within
-from costprobe.adapters.load_child.main import (
-    figures,
-    is_cached,
-    measure,
-    times,
-    tokens_counter,
-)
+from costprobe.adapters.load_child.main import figures, is_cached, measure, times, tokens_counter
 from fakes.inference_server import InferenceServer, Notes, answering_tensors, generating, request
 from hypothesis import given
 from hypothesis import strategies as st

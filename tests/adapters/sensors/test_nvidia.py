@@ -4,11 +4,7 @@ import pynvml
 import pytest
 from costprobe.adapters.sensors.child.device_thread import MAX_PROCESSES, busy_by_pid_s
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
-from costprobe.adapters.sensors.child.nvml import (
-    RECORD_BYTES,
-    fault_of,
-    nvml_call,
-)
+from costprobe.adapters.sensors.child.nvml import RECORD_BYTES, fault_of, nvml_call
 from costprobe.adapters.sensors.messages import (
     Reaction,
     SensorFault,

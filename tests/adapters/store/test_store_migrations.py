@@ -5,13 +5,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.store.database import (
-    MIGRATIONS,
-    Migration,
-    StoreError,
-    migrate,
-    recorded,
-)
+from costprobe.adapters.store.database import MIGRATIONS, Migration, StoreError, migrate, recorded
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
