@@ -1,5 +1,7 @@
 """Incidents, their rows and notices commit together; queues are bounded and ordered."""
 
+from contextlib import closing
+
 import pytest
 from costprobe.adapters.store.cursors import QUEUED_MAX_PER_NOTIFIER, REASON_CHARS_MAX
 from costprobe.adapters.store.read import StoreReader
@@ -16,23 +18,20 @@ def test_rows_states_and_notices_commit_together(store, clock):
     assert store.state("alerting") == {"a": 1}
     ((_, alert, queued_ns),) = store.notices("ops", 10)
     assert (alert, queued_ns) == ({"id": "a1"}, clock.time_ns())
-    reader = StoreReader.open(store.path)
-    assert len(list(reader.points("alert", 0, 2**62))) == 1
-    reader.close()
+    with closing(StoreReader.open(store.path)) as reader:
+        assert len(list(reader.points("alert", 0, 2**62))) == 1
 
 
-@pytest.mark.parametrize(
-    ("states", "notices"),
-    [({"alerting": float("nan")}, []), ({}, [("ops", {"value": float("nan")})])],
-)
-def test_failed_commit_stores_nothing(store, clock, states, notices):
-    with pytest.raises(ValueError, match="JSON"):
-        store.commit_alerts([row(clock)], {"first": 1, **states}, [("ops", {"id": "x"}), *notices])
-    assert store.state("first") is None
-    assert store.notices("ops", 10) == []
-    reader = StoreReader.open(store.path)
-    assert list(reader.points("alert", 0, 2**62)) == []
-    reader.close()
+def test_failed_commit_stores_nothing(store, clock):
+    for states, notices in (
+        ({"alerting": float("nan")}, []),
+        ({}, [("ops", {"value": float("nan")})]),
+    ):
+        with pytest.raises(ValueError, match="JSON"):
+            store.commit_alerts([row(clock)], {"first": 1, **states}, [("ops", {}), *notices])
+    assert (store.state("first"), store.notices("ops", 10)) == (None, [])
+    with closing(StoreReader.open(store.path)) as reader:
+        assert list(reader.points("alert", 0, 2**62)) == []
     store.commit_alerts([row(clock)], {}, [])
 
 
@@ -47,9 +46,8 @@ def test_delivered_and_dropped_notices_are_counted(store, clock):
     assert status.last_sent_ns == clock.time_ns()
     assert status.last_reason.startswith("no ? x")
     assert len(status.last_reason) == REASON_CHARS_MAX
-    reader = StoreReader.open(store.path)
-    assert reader.notifiers() == [status]
-    reader.close()
+    with closing(StoreReader.open(store.path)) as reader:
+        assert reader.notifiers() == [status]
 
 
 def test_queue_of_each_notifier_is_ordered_drops_and_counts_its_oldest_and_ends_with_it(store):

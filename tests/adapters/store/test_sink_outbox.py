@@ -38,10 +38,6 @@ def store(tmp_path):
     opened.close()
 
 
-def outbox_of(store):
-    return store.outbox_of(SINK)
-
-
 def drained(outbox, batch_of, limit=7):
     """All live rows, or all of the backlog, in order."""
     found = []
@@ -59,7 +55,7 @@ def status(store):
 def test_many_rows_become_a_backlog_beside_live_rows(store):
     old, new = mixed(100), mixed(5, start=100)
     store.append(old)
-    outbox = outbox_of(store)
+    outbox = store.outbox_of(SINK)
     outbox.move_to_backlog(100)
     assert outbox.backlog_batch(10) is None
     outbox.move_to_backlog(50)
@@ -72,7 +68,7 @@ def test_many_rows_become_a_backlog_beside_live_rows(store):
 
 def test_rows_deleted_by_retention_count_once_and_only_for_sinks_that_lack_them(store):
     store.append(mixed(100))
-    outbox = outbox_of(store)
+    outbox = store.outbox_of(SINK)
     outbox.move_to_backlog(5)
     later = [point(1000 + i) for i in range(10)]
     store.append(later)
@@ -99,7 +95,7 @@ def sent_once_or_counted(steps, rng, folder):
     appended, sent, refused = 0, [], []
     prepared = []  # batches of the backlog that are being sent
     for step in steps:
-        outbox = outbox_of(store)
+        outbox = store.outbox_of(SINK)
         if step == "append":
             count = rng.randint(1, 60)
             store.append(mixed(count, appended))
@@ -126,7 +122,7 @@ def sent_once_or_counted(steps, rng, folder):
                 assert batch.lines == "\n".join(row.line for row in rows).encode()
                 outbox.done(batch.after, rows[-1].seq, len(rows), ())
                 sent += [row.line for row in rows]
-    outbox = outbox_of(store)
+    outbox = store.outbox_of(SINK)
     sent += drained(outbox, outbox.live_batch) + drained(outbox, outbox.backlog_batch)
     found = status(store)
     store.close()
@@ -139,7 +135,7 @@ def sent_once_or_counted(steps, rng, folder):
 
 def test_backlog_whose_rows_are_gone_ends(store):
     store.append(mixed(20))
-    outbox = outbox_of(store)
+    outbox = store.outbox_of(SINK)
     outbox.move_to_backlog(5)
     with store._database.transaction("delete in") as connection:  # noqa: SLF001 - nothing else does
         connection.execute("DELETE FROM points")
@@ -150,7 +146,7 @@ def test_backlog_whose_rows_are_gone_ends(store):
 
 def test_batch_that_another_thread_sent_counts_once(store):
     store.append([point(i) for i in range(20)])
-    outbox = outbox_of(store)
+    outbox = store.outbox_of(SINK)
     outbox.move_to_backlog(0)
     batch = outbox.backlog_batch(10)
     for _ in range(2):

@@ -30,20 +30,20 @@ def schema(path):
     return query(path, "SELECT type, name, sql FROM sqlite_master ORDER BY name")
 
 
-@pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
-def test_store_of_every_earlier_version_is_migrated(path, connection, version, tmp_path):
-    migrate(connection, path, 1, MIGRATIONS[:version])
-    for points in ([point(1)], []):
-        store = Store.open(path, FakeClock())
-        store.append(points)
-        assert lines_of(store) == [render(point(1))]
-        store.close()
-    fresh = tmp_path / "fresh" / "costprobe.db"
+def test_store_of_every_earlier_version_is_migrated(tmp_path):
+    fresh = tmp_path / "fresh.db"
     Store.open(fresh, FakeClock()).close()
-    assert schema(path) == schema(fresh)
-    assert query(path, "SELECT name FROM migrations ORDER BY position") == [
-        (migration.name,) for migration in MIGRATIONS
-    ]
+    for version in range(len(MIGRATIONS) + 1):
+        path = tmp_path / f"{version}.db"
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            migrate(connection, path, 1, MIGRATIONS[:version])
+        for points in ([point(1)], []):
+            with closing(Store.open(path, FakeClock())) as store:
+                store.append(points)
+                assert lines_of(store) == [render(point(1))]
+        assert schema(path) == schema(fresh)
+        names = query(path, "SELECT name FROM migrations ORDER BY position")
+        assert names == [(migration.name,) for migration in MIGRATIONS]
 
 
 def test_failed_migration_is_rolled_back(path, connection):
@@ -89,30 +89,34 @@ def test_rows_of_minutes_and_hours_become_hour_rows(path, connection, caplog):
     ]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE layouts SET names = '[1'",
-        "UPDATE rollups_1h SET cells = '[[[1], 2]]'",
-        "UPDATE rollups_1h SET cells = '[[1.0, \"x\"]]'",
-        "UPDATE summaries SET document = '[1'",
-        "UPDATE summaries SET document = '[1, 2]'",
-        "UPDATE summaries SET document = '[1, [2], null]'",
-    ],
+DAMAGE = (
+    "UPDATE layouts SET names = '[1'",
+    "UPDATE rollups_1h SET cells = '[[[1], 2]]'",
+    "UPDATE rollups_1h SET cells = '[[1.0, \"x\"]]'",
+    "UPDATE summaries SET document = '[1'",
+    "UPDATE summaries SET document = '[1, 2]'",
+    "UPDATE summaries SET document = '[1, [2], null]'",
 )
-def test_damaged_document_of_an_older_version_does_not_prevent_a_start(path, connection, damage):
-    migrate(connection, path, 1, MIGRATIONS[:6])
-    connection.execute("INSERT INTO series VALUES (1, 'device', 'device,device=gpu0', '{}')")
-    connection.execute("INSERT INTO layouts VALUES (1, '[\"cost\"]')")
-    connection.execute("INSERT INTO rollups_1h VALUES (1, 0, 0, 2, 1, '[0.5]')")
-    connection.execute("INSERT INTO summaries VALUES ('load', 1, 0, '[]')")
-    connection.execute(damage)
-    Store.open(path, FakeClock()).close()
-    with closing(StoreReader.open(path)) as reader:
-        costs = [point.fields for point in reader.points("device", 0, 2**62)]
-    aside = query(path, "SELECT line FROM set_aside")
-    assert costs == ([{"cost": 0.5}] if "summaries" in damage else [])
-    assert len(aside) + len(costs) == 1
+
+
+def test_damaged_document_of_an_older_version_does_not_prevent_a_start(tmp_path):
+    for number, damage in enumerate(DAMAGE):
+        path = tmp_path / f"{number}.db"
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            migrate(connection, path, 1, MIGRATIONS[:6])
+            for statement in (
+                "INSERT INTO series VALUES (1, 'device', 'device,device=gpu0', '{}')",
+                "INSERT INTO layouts VALUES (1, '[\"cost\"]')",
+                "INSERT INTO rollups_1h VALUES (1, 0, 0, 2, 1, '[0.5]')",
+                "INSERT INTO summaries VALUES ('load', 1, 0, '[]')",
+                damage,
+            ):
+                connection.execute(statement)
+        Store.open(path, FakeClock()).close()
+        with closing(StoreReader.open(path)) as reader:
+            costs = [point.fields for point in reader.points("device", 0, 2**62)]
+        assert costs == ([{"cost": 0.5}] if "summaries" in damage else [])
+        assert len(query(path, "SELECT line FROM set_aside")) + len(costs) == 1
 
 
 def test_unknown_order_of_migrations_is_rejected(path, connection):

@@ -20,11 +20,11 @@ def appender(request, store):
 def test_points_of_one_time_are_all_stored_and_the_later_has_the_next_free_ns(appender, store):
     appender.append([point(1, power_w=1.0), point(2), point(1, power_w=2.0)])
     appender.append([point(1, power_w=3.0), point(1, power_w=2.0)])
-    lines = [
-        render(replace(point(1, power_w=w), time_ns=T0_NS + S + n))
-        for n, w in enumerate((1.0, 2.0, 3.0, 2.0))
+    later = [
+        replace(point(1, power_w=watts), time_ns=T0_NS + S + n)
+        for n, watts in enumerate((1.0, 2.0, 3.0, 2.0))
     ]
-    assert sorted(lines_of(store)) == sorted([*lines, render(point(2))])
+    assert sorted(lines_of(store)) == sorted(map(render, [*later, point(2)]))
 
 
 def test_event_that_is_reported_again_replaces_itself(appender, store):
@@ -41,22 +41,18 @@ def test_points_without_fields_are_skipped(appender, store):
     assert lines_of(store) == [render(point(1))]
 
 
-@pytest.mark.parametrize("bad", [Point("", {}, {"a": 1}, 0), Point("m", {}, {"a": 1}, 2**63)])
-def test_invalid_point_rejects_its_batch(appender, store, bad):
-    with pytest.raises(ValueError, match=r"no measurement name|does not fit into 64 bits"):
-        appender.append([point(1), bad])
+def test_invalid_point_rejects_its_batch(appender, store):
+    for bad in (Point("", {}, {"a": 1}, 0), Point("m", {}, {"a": 1}, 2**63)):
+        with pytest.raises(ValueError, match=r"no measurement name|does not fit into 64 bits"):
+            appender.append([point(1), bad])
     appender.append([point(2)])
     assert lines_of(store) == [render(point(2))]
 
 
 def test_points_of_concurrent_threads_are_stored(appender, store):
+    points = [point(second, f"gpu{device}") for device in range(8) for second in range(20)]
     with ThreadPoolExecutor(8) as threads:
-        for done in [
-            threads.submit(appender.append, [point(second, f"gpu{device}")])
-            for device in range(8)
-            for second in range(20)
-        ]:
-            done.result()
+        list(threads.map(lambda each: appender.append([each]), points))
     assert len(set(lines_of(store))) == 160
     assert len(query(store.path, "SELECT * FROM series")) == 8
 
@@ -89,11 +85,9 @@ def test_truncated_file_is_detected_before_a_write(store, path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("document", "error"), [({"x": float("nan")}, ValueError), ({"x": object()}, TypeError)]
-)
-def test_state_that_is_not_json_is_rejected(store, document, error):
+def test_state_that_is_not_json_is_rejected(store):
     store.put_state("a", 1)
-    with pytest.raises(error):
-        store.put_state("a", document)
+    for document, error in (({"x": float("nan")}, ValueError), ({"x": object()}, TypeError)):
+        with pytest.raises(error):
+            store.put_state("a", document)
     assert store.state("a") == 1
