@@ -1,5 +1,6 @@
 """The instance by scripted metadata services: complete, refusing, hanging and silent ones."""
 
+import dataclasses
 import json
 import shutil
 import tomllib
@@ -11,8 +12,8 @@ from costprobe.adapters.clouds.instance import InstanceDetector, cloud_of, read_
 from costprobe.configuration import validated
 from costprobe.core.records import Instance
 from costprobe.pricing.prices import assumed_prices
-from fakes.cases import check_all
 from fakes.inference_server import InferenceServer
+from record.record_files import check_outcomes
 
 TAG = "7783-7084-3265-9085-8269-3286-77"
 DMI = {
@@ -126,22 +127,14 @@ def test_refused_requests_leave_the_type_of_dmi_and_the_next_call_asks_again(det
 
 
 def test_other_answers_than_documented_are_ignored(detector):
-    def check(cloud, replaced):
-        with InferenceServer(answering(cloud, **replaced)) as server:
-            assert detector(cloud, server).instance().region == ""
+    """The record has the instance for other bodies by the end of their paths; see `record_files`."""
 
-    cases = [
-        ("aws", {"document": "[]"}),
-        ("aws", {"document": '{"instanceType": "g6.xlarge"}'}),
-        ("aws", {"document": json.dumps(IDENTITY | {"region": "eu west\n"})}),
-        ("aws", {"document": "{" * 100}),
-        ("gcp", {"machine-type": "<html>"}),
-        ("gcp", {"zone": "x" * 100_000}),
-        ("oci", {"shape": ""}),
-    ]
-    check_all(check, cases)
-    with InferenceServer(answering("gcp", preemptible="MAYBE")) as server:
-        assert detector("gcp", server).instance().market == ""
+    def found(text):
+        cloud, replaced = json.loads(text)
+        with InferenceServer(answering(cloud, **replaced)) as server:
+            return dataclasses.astuple(detector(cloud, server).instance())
+
+    check_outcomes("metadata_texts.json", found)
 
 
 def byte_by_byte(call):

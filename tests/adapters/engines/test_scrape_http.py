@@ -132,16 +132,6 @@ def test_server_without_a_usable_state_is_read():
         assert fetched(answer, fetcher(engine="llamacpp"))[0] == b"a 1\n"
 
 
-def test_redirect_is_not_followed(tmp_path):
-    file = tmp_path / "token"
-    file.write_text(SECRET)
-    fetch = fetcher(token=f"file:{file}")
-    with InferenceServer(lambda call: call.whole(b"a 1\n")) as other:
-        error, _ = fetched(lambda call: call.whole(b"", 302, Location=other.url), fetch)
-        assert other.calls == []
-    assert "HTTP 302: redirects are not followed" in str(error)
-
-
 def test_unusable_response_is_named():
     table = {
         f"larger than {MAX_BYTES} bytes": lambda call: call.whole(b"x" * (MAX_BYTES + 1)),

@@ -228,18 +228,6 @@ def test_rapl_that_does_not_advance_or_disappears_is_left_for_the_model(host):
         assert (fault.reaction.value, "1.5 W idle" in fault.detail) == ("modelled", True)
 
 
-def test_rapl_beyond_what_packages_can_draw_is_no_power(host):
-    host.sensor.discover()
-    host.sample()
-    before = host.sample()
-    jumped = host.sample(watts=50_000)
-    assert jumped.power_w is None
-    assert jumped.counter.energy_j < before.counter.energy_j
-    assert host.sample().power_w == pytest.approx(40)
-    codes = {(fault.call, fault.code) for fault in host.sensor.bounds.take_faults()}
-    assert codes == {("energy_j", "IMPOSSIBLE"), ("power_w", "IMPOSSIBLE")}
-
-
 def test_energy_that_rapl_counts_while_the_host_is_suspended_is_no_power(host):
     bench = WorkerBench(host, host.sensor)
     for is_suspended in (False, True):

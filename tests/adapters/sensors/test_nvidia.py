@@ -1,6 +1,5 @@
 """The sensors of NVIDIA GPUs: the real pynvml in this process, the fake library, simulated time."""
 
-import pynvml
 import pytest
 from costprobe.adapters.sensors.child.device_thread import MAX_PROCESSES, busy_by_pid_s
 from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
@@ -15,6 +14,7 @@ from costprobe.adapters.sensors.messages import (
 )
 from costprobe.savings.placements import slices_of
 from fakes.worker import context_of, worker_of
+from record.record_files import check_outcomes
 
 S = 10**9
 NOON_NS = 1_780_000_000 * S
@@ -355,23 +355,12 @@ def test_power_without_a_counter_is_that_of_the_module(fake):
     assert energy["energy_j"] == pytest.approx((GPU_W + MORE_W) * 6, rel=0.02)
 
 
-def test_codes_have_their_names_and_reactions():
-    expected = {
-        "UNINITIALIZED": Reaction.RESTART,
-        "NOT_SUPPORTED": Reaction.ABSENT,
-        "FUNCTION_NOT_FOUND": Reaction.ABSENT,
-        "NO_PERMISSION": Reaction.ABSENT,
-        "TIMEOUT": Reaction.TRANSIENT,
-        "UNKNOWN": Reaction.TRANSIENT,
-        "GPU_IS_LOST": Reaction.QUARANTINE,
-        "RESET_REQUIRED": Reaction.QUARANTINE,
-        "LIB_RM_VERSION_MISMATCH": Reaction.RESTART,
-        "DRIVER_NOT_LOADED": Reaction.RESTART,
-    }
-    faults = [fault_of("nvmlX", getattr(pynvml, f"NVML_ERROR_{name}")) for name in expected]
-    assert {fault.code: fault.reaction for fault in faults} == expected
-    unknown = fault_of("nvmlX", 4242)
-    assert (unknown.code, unknown.reaction) == ("CODE_4242", Reaction.TRANSIENT)
+def test_codes_have_their_names_reactions_and_hints():
+    def fault(code):
+        found = fault_of("nvmlX", int(code))
+        return [found.code, found.reaction.value, str(found)]
+
+    check_outcomes("nvml_codes.json", fault)
     # No driver's library is initialized in this process.
     for call, *outcome in (
         (("nvmlDeviceGetCount",), "UNINITIALIZED", Reaction.RESTART),

@@ -78,19 +78,6 @@ def test_what_is_not_known_is_absent_and_never_zero():
     assert aggregator.close().fields["energy_method"] == "modelled"
 
 
-def test_nothing_is_counted_across_a_pause():
-    aggregator = Aggregator("gpu0")
-    aggregator.add(at(0, power_w=100.0, throttle_power_s=0.0, throttle_thermal_s=0.0))
-    aggregator.close()
-    aggregator.restart(EnergyReading(1000 * S, 0.0))
-    aggregator.add(at(1000, power_w=100.0, throttle_power_s=900.0, throttle_thermal_s=0.0))
-    aggregator.add(at(1001, power_w=100.0, throttle_power_s=900.5, throttle_thermal_s=0.0))
-    reading = aggregator.close()
-    assert reading.start_ns == 1000 * S
-    assert reading.fields["energy_j"] == 100.0
-    assert reading.fields["throttle_power_s"] == 0.5
-
-
 POWER_W, STEP_S = 300.0, 0.1
 
 
@@ -105,18 +92,6 @@ def sampled_rows(aggregator, rows, start_s=0.0):
     for times_s, counter_s in rows:
         aggregator.add(*(at(t_s, power_w=POWER_W) for t_s in times_s))
         yield aggregator.close(None if counter_s is None else stepped(counter_s))
-
-
-def test_interval_without_an_advance_of_the_counter_is_not_counted_again():
-    rows = [([1.05, 1.2], 1.05), ([1.45], 1.45), ([1.5], 1.45), ([1.65], 1.65)]
-    readings = list(sampled_rows(Aggregator("gpu0"), rows, start_s=1.05))
-    found = [(r.fields["energy_j"], r.fields["energy_method"]) for r in readings]
-    assert found == [
-        (pytest.approx(45), "poll"),
-        (pytest.approx(120 - 45), "counter"),
-        (pytest.approx(15), "poll"),
-        (pytest.approx(60 - 15), "counter"),
-    ]
 
 
 def test_row_of_a_counter_that_was_read_late_or_early_is_that_of_its_samples():

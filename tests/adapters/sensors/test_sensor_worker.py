@@ -228,13 +228,3 @@ def test_quarantined_gpu_is_not_accessed_at_first():
         bench.run(seconds)
         opens.append(bench.sensor.opens)
     assert opens == [0, 1]
-
-
-def test_unexpected_error_quarantines_the_device_with_its_text():
-    bench = Bench()
-    bench.run(5)
-    bench.sensor.fault = OSError(5, "Input/output error")
-    bench.run(1)
-    (fault,) = bench.of("fault")
-    assert (fault["code"], fault["reaction"]) == ("FAILED", "quarantine")
-    assert "Input/output error" in fault["detail"]
