@@ -1,5 +1,6 @@
 """Processor time that others take from a probe on a CPU."""
 
+import json
 import os
 import threading
 
@@ -12,31 +13,20 @@ from costprobe_probes.contention import (
     PassDelays,
     contention,
 )
+from record.record_files import check_outcomes
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 QUIET = CpuReading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-# What each of 4 processors did in 10 s of a probe on 4 threads, and whether that is contended.
-RUNS = {
-    "quiet": (CpuReading(10, 39, 39.5, 0, 39, 0.2), 4, None, False),
-    "a neighbour on two processors": (CpuReading(10, 20, 40, 0, 20, 20), 4, None, True),
-    "a neighbour, kernel without schedstat": (CpuReading(10, 20, 40, 0, None, None), 4, None, True),
-    "another virtual machine": (CpuReading(10, 36, 36, 3, 36, 0), 4, None, True),
-    "others on what one thread leaves free": (CpuReading(10, 10, 38, 0, 10, 0.1), 1, None, False),
-    "others on the processor of the thread": (CpuReading(10, 4, 20, 0, 4, 6), 1, None, True),
-    "more threads than processors": (CpuReading(10, 39, 39.5, 0, 39, 39), 8, None, False),
-    "more threads than the quota": (CpuReading(10, 20, 20.2, 0, 20, 20), 4, 2.0, False),
-    "others on what a quota leaves free": (CpuReading(10, 10, 38, 0, 10, 20), 4, 1.0, False),
-    "a quota that is shared": (CpuReading(10, 10, 10.2, 0, 10, 10), 2, 2.0, True),
-    "too short to know": (CpuReading(0.1, 0, 0.4, 0, 0, 0.1), 4, None, None),
-}
 
 
 def test_contention_follows_steal_others_and_waiting():
-    for name, (after, threads, quota, contended) in RUNS.items():
-        found = contention(QUIET, after, threads=threads, processors=4, quota=quota)
-        assert found.contended is contended, (name, found)
-    after, threads, _, _ = RUNS["a neighbour on two processors"]
-    assert contention(QUIET, after, threads=threads, processors=4) == Contention(True, 50, 0, 50)
+    """Of what each of 4 processors did in 10 s of a probe on some threads; see `record_files`."""
+
+    def found(text):
+        _, after, threads, quota = json.loads(text)
+        return contention(QUIET, CpuReading(*after), threads=threads, processors=4, quota=quota)
+
+    check_outcomes("contended_runs.json", found)
 
 
 @pytest.fixture

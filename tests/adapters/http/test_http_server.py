@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from costprobe.adapters.http.responses import TEXT, PageResponse
 from costprobe.adapters.http.server import MAX_BODY_BYTES, HttpLimits, HttpServer
+from record.record_files import check_outcomes
 
 BIG = b"x" * 5_000_000
 # Long enough that a test which depends on it fails by its own limit, not by chance.
@@ -181,12 +182,7 @@ def test_body_of_a_post_is_bounded(serve):
 def test_foreign_host_header_is_rejected(serve):
     assert get(serve(), "/good", host="rebound.example:9101")[0] == 421
     named = serve(allowed_hosts=["GPU-01.example"])
-    accepted = ["gpu-01.example:9101", "gpu-01.example.", "10.0.0.7:9101", "[::1]:9101", ""]
-    accepted += ["localhost", "LOCALHOST:9101"]
-    refused = ["rebound.example:9101", "x.gpu-01.example", "gpu-01.example.evil.example"]
-    refused += ["localhost.evil.example:9101", "127.0.0.1.evil.example"]
-    found = {host: get(named, "/good", host=host)[0] for host in (*accepted, *refused)}
-    assert found == {**dict.fromkeys(accepted, 200), **dict.fromkeys(refused, 421)}
+    check_outcomes("host_headers.json", lambda host: get(named, "/good", host=host)[0])
 
 
 def test_internal_error_ends_one_connection_and_is_logged(serve, caplog):

@@ -1,5 +1,6 @@
 """Probes of servers with the OpenAI API, against small HTTP servers."""
 
+import json
 import re
 
 import pytest
@@ -16,6 +17,7 @@ from fakes.inference_server import (
     request,
 )
 from fakes.servers import TLS
+from record.record_files import check_outcomes
 
 TOKEN = "sk-0123456789abcdef"  # noqa: S105 - of a fake
 
@@ -81,37 +83,22 @@ def streaming(*events):
 
 
 def test_answers_are_counted_as_their_server_writes_them():
-    wrong = []
+    """The record has the counts for the usage of an answer, or for its events; see `record_files`."""
 
-    def check(name, server, **expected):
-        expected |= {"samples": 6, "errors": {}}
+    def counts(text):
+        made = json.loads(text)
+        is_usage = not isinstance(made, list)
+        server = InferenceServer(generating(usage=made)) if is_usage else streaming(*made)
         with server:
             result = measured(server.url)
-        found = {key: result[key] for key in expected}
-        wrong.extend([(name, found)] if found != expected or result["ttft_ms"]["p50"] <= 0 else [])
+        assert (result["samples"], result["errors"], result["ttft_ms"]["p50"] > 0) == (6, {}, True)
+        names = ("tokens_in", "tokens_out", "cached", "cached_tokens", "token_source")
+        windows = ("window_tokens_in", "window_tokens_out")
+        return {name: result[name] for name in (*names, *windows)}
 
-    def server_of(usage, pieces=4):
-        return InferenceServer(generating(pieces, usage=usage))
-
-    for count, cached in ((0, False), (3, False), (4.0, True), (7, True), ("odd", False)):
-        usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": count}}
-        known = None if count == "odd" else count
-        check(f"cached {count}", server_of(usage), cached=cached, cached_tokens=known)
-    floats = {"prompt_tokens": 7.0, "completion_tokens": 4.0}
-    check("floats", server_of(floats), tokens_in=7, tokens_out=4)
-    single = server_of({**USAGE, "completion_tokens": 1}, 1)
-    check("single token", single, tpot_ms=None, tokens_out=1)
-    chunks = {"token_source": "chunks", "window_tokens_in": None, "window_tokens_out": 30}
-    check("no usage", server_of(None, 5), tokens_in=None, tokens_out=5, **chunks)
-    reasoned = {"choices": [{"delta": {"reasoning_content": "hm"}}]}
-    said = piece("chat", "yes", finish_reason="stop")
-    check("reasoning", streaming(reasoned, said), tokens_out=2)
-    stop = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
-    called = [{"index": 0, "function": {"name": "look_up", "arguments": "{}"}}]
-    for delta in ({"tool_calls": called}, {"function_call": {"name": "f"}}, {"refusal": "No."}):
-        answered = {"choices": [{"delta": {"content": None, **delta}}]}
-        check(f"without text: {delta}", streaming(answered, stop), tokens_out=1)
-    assert wrong == []
+    check_outcomes("counted_answers.json", counts)
+    with InferenceServer(generating(1, usage={**USAGE, "completion_tokens": 1})) as server:
+        assert measured(server.url)["tpot_ms"] is None
 
 
 def test_stream_held_open_after_done_has_ended():
