@@ -2,6 +2,7 @@
 
 from costprobe.core.records import Device
 from costprobe.devices.boards import board_events, found_boards, moved_states, moves, renaming
+from record.record_files import check
 
 
 def gpus(*uuids):
@@ -58,16 +59,4 @@ def test_documents_follow_their_boards():
         ("terms", "job", "detector", "probe"),
         ("alerting",),
     )
-    assert moved == {
-        "terms gpu1": None,
-        "terms GPU-a": {"rate": 3},
-        "terms gpu0": {"rate": 2},
-        "job gpu0+gpu1 server": None,
-        "job GPU-a+gpu0 server": {"last": {"device": "GPU-a+gpu0"}},
-        "detector gpu1.mig2 encoder cost": None,
-        "detector gpu0.mig2 encoder cost": {
-            "key": ["gpu0.mig2", "encoder", "cost"],
-            "state": "gpu1",
-        },
-        "alerting": {"incidents": {"hot\ndevice=gpu0": {"summary": "gpu0 is hot, not gpu10"}}},
-    }
+    check("moved_states.json", moved)

@@ -18,11 +18,12 @@ DEVICES = [
     *(Device(f"gpu3.mig{n}", "mig", f"MIG-{n}", "H100 1g", parent="gpu3") for n in range(2)),
 ]
 IDS = DeviceIds(DEVICES, {("node", "gpu-2"): "GPU-2"})
+OPTIONS = {"allocatable", "configured", "names_max"}
 SCRAPED = {"scrape": "true", "port": "8000"}
 
 
-def held(pod, container, *ids, namespace="prod", pool=""):
-    return Container(namespace, pod, container, tuple(HeldDevice(name, pool) for name in ids))
+def held(pod, container, *ids):
+    return Container("prod", pod, container, tuple(map(HeldDevice, ids)))
 
 
 def claims(*containers, pods=None, allocatable=(), configured=(), engine="vllm", names_max=256):
@@ -37,93 +38,23 @@ def claims(*containers, pods=None, allocatable=(), configured=(), engine="vllm",
     )
 
 
-def by_name(found):
-    return {c.name: (c.devices, dict(c.shares)) for c in found.claimants}
-
-
 def test_each_kind_of_device_is_claimed_with_its_share():
-    replicas = [f"GPU-1::{n}" for n in range(4)]
-    cases = {
-        "whole devices": (
-            claims(held("chat-0", "vllm", "GPU-0", "GPU-1"), allocatable=["GPU-0", "GPU-1"]),
-            {"prod:chat:vllm": (("gpu0", "gpu1"), {})},
-        ),
-        "slices of a board": (
-            claims(held("a-0", "m", "MIG-0"), held("b-0", "m", "MIG-1")),
-            {"prod:a:m": (("gpu3.mig0",), {}), "prod:b:m": (("gpu3.mig1",), {})},
-        ),
-        "replicas of a time-sliced device; the free one is nobody's": (
-            claims(
-                held("a-0", "m", "GPU-1::0", "GPU-1::1"),
-                held("b-0", "m", "GPU-1::3"),
-                allocatable=replicas,
-            ),
-            {"prod:a:m": (("gpu1",), {"gpu1": 0.5}), "prod:b:m": (("gpu1",), {"gpu1": 0.25})},
-        ),
-        "replicas without a list of them": (
-            claims(held("a-0", "m", "GPU-1::0"), held("b-0", "m", "GPU-1::3")),
-            {"prod:a:m": (("gpu1",), {"gpu1": 0.5}), "prod:b:m": (("gpu1",), {"gpu1": 0.5})},
-        ),
-        "a claim that two containers share": (
-            claims(held("a-0", "m", "gpu-2", pool="node"), held("b-0", "m", "gpu-2", pool="node")),
-            {"prod:a:m": (("gpu2",), {"gpu2": 0.5}), "prod:b:m": (("gpu2",), {"gpu2": 0.5})},
-        ),
-        "two pods of a workload, and one container that a service is configured for": (
-            claims(
-                held("chat-0", "vllm", "GPU-0"),
-                held("chat-1", "vllm", "GPU-1"),
-                held("mine-0", "vllm", "GPU-2"),
-                configured=["gpu2"],
-            ),
-            {"prod:chat:vllm": (("gpu0", "gpu1"), {})},
-        ),
-        "a pod that has ended": (
-            claims(
-                held("old-0", "m", "GPU-0"),
-                held("new-0", "m", "GPU-0"),
-                pods={("prod", "old-0"): Pod(is_ended=True)},
-            ),
-            {"prod:new:m": (("gpu0",), {})},
-        ),
-        "more workloads than are named": (
-            claims(*(held(f"w{n}-0", "m", f"GPU-{n}") for n in range(3)), names_max=1),
-            {"prod:w0:m": (("gpu0",), {}), "other": (("gpu1", "gpu2"), {})},
-        ),
-    }
-    found = {case: by_name(made) for case, (made, _) in cases.items()}
-    assert found == {case: expected for case, (_, expected) in cases.items()}
+    """Of containers as "pod container ids", with the pool of a claim after "@"; see `record_files`."""
 
+    def claimed(text):
+        case = json.loads(text)
+        containers = []
+        for words in case["held"]:
+            pod, container, *ids = words.split()
+            devices = tuple(HeldDevice(*each.split("@")) for each in ids)
+            containers.append(Container("prod", pod, container, devices))
+        pods = {("prod", name): Pod(**own) for name, own in case.get("pods", {}).items()}
+        options = {name: case[name] for name in OPTIONS & case.keys()}
+        found = claims(*containers, pods=pods, **options)
+        by_name = {c.name: [c.devices, dict(c.shares), dict(c.bases)] for c in found.claimants}
+        return [by_name, found.unknown, found.problems]
 
-def test_devices_of_hami_are_those_of_its_annotation():
-    """Whichever replicas of its device plugin the kubelet gave to the pod."""
-    replicas = [f"GPU-{gpu}-{n}" for gpu in (0, 1) for n in range(10)]
-    pods = {
-        ("prod", "half"): Pod(hami={"m": (("GPU-1", 50),)}),
-        ("prod", "two"): Pod(hami={"m": (("GPU-0", 100), ("GPU-1", 20))}),
-        ("prod", "free"): Pod(hami={"m": (("GPU-1", 0),), "init": ()}),
-        ("prod", "gone"): Pod(hami={"m": (("GPU-9", 0),)}),
-        ("prod", "unnamed"): Pod(),
-    }
-    found = claims(
-        *(held(pod, "m", "GPU-0-3") for _, pod in pods),
-        held("forged", "m", "GPU-2"),
-        pods=pods | {("prod", "forged"): Pod(hami={"m": (("GPU-1", 100),)})},
-        allocatable=replicas,
-    )
-    assert by_name(found) == {
-        "prod:half:m": (("gpu1",), {"gpu1": 0.5}),
-        "prod:two:m": (("gpu0", "gpu1"), {"gpu0": 1.0, "gpu1": 0.2}),
-        "prod:free:m": (("gpu1",), {"gpu1": 0.1}),
-        "prod:forged:m": (("gpu2",), {}),
-    }
-    bases = {claimant.name: dict(claimant.bases) for claimant in found.claimants}
-    assert (bases["prod:half:m"], bases["prod:free:m"]) == ({"gpu1": "cores"}, {"gpu1": "replicas"})
-    assert found.unknown == ["GPU-9"]
-    (problem,) = found.problems
-    assert problem.startswith("prod/unnamed: ")
-    assert problem.endswith("hami.io/vgpu-devices-allocated: it is missing or malformed")
-    (problem,) = claims(held("chat-0", "m", "GPU-0-3")).problems
-    assert problem.endswith("api_url is required")
+    check_outcomes("pod_claims.json", claimed)
 
 
 def test_rows_are_labelled_and_devices_that_are_none_of_the_hosts_are_listed():
