@@ -1,9 +1,12 @@
 """The increase of counters: resets per series, restarts, and series that disappear and return."""
 
+import json
+
 from costprobe.adapters.engines.scrape import CounterReading, MeasureSeries, SeriesValue
 from costprobe.serving.meter import CounterHistory
 from hypothesis import given
 from hypothesis import strategies as st
+from record.record_files import check_outcomes
 
 
 def reading(started_s=None, counter="requests_total", created=(), **values):
@@ -28,80 +31,16 @@ def grown(step):
     return {model: value for (_, model), value in step.increases.items() if value}
 
 
-def out(words="", *, restarted=False, **increases):
-    """What a reading adds, whether it shows a restart, and words of its problem."""
-    return increases, restarted, words
-
-
-BEGAN = reading(started_s=50, a=10)
-EXPLICIT = {"counts_begin_at_zero": False}
-TOGETHER = {"reset_together": "process"}
-GONE = "a series of requests_total disappeared"
-LIVE = reading(counter="live_total", a=130)
-# Readings, and what each of them after the first, which is the baseline, adds.
-STEPS = (
-    ([reading(a=1000), reading(a=1007)], [out(a=7)]),
-    # The sum rises from 110 to 120 and hides the reset of b.
-    ([reading(a=10, b=100), reading(a=90, b=30)], [out(a=80, b=30, restarted=True)]),
-    # Restarted, with as many requests as before or more: a model's other counter fell.
-    ([reading(a=10, b=100), reading(a=90, b=30)], [out(a=90, b=30, restarted=True)], TOGETHER),
-    # A process with higher counts than the one before it.
-    ([BEGAN, reading(started_s=90, a=25)], [out(a=25, restarted=True)]),
-    # Its start time by another wall clock.
-    ([BEGAN, reading(started_s=50.01, a=25)], [out(a=15)]),
-    ([BEGAN, reading(started_s=51.0, a=25)], [out(a=15)]),
-    # TorchServe's page is empty until the first request: 7 of now are not the 7 of before.
-    (
-        [reading(a=7, b=2), reading(), reading(a=7), reading(a=7, b=1)],
-        [out(restarted=True), out(a=7), out(b=1)],
-        TOGETHER,
-    ),
-    # A creation time after the last reading.
-    (
-        [reading(a=10, created={"a": 5.0}), reading(a=25, created={"a": 60.0})],
-        [out(a=25, restarted=True)],
-    ),
-    ([reading(a=10), reading(a=11, b=4)], [out(a=1, b=4)]),
-    # Without an earlier reading of the server, b may have counted for a year before.
-    ([reading(a=10), reading(a=11, b=4)], [out(a=1)], EXPLICIT),
-    # Every non-zero series decreased, or the start time shows it: the process restarted.
-    ([BEGAN, reading(a=3, b=4)], [out(a=3, b=4, restarted=True)], EXPLICIT),
-    ([BEGAN, reading(started_s=90, a=11, b=4)], [out(a=11, b=4, restarted=True)], EXPLICIT),
-    ([BEGAN, reading(a=11, b=4, created={"b": 40.0})], [out(a=1, b=4)], EXPLICIT),
-    # A series that disappears is kept, unless its model was loaded again meanwhile.
-    (
-        [reading(a=1, b=50), reading(a=2), reading(a=3, b=58), reading(a=3, b=59)],
-        [out(GONE, a=1), out(f"{GONE} for a while", a=1, b=8), out(b=1)],
-    ),
-    ([reading(a=1, b=50), reading(a=2), reading(a=3, b=6)], [out(GONE, a=1), out(a=1, b=6)]),
-    # A change of the counter is not counted twice.
-    (
-        [reading(counter="finished_total", a=100), LIVE, reading(counter="live_total", a=140)],
-        [out("requests is counted by live_total now"), out(a=10)],
-    ),
-)
-
-
 def test_increases_are_those_of_each_series_since_the_last_reading():
-    wrong = []
-    for readings, expected, *options in STEPS:
-        found = steps(*readings, **dict(*options))
-        assert grown(found[0]) == {}
-        for step, (increases, restarted, words) in zip(found[1:], expected, strict=True):
-            if (
-                (grown(step), step.restarted) != (increases, restarted)
-                or bool(words) != bool(step.problems)
-                or words not in "".join(step.problems)
-            ):
-                wrong.append((increases, grown(step), step.restarted, step.problems))
-    assert wrong == []
+    """The record has what each reading adds, whether it shows a restart, and its problems."""
 
+    def added(text):
+        case = json.loads(text)
+        case.pop("case")
+        readings = [reading(**values) for values in case.pop("readings")]
+        return [[grown(step), step.restarted, step.problems] for step in steps(*readings, **case)]
 
-def test_process_that_restarted_at_once_after_a_reading():
-    """Linux counts ticks from the boot, whose time is in whole seconds: up to a second too early."""
-    for started_s, expected in ((-0.99, {"a": 25}), (-1.1, {})):
-        _, step = steps(reading(started_s=-50.0, a=10), reading(started_s=started_s, a=25))
-        assert (grown(step), step.restarted) == (expected, bool(expected)), started_s
+    check_outcomes("counter_steps.json", added)
 
 
 def test_other_counters_of_a_reset_model_count_from_zero():
@@ -114,36 +53,6 @@ def test_other_counters_of_a_reset_model_count_from_zero():
         _, step = steps(with_time(7, 2.5), with_time(17, 1.5), reset_together=group)
         increases = step.increases
         assert (increases["requests", "a"], increases["requests", "b"]) == (expected, 0), group
-
-
-def test_several_processes_at_one_url_are_detected():
-    _, newer, older, again, same, later = steps(
-        reading(started_s=50, a=10),
-        reading(started_s=90, a=5),
-        reading(started_s=50, a=12),
-        reading(started_s=90, a=6),
-        reading(started_s=90, a=8),
-        reading(started_s=450, a=3),
-    )
-    assert newer.restarted
-    # Also while the same one answers twice.
-    for step in (older, again, same):
-        assert "give each replica its own url" in step.problems[0]
-        assert grown(step) == {}
-    assert (grown(later), later.restarted) == ({"a": 3}, True)
-
-
-def test_forked_workers_are_detected_with_the_first_change():
-    for one, other in (
-        # Workers that were forked at nearly the same time, before the first reading.
-        *(({"started_s": -50.0}, {"started_s": at_s}) for at_s in (-49.96, -49.0, -47.0)),
-        # Without a start time: by the creation times of their series.
-        ({"created": {"a": -50.0}}, {"created": {"a": -49.96}}),
-    ):
-        both = [reading(a=300, **one), reading(a=100, **other)]
-        for step in steps(*both, *both)[1:]:
-            assert "let the server run with one worker" in step.problems[0], other
-            assert grown(step) == {}, other
 
 
 def test_processes_that_no_longer_alternate_are_read_again():
