@@ -1,5 +1,6 @@
 """Energy and busy time between two instants, part-time sensors, and GPUs that share a module."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,6 +19,7 @@ from costprobe.devices.use import (
 from fakes.runs import probe_run
 from hypothesis import given
 from hypothesis import strategies as st
+from record.record_files import check_outcomes
 
 S = NS_PER_S
 
@@ -49,32 +51,21 @@ def test_contiguous_windows_sum_to_the_whole(lengths_s, cuts):
     assert sum(parts) == pytest.approx(sum(10.0 * (i + 1) for i in range(len(lengths_s))))
 
 
-def test_short_gap_is_bridged_and_a_long_one_is_unknown():
-    short = log_of(reading(100, 110, energy_j=1000.0), reading(112, 122, energy_j=2000.0))
-    # One second at 100 W and one at 200 W in the gap.
-    assert short.energy_j("gpu0", 100 * S, 122 * S) == pytest.approx(3300.0)
-    # At the first and the last edge, too.
-    assert short.energy_j("gpu0", 98 * S, 124 * S) == pytest.approx(3300.0 + 200 + 400)
-    assert short.energy_j("gpu0", 96 * S, 122 * S) is short.energy_j("gpu0", 100 * S, 126 * S)
-    long = log_of(reading(100, 110, energy_j=1000.0), reading(114, 124, energy_j=2000.0))
-    assert long.energy_j("gpu0", 100 * S, 124 * S) is None
-    assert long.energy_j("gpu0", 100 * S, 110 * S) == pytest.approx(1000.0)
-    assert long.energy_j("gpu0", 114 * S, 124 * S) == pytest.approx(2000.0)
+def test_readings_are_summed_between_two_instants():
+    """Over short gaps and no others; a value missing in one is unknown; see `record_files`."""
 
+    def answers(text):
+        case = json.loads(text)
+        log = DeviceLog(300)
+        for one in case["readings"]:
+            by_pid = {int(pid): busy_s for pid, busy_s in one.pop("by_pid", {}).items()}
+            log.record(reading(**one, by_pid=by_pid or None))
+        return [
+            getattr(log, name)("gpu0", start_s * S, end_s * S)
+            for name, start_s, end_s in case["queries"]
+        ]
 
-def test_value_missing_in_one_reading_is_unknown_for_the_window():
-    log = log_of(
-        reading(100, 110, energy_j=1000.0, util_pct=50.0, by_pid={7: 4.0}),
-        reading(110, 120, by_pid={7: 2.0, 8: 1.0}),
-        reading(120, 130, energy_j=1000.0),
-    )
-    assert log.energy_j("gpu0", 100 * S, 120 * S) is None
-    assert log.energy_j("gpu0", 105 * S, 110 * S) == 500.0
-    assert log.energy_j("gpu1", 105 * S, 110 * S) is None
-    assert log.busy_s("gpu0", 105 * S, 110 * S) == pytest.approx(2.5)
-    assert log.busy_s("gpu0", 105 * S, 115 * S) is None
-    assert log.busy_by_pid_s("gpu0", 105 * S, 120 * S) == pytest.approx({7: 4.0, 8: 1.0})
-    assert log.busy_by_pid_s("gpu0", 105 * S, 125 * S) is None
+    check_outcomes("device_logs.json", answers)
 
 
 def test_old_readings_are_dropped_and_none_counts_twice():

@@ -1,5 +1,6 @@
 """When probes run: each within its part of the duty budget, also after a restart or a reload."""
 
+import json
 import logging
 import math
 import random
@@ -15,6 +16,7 @@ from costprobe.probing.jobs import PART_S, DeviceQueue, JobParts, Needed, ProbeJ
 from costprobe.probing.run import Listeners, ProbeTarget
 from costprobe.probing.settings import ProbeConfig
 from fakes.clock import FakeClock
+from record.record_files import check_outcomes
 
 GPU = Device("gpu0", "gpu", "GPU-1", "a GPU")
 HOUR_S = 3600.0
@@ -103,24 +105,22 @@ def test_each_probe_keeps_the_interval_that_status_promises():
 
 
 def test_runs_and_energy_windows_of_a_budget_in_minutes():
-    """Of 36 s an hour; by hand."""
-    each_5_min = [0, 5, 10, 15, 20, 25, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 85, 95, 100]
-    cases = {
-        # Two probes of 6 s a minute fit each 20 minutes: no hour begins with a burst.
-        "even": ([(60, 6.0, 6.0)] * 2, [0, 20, 40, 60, 80, 100], None),
-        # Half of the time for runs with an energy window: a mean of 3.27 s each 327 s.
-        "half": ([(300, 9.0, 2.0)], each_5_min, [0, 35, 65, 95]),
-        # All runs fit, and some of them with energy: one each 7 / (0.01 - 2 / 600) s = 17.5 min.
-        "some": ([(600, 9.0, 2.0)], list(range(0, 101, 10)), [0, 20, 30, 50, 70, 90, 100]),
-        # One energy run needs more than the budget of an hour: the next one follows after 200 minutes.
-        "long": ([(300, 60.0, 3.0)], [0, 10, 20, 30, 40, 50, 55, 65, 75, 85, 95], [0]),
-        "beside each minute": ([(3600, 6.0, 6.0), (60, 6.0, 6.0)], [0, 60], None),
-    }
-    for name, (probes, minutes, energy) in cases.items():
-        host = Host(*probes).run(101 / 60)
-        with_energy = [at for at, run in zip(host.minutes(), host.runs[0], strict=True) if run[2]]
-        found = (host.minutes(), with_energy)
-        assert found == (minutes, minutes if energy is None else energy), name
+    """Of 36 s an hour, by hand: the first runs in minutes, those with energy, and the status of each probe."""
+
+    def budget(text):
+        case = json.loads(text)
+        options = {name: case[name] for name in ("kind", "known") if name in case}
+        host = Host(*map(tuple, case["probes"]), **options).run(case["hours"])
+        found = []
+        for number, (runs, job) in enumerate(zip(host.runs, host.jobs, strict=True)):
+            minutes, status = host.minutes(number), job.status()
+            with_energy = [at for at, run in zip(minutes, runs, strict=True) if run[2]]
+            busy_s = sum(run[1] for run in runs)
+            shares = [status["allowed_every_s"], status["budget_used_share"]]
+            found.append([len(runs), busy_s, minutes[:20], with_energy[:20], *shares])
+        return found
+
+    check_outcomes("probe_minutes.json", budget)
 
 
 def test_a_run_longer_than_the_budget_is_named_once_and_follows_after_hours(caplog):
@@ -153,37 +153,11 @@ def test_a_cheap_probe_runs_as_often_as_its_part_allows():
     assert queue.interval("expensive").every_s == pytest.approx(12 / 0.0045)
 
 
-def test_runs_of_unknown_length_stop_at_the_budget():
-    """A probe that searches its batch, or fails: what it takes is known only after the run."""
-    failing = Host((300, 40.0, 40.0), kind="crashed", known=False).run(3)
-    assert failing.minutes() == [0, 65, 135]
+def test_fault_of_a_run_is_in_the_status():
+    """Of a probe whose run takes unknown time, and may take all of it."""
+    failing = Host((300, 40.0, 40.0), kind="crashed", known=False).run(0.1)
     assert failing.jobs[0].status()["fault"]["title"] == "out of memory"
-    first = Host(*[(300, 15.0, 15.0)] * 6, known=False)
-    first.run(0.05)
-    assert [len(runs) for runs in first.runs] == [1, 1, 1, 0, 0, 0]
-    # Beside another probe it takes its part only: 30 s an hour.
-    both = Host((60, 2.0, 2.0), (3600, 6.0, 6.0), kind="crashed", known=False).run(0.9)
-    assert [len(runs) for runs in both.runs] == [14, 1]
     assert Host((60, 1e3, 1e3), share=1.0, kind="crashed", known=False).jobs[0].wait_s() <= 0
-
-
-def test_a_probe_that_fails_at_its_deadline_stays_within_the_budget():
-    """Of 36 s an hour, beside one that would use all of it; half is for each."""
-    both = Host((300, 180.0, 180.0), (60, 6.0, 6.0), kind="crashed", known=False).run(40)
-    assert both.minutes(0) == [0, 600, 1200, 1800]
-    assert both.jobs[0].status()["allowed_every_s"] == 36_000
-    assert sum(run[1] for run in both.runs[1]) == pytest.approx(40 * 18, rel=0.1)
-
-
-def test_waiting_for_a_command_on_the_device_is_not_in_the_budget():
-    host = Host((300, 9.0, 9.0), kind="busy").run(0.4)
-    assert (len(host.runs[0]), host.jobs[0].status()["budget_used_share"]) == (2, 0)
-    assert host.jobs[0].status()["allowed_every_s"] == 900
-
-
-def test_a_daily_probe_has_its_first_run_when_others_have_used_up_the_budget():
-    host = Host((60, 40.0, 40.0), (86_400, 5.0, 5.0), known=False).run(0.1)
-    assert [len(runs) for runs in host.runs] == [1, 1]
 
 
 def test_a_restart_keeps_fault_duty_and_interval():
