@@ -18,24 +18,6 @@ DEVICES = [
     *(Device(f"gpu3.mig{n}", "mig", f"MIG-{n}", "H100 1g", parent="gpu3") for n in range(2)),
 ]
 IDS = DeviceIds(DEVICES, {("node", "gpu-2"): "GPU-2"})
-OPTIONS = {"allocatable", "configured", "names_max"}
-SCRAPED = {"scrape": "true", "port": "8000"}
-
-
-def held(pod, container, *ids):
-    return Container("prod", pod, container, tuple(map(HeldDevice, ids)))
-
-
-def claims(*containers, pods=None, allocatable=(), configured=(), engine="vllm", names_max=256):
-    return pod_claims(
-        NodeDevices(containers, tuple(allocatable)),
-        pods or {},
-        IDS,
-        KubernetesConfig(),
-        configured=configured,
-        find_engine=lambda _: engine,
-        limited=ModelNames(FakeClock().time_ns, names_max=names_max).name,
-    )
 
 
 def test_each_kind_of_device_is_claimed_with_its_share():
@@ -49,65 +31,24 @@ def test_each_kind_of_device_is_claimed_with_its_share():
             devices = tuple(HeldDevice(*each.split("@")) for each in ids)
             containers.append(Container("prod", pod, container, devices))
         pods = {("prod", name): Pod(**own) for name, own in case.get("pods", {}).items()}
-        options = {name: case[name] for name in OPTIONS & case.keys()}
-        found = claims(*containers, pods=pods, **options)
-        by_name = {c.name: [c.devices, dict(c.shares), dict(c.bases)] for c in found.claimants}
-        return [by_name, found.unknown, found.problems]
+        found = pod_claims(
+            NodeDevices(tuple(containers), tuple(case.get("allocatable", ()))),
+            pods,
+            IDS,
+            KubernetesConfig(),
+            configured=case.get("configured", ()),
+            find_engine=lambda _: case.get("engine", "vllm"),
+            limited=ModelNames(FakeClock().time_ns, names_max=case.get("names_max", 256)).name,
+        )
+        by_name = {}
+        for c in found.claimants:
+            own = [c.devices, dict(c.shares), dict(c.bases), c.labels]
+            service = c.service and [c.service.url, c.service.engine, c.service.row_tags]
+            by_name[c.name] = [*own, service]
+        problems = [problem.partition(": Input")[0] for problem in found.problems]
+        return [by_name, found.unknown, problems]
 
     check_outcomes("pod_claims.json", claimed)
-
-
-def test_rows_are_labelled_and_devices_that_are_none_of_the_hosts_are_listed():
-    odd = held("chat-0", "v\x1b[31m\nllm", "GPU-1")
-    found = claims(
-        held("chat-0", "vllm", "GPU-0"), odd, held("web-0", "m", "0000:3b:00.0", "GPU-9")
-    )
-    hostile, named = (claimant.labels for claimant in found.claimants)
-    assert named == {"namespace": "prod", "workload": "chat", "container": "vllm"}
-    assert hostile["container"].isprintable()
-    assert found.unknown == ["0000:3b:00.0", "GPU-9"]
-
-
-def test_annotated_pods_are_scraped_and_parts_of_a_group():
-    """Of an engine over two pods one is scraped; the other has a cost and no counts."""
-    group = {"group": "big", "role": "worker"}
-    pods = {
-        ("prod", "chat-0"): Pod("StatefulSet", "chat", "10.0.0.7", SCRAPED),
-        ("prod", "chat-1"): Pod("StatefulSet", "chat", "fd00::7", {**SCRAPED, "path": "/m"}),
-        ("prod", "leader-0"): Pod("StatefulSet", "leader", "10.0.0.7", SCRAPED | group),
-        ("prod", "worker-0"): Pod("StatefulSet", "worker", "10.0.0.8", {**group, "engine": "vllm"}),
-        ("prod", "alone-0"): Pod("StatefulSet", "alone", "10.0.0.9", {"group": "big"}),
-    }
-    containers = [held(name, "vllm", f"GPU-{n % 4}") for n, (_, name) in enumerate(pods)]
-    found = claims(*containers, held("chat-0", "draft", "GPU-1"), pods=pods)
-    services = {c.name: c.service for c in found.claimants}
-    tags = {"service_group": "big", "service_role": "worker"}
-    assert {
-        name: one and (one.url, one.engine, one.devices, one.row_tags) for name, one in services.items()
-    } == {
-        "prod:chat:vllm": (
-            ("http://10.0.0.7:8000/metrics", "http://[fd00::7]:8000/m"), "vllm", ("gpu0", "gpu1"), {},
-        ),
-        "prod:chat:draft": None,
-        "prod:leader:vllm": (("http://10.0.0.7:8000/metrics",), "vllm", ("gpu2",), tags),
-        "prod:worker:vllm": ((), "vllm", ("gpu3",), tags),
-        "prod:alone:vllm": None,
-    }  # fmt: skip
-    (problem,) = found.problems
-    assert problem == "prod:alone:vllm: costprobe.io/engine is needed, as it is not scraped"
-
-
-def test_annotations_that_cannot_be_used_are_reported_and_the_cost_is_still_allocated():
-    def problem_of(text):
-        pods = {("prod", "chat-0"): Pod(ip="10.0.0.7", annotations=json.loads(text))}
-        found = claims(held("chat-0", "vllm", "GPU-0"), pods=pods)
-        assert [claimant.service for claimant in found.claimants] == [None]
-        return [problem.partition(": Input")[0] for problem in found.problems]
-
-    check_outcomes("pod_annotations.json", problem_of)
-    pods = {("prod", "chat-0"): Pod(ip="10.0.0.7", annotations=SCRAPED)}
-    (problem,) = claims(held("chat-0", "vllm", "GPU-0"), pods=pods, engine=None).problems
-    assert "no known engine's metrics at http://10.0.0.7:8000/metrics" in problem
 
 
 def test_engine_is_found_by_its_metrics():
