@@ -1,6 +1,7 @@
 """A load curve: its loops, its cheapest point within a service level, its front, and its rows."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -63,45 +64,19 @@ POINTS = (
 )
 
 
-def test_cheapest_point_meets_every_bound():
-    assert curve(*POINTS).cheapest.number == 3
-    assert curve(*POINTS, bounds_ms={}).cheapest.number == 4
-    assert curve(*POINTS, bounds_ms={"ttft_p90": 50.0}).cheapest is None
-    free = [point(n, rate, None) for n, rate in ((1, 100.0), (2, 190.0))]
-    assert curve(*free, currency="").cheapest.number == 2
+def test_cheapest_point_meets_every_bound_and_loops_end_at_saturation_or_errors():
+    """The record has the cheapest point, the front, which points are within the bounds, and the output."""
 
+    def figures(text):
+        case = json.loads(text)
+        points = [point(*own, **more) for *own, more in case["points"]]
+        made = curve(*points, bounds_ms=case["slo"], currency=case["currency"])
+        front = [f"{each.loop} {each.number}" for each in made.front]
+        meets = [each.meets(made.bounds_ms) for each in points]
+        cheapest = made.cheapest and made.cheapest.number
+        return [cheapest, front, meets, loop_end(points), shown(made)]
 
-def test_a_bound_without_enough_requests_is_unknown_and_errors_are_late():
-    for figures, meets in (
-        ({}, True),
-        ({"tpot_p90_ms": 51.0}, False),
-        ({"ttft_p90_ms": None}, None),
-        ({"ttft_p90_ms": None, "tpot_p90_ms": 51.0}, False),
-        ({"errors": 10.0}, True),
-        # More than a tenth is without an answer: the 90th percentile has none.
-        ({"errors": 11.0}, False),
-    ):
-        assert point(1, 100.0, 1.0, **figures).meets(SLO) is meets, figures
-
-
-def test_front_has_the_points_that_no_other_beats_in_cost_and_speed():
-    assert [p.number for p in curve(*POINTS).front] == [1, 2, 3, 4]
-    assert all(p.loop == "closed" for p in curve(*POINTS).front)
-
-
-def test_loops_end_at_saturation_or_errors():
-    def end(*rates, **figures):
-        points = [point(n, rate, 1.0) for n, rate in enumerate(rates[:-1], 1)]
-        return loop_end([*points, point(9, rates[-1], 1.0, **figures)])
-
-    assert end(100.0) is None
-    assert end(100.0, 106.0) is None
-    assert end(100.0, 104.0) == "saturated"
-    # Of all loads before, not only of the last one.
-    assert end(100.0, 200.0, 150.0, 190.0) == "saturated"
-    assert end(100.0, 200.0, errors=6.0) == "errors"
-    assert end(100.0, loop="open", offered_per_s=1.1) is None
-    assert end(100.0, loop="open", offered_per_s=1.2) == "saturated"
+    check_outcomes("load_curves.json", figures)
 
 
 def test_open_loop_follows_at_shares_of_the_highest_rate():
@@ -159,95 +134,27 @@ def test_rows_give_the_same_curve():
 
 
 def test_change_is_that_of_common_points_beyond_the_noise():
-    def scaled(*factors, fingerprint="abc", **figures):
-        points = [
-            point(n, 100.0 * n * factor, 1.0, tokens_out=50.0, **figures)
-            for n, factor in enumerate(factors, 1)
+    """The record has the change to the last curve, and the newest shift at each; see `record_files`."""
+
+    def changes(text):
+        curves = []
+        for one in json.loads(text)["curves"]:
+            factors, day = one.pop("factors"), one.pop("day")
+            fingerprint = one.pop("fingerprint", "abc")
+            figures = {"tokens_out": 50.0, **one}
+            points = [
+                point(n, 100.0 * n * factor, 1.0, **figures) for n, factor in enumerate(factors, 1)
+            ]
+            time_ns = day * 86_400 * NS_PER_S
+            curves.append(replace(curve(*points), time_ns=time_ns, fingerprint=fingerprint))
+        change = curve_change(curves[0], curves[-1])
+        shifts = [newest_shift(curves[: n + 1]) for n in range(len(curves))]
+        return [
+            change and asdict(change),
+            [each and [each.is_back, each.since_ns, each.baseline.time_ns] for each in shifts],
         ]
-        return replace(curve(*points), fingerprint=fingerprint)
 
-    before = scaled(1, 1, 1, 1)
-    slower = curve_change(before, scaled(0.9, 0.88, 0.86, 0.7))
-    assert (slower.throughput_pct, slower.points) == (pytest.approx(-13.0, abs=0.1), 4)
-    assert (slower.is_persistent, slower.other_software) == (True, False)
-    assert not curve_change(before, scaled(0.97, 0.96, 0.97, 0.98)).is_persistent
-    # Two of four points: no common direction.
-    assert not curve_change(before, scaled(0.8, 0.82, 1.1, 1.1)).is_persistent
-    assert curve_change(before, scaled(1, 1, fingerprint="new")).other_software
-    # Another length of answers is another workload.
-    assert curve_change(before, scaled(1, 1, tokens_in=9.0)) is None
-    assert curve_change(before, scaled(1)) is None
-
-
-def test_uncertain_points_show_no_change():
-    def uncertain(factor, requests, apart=0.9):
-        spread = {"latency_p50_ms": 1000.0, "latency_p90_ms": 1640.8, "latency_mean_ms": 1000.0}
-        points = [
-            point(n, 100.0 * n * factor**own, 1.0, requests=requests, **spread)
-            for n, own in zip(
-                (1, 2, 3, 4), (1 - apart, 1 - apart, 1 + apart, 1 + apart), strict=True
-            )
-        ]
-        return curve(*points)
-
-    # A spread of half the mean: 1.96 x 0.5 / 10 of each point, 1 / sqrt(2) of that of four of both.
-    found = curve_change(uncertain(1, 100.0), uncertain(0.94, 100.0))
-    assert (found.uncertainty_pct, found.is_persistent) == (pytest.approx(6.93, abs=0.01), False)
-    assert curve_change(uncertain(1, 400.0), uncertain(0.94, 400.0)).is_persistent
-
-
-def test_shift_lasts_until_a_curve_is_back_or_it_is_accepted():
-    def measured(day, factor, **figures):
-        points = [point(n, 100.0 * n * factor, 1.0, **figures) for n in (1, 2, 3, 4)]
-        return replace(curve(*points), time_ns=day * 86_400 * NS_PER_S)
-
-    def shifts(*factors, every_days=1):
-        curves = [measured(day * every_days, factor) for day, factor in enumerate(factors)]
-        found = [newest_shift(curves[: n + 1]) for n in range(len(curves))]
-        return ["" if x is None else "back" if x.is_back else "shift" for x in found]
-
-    assert shifts(1, 0.98, 0.8, 0.81, 1.01, 1) == ["", "", "shift", "", "back", ""]
-    # A further shift, and one of a new level after a week.
-    assert shifts(1, 0.8, 0.6) == ["", "shift", "shift"]
-    assert shifts(1, 0.8, 0.8, 1, every_days=5) == ["", "shift", "", "shift"]
-    # A slow change adds up: 3 % of each curve.
-    assert shifts(1, 0.97, 0.941, 0.913, 0.885) == ["", "", "shift", "", "shift"]
-    before = [measured(0, 1), measured(1, 1)]
-    found = newest_shift([*before, measured(2, 0.8)])
-    assert (found.baseline, found.since_ns) == (before[0], before[1].time_ns)
-    # Requests of another length are another level.
-    assert newest_shift([*before, measured(2, 0.8, tokens_in=9.0)]) is None
-    assert newest_shift([curve(*POINTS)]) is None
-
-
-def test_terminal_names_the_cheapest_point_and_why_the_loop_ended():
-    text = "\n".join(shown(curve(*POINTS)))
-    assert "4 in flight costs least within ttft_p90 500 ms, tpot_p90 50 ms: $3.40 per" in text
-    assert "closed loop: throughput no longer rose" in text
-    assert "no point is within ttft_p90 1 ms" in shown(curve(*POINTS, bounds_ms={"ttft_p90": 1.0}))
-    few = [point(1, 100.0, 1.0, ttft_p90_ms=None)]
-    assert "set a longer window" in shown(curve(*few))[-1]
-
-
-def test_terminal_shows_latency_of_a_server_without_tokens():
-    without = {"tokens_out_per_s": None, "tokens_per_s_user": None, "energy_rel_err": 0.07}
-    figures = {"latency_p50_ms": 20.0, "latency_p90_ms": 23.0, "energy_per_inference_j": 0.13}
-    one = point(1, 0.0, None, **without, **figures, throughput_per_s=50.0, cost_per_inference=2e-5)
-    lines = shown(curve(one, bounds_ms={"latency_p90": 50.0}))
-    assert [" ".join(line.split()) for line in lines[1:]] == [
-        "load req/s latency p50 p90 p99 errors",
-        "1 in flight * 50 20 23 - 0 %",
-        "load mJ/req million req good/s",
-        "1 in flight * 130 ±7 % $20.0 -",
-        "* cheapest",
-        "times in ms",
-        "closed loop: throughput no longer rose",
-        "1 in flight costs least within latency_p90 50 ms: $20.0 per million requests",
-    ]
-    slower = {**figures, "latency_p50_ms": 40.0}
-    two = point(2, 0.0, None, **without, **slower, throughput_per_s=99.0, cost_per_inference=1e-5)
-    chart = shown(curve(one, two))
-    assert any("up: USD per million requests" in line for line in chart)
+    check_outcomes("load_shifts.json", changes)
 
 
 def served(**keys):
