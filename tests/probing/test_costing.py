@@ -5,12 +5,9 @@ from decimal import Decimal
 import pytest
 from costprobe.core.records import NS_PER_S, Energy
 from costprobe.core.statistics import RollingCosts, RollingSample, RollingWindows
-from costprobe.pricing.book import Prices, Terms
+from costprobe.pricing.book import Terms
 from costprobe.pricing.plans import Rate
 from costprobe.probing.cost import (
-    ProbeEnergy,
-    ProbeState,
-    account_run,
     cost_sample,
     energy_per_inference,
 )
@@ -48,18 +45,6 @@ def test_energy_per_inference_and_its_idle_part():
     assert energy.above_idle_j == pytest.approx(0.6)
     below = energy_per_inference(measured(Energy(100.0, "poll", 0.06, idle_power_w=40.0)))
     assert below.above_idle_j is None
-
-
-def test_last_known_energy_is_used_for_the_same_software_and_batch_only():
-    prices = Prices(None, None, None)
-    first = account_run(measured(Energy(1000.0, "counter", 0.06)), prices, ProbeState(), 1)
-    for change, energy in (
-        ({}, ProbeEnergy(1.0, None, "last_known", 0.06)),
-        ({"fingerprint": "bb"}, None),
-        ({"batch": 16}, None),
-    ):
-        later = account_run(probe_run(**change), prices, first.state, 2)
-        assert later.run.energy == energy, change
 
 
 def test_rolling_windows_contain_their_duration():
