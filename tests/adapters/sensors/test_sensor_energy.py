@@ -6,7 +6,6 @@ import math
 import pytest
 from costprobe.adapters.sensors.energy import IdlePower, mean_rel_err
 from costprobe.adapters.sensors.messages import Absent, EnergyReading, WatchedReadings
-from costprobe.core.records import Energy
 from costprobe.devices.use import SteadyWindow, from_counter, from_powers, window_energy
 from record.record_files import check_outcomes
 
@@ -26,49 +25,21 @@ def powers(times_s, watts=300.0):
     return [(int(t_s * S), watts) for t_s in times_s]
 
 
-def test_counter_energy_is_that_of_the_outermost_steady_readings():
-    # 300 W between 9.8 s and 15.8 s, over a region of 5 s.
-    energy = from_counter(readings((9.8, 1000.0), (15.8, 2800.0)), region(10, 15))
-    assert energy == Energy(pytest.approx(1500), "counter", pytest.approx(0.1 / 6 + 0.05))
-    changed_before, rising, changed_after = (8.9, 0.0), (9.1, 1000.0), (16.1, 90000.0)
-    steady = [(9.9, 1240.0), (12.0, 1870.0), (15.2, 2830.0), (15.9, 3040.0)]
-    found = readings(changed_before, rising, *steady, changed_after)
-    assert from_counter(found, region(10, 15)).energy_j == pytest.approx((3040 - 1240) / 6 * 5)
-    for method, rel_err in (("rapl", 0.001 / 5 + 0.05), ("modelled", 0.01 / 5 + 0.5)):
-        energy = from_counter(readings((10, 5.0), (15, 505.0), method=method), region(10, 15))
-        assert (energy.method, energy.rel_err) == (method, pytest.approx(rel_err))
+def test_energy_of_a_window_from_a_counter_or_from_powers_by_hand():
+    """The record has the energy of readings, with its relative error, or the reason why there is none."""
 
+    def energy(text):
+        _, method, pairs, window = json.loads(text)
+        if method in ("poll", "samples"):
+            watts = [(int(t_s * S), power_w) for t_s, power_w in pairs]
+            found = from_powers(watts, region(*window), method)
+        else:
+            found = from_counter(readings(*pairs, method=method), region(*window))
+        return getattr(found, "reason", None) or [found.energy_j, found.method, found.rel_err]
 
-def test_energy_of_powers_by_hand():
-    # 100 W, rising by 10 W a second from 10 s on; what was read within 1.1 s of the load's
-    # beginning at 9.5 s may hold what was before it.
-    rising = [(t * S, 100.0 + 10 * max(0, t - 10)) for t in range(5, 20)]
+    check_outcomes("window_energies.json", energy)
     noise = 2.776 * math.sqrt(250) / math.sqrt(5) / 135
     assert mean_rel_err([110, 120, 130, 140, 150, 160]) == pytest.approx(noise)
-    for method in ("poll", "samples"):
-        energy = from_powers(rising, region(10.5, 15.5), method)
-        assert (energy.method, energy.energy_j) == (method, pytest.approx(5 * 135))
-        assert energy.rel_err == pytest.approx(1 / 5 + 0.05 + noise)
-    # The sensor shows the mean of its last second: too little until 10.5 s.
-    lagging = [(int(t * S / 10), 200.0 * min(1, max(0, t - 95) / 10)) for t in range(90, 160)]
-    energy = from_powers(lagging, region(10, 15, lead_s=0.5), "poll")
-    assert energy.energy_j == pytest.approx(1000)
-    # Readings after the window count while the load lasts.
-    lasting = [(8 * S, 20.0), *powers(range(11, 17), 200.0), (17 * S, 20.0)]
-    assert from_powers(lasting, region(9.5, 15.5), "poll").energy_j == pytest.approx(1200)
-
-
-def test_unusable_readings_give_the_reason():
-    """The record has the reason for readings of a counter or of powers between 10 and 15 s."""
-
-    def reason(text):
-        method, pairs = json.loads(text)
-        if method == "counter":
-            return from_counter(readings(*pairs), region(10, 15)).reason
-        watts = [(int(t_s * S), power_w) for t_s, power_w in pairs]
-        return from_powers(watts, region(10, 15), method).reason
-
-    check_outcomes("unusable_energies.json", reason)
 
 
 def test_most_accurate_method_that_has_readings_counts():
