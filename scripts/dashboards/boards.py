@@ -15,9 +15,9 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards import agents, budgets, changes, groups, parts, tables, unit_costs
 from scripts.dashboards.queries import PER_PANEL, Condition, Known, Query, Tag
 
-BOARDS: Mapping[str, Any] = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+_FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TEXTS: Mapping[str, str] = _FILE.pop("texts")
+BOARDS: Mapping[str, Any] = _FILE
 _CALLED = {
     module.__name__.rpartition(".")[2]: module
     for module in (agents, budgets, changes, groups, parts, unit_costs)
@@ -80,7 +80,7 @@ def _query(given: Mapping[str, Any], queries: Mapping[str, Any]) -> Query:
         query: Query = _called(found["call"])(*found.get("args", ()))
         return query
     if "whole" in found:
-        return Query.written(found["whole"], found["prometheus"])
+        return Query.written(_written(found["whole"]), _promql(found))
     by = tuple(found.get("by", "").split())
     query = Query(
         _select(found),
@@ -98,11 +98,15 @@ def _query(given: Mapping[str, Any], queries: Mapping[str, Any]) -> Query:
     if "of" in found:
         outer = dict(found["of"])
         query = query.of(outer.pop("select"), *outer.pop("by", "").split(), **outer)
-    return replace(query, prometheus=found["prometheus"]) if "prometheus" in found else query
+    return replace(query, prometheus=_promql(found)) if "prometheus" in found else query
+
+
+def _promql(found: Mapping[str, Any]) -> dict[str, str]:
+    return {column: _written(text) for column, text in found["prometheus"].items()}
 
 
 def _select(found: Mapping[str, Any]) -> str:
-    """Return the selected expressions; `<name>` is a ratio of sums of production.
+    """Return the selected expressions.
 
     A mean of the ratios of windows would weigh an idle window as much as a busy one, and one of an interval in
     which nothing was counted divides by 0.
@@ -111,7 +115,16 @@ def _select(found: Mapping[str, Any]) -> str:
     if name := found.get("ratio"):
         count = _sum_of(SERVING_RATIOS[name].per)
         select = f'<{name}>{found.get("scale", "")} AS "ratio", {count} AS "count"'
-    return re.sub(r"<(\w+)>", lambda one: SERVING_RATIOS[one[1]].written(_sum_of), select)
+    return _written(select)
+
+
+def _written(text: str) -> str:
+    """Return a text with others of the file, and ratios of sums of production, in place of their `<name>`."""
+    return re.sub(r"<(\w+)>", lambda one: _named(one[1]), text)
+
+
+def _named(name: str) -> str:
+    return _written(_TEXTS[name]) if name in _TEXTS else SERVING_RATIOS[name].written(_sum_of)
 
 
 def _sum_of(field: str) -> str:
