@@ -62,21 +62,21 @@ def check_outcomes(name, outcome_of, errors=ValueError):
 
     Args:
         name: Name of the file: a JSON object of texts and outcomes; a new text has null until recorded.
-        outcome_of: Returns a JSON value of a text; floats are recorded with nine digits.
+        outcome_of: Returns a JSON value of a text; floats are recorded with twelve digits.
         errors: The class of errors that are recorded as their texts.
     """
     found = {}
     for text in json.loads((FIXTURES / name).read_bytes()):
         try:
-            found[text] = json.loads(json.dumps(outcome_of(text)), parse_float=_nine_digits)
+            found[text] = json.loads(json.dumps(outcome_of(text)), parse_float=_twelve_digits)
         except errors as error:
             found[text] = f"{errors.__name__}: {error}"
     check(name, found)
 
 
-def _nine_digits(text):
+def _twelve_digits(text):
     """Return a float without the last digits, which sum() of Python 3.12 has others of."""
-    return float(f"{float(text):.9g}")
+    return float(f"{float(text):.12g}")
 
 
 def _compact(document):
