@@ -47,21 +47,27 @@ def test_one_model_for_all_devices_with_the_same_gpu():
         [device("d", "L4", "mig"), *of_probe("d", (50.0,))],
     )
     assert servers == ["chat"]
-    of_a10, of_l4 = models
-    assert (of_a10.gpu_model, of_a10.dtype, of_a10.cost[1]) == ("A10", "bf16", "EUR")
-    assert (of_l4.devices, of_l4.memory_bytes, of_l4.dtype) == (2, 24 * GIB, "fp16")
+    (of_a10, _), (of_l4, devices) = models
+    assert (of_a10.device.model, of_a10.precision, of_a10.paid[1]) == ("A10", "bf16", "EUR")
+    assert (devices, of_l4.device.memory_bytes, of_l4.subject) == (2, 24 * GIB, "ranker on 2 x L4")
     ran, other = of_l4.batches
     # Medians of 5 and 7; the sweep's latency stands only where no run has the batch.
-    assert (ran.batch, ran.devices, ran.figures["latency_p50_ms"]) == (8, 2, 6.0)
-    assert ran.figures["mem_used_pct"] == 42.0
-    assert (other.batch, other.devices, other.figures["latency_p50_ms"]) == (64, 0, 30.0)
-    assert [one.figures["peak_memory_bytes"] for one in (ran, other)] == [3 * GIB, 9 * GIB]
-    assert of_l4.cost == (pytest.approx(1e-7), "USD")
+    assert (ran.figures.batch, ran.figures.runs, ran.figures.latency_p50_ms) == (8, 2, 6.0)
+    assert (other.figures.batch, other.figures.source, other.figures.latency_p50_ms) == (
+        64,
+        "sweep",
+        30.0,
+    )
+    assert [one.most_bytes for one in (ran, other)] == [3 * GIB, 9 * GIB]
+    # 1 GFLOP in 6 ms is 10 % of the peak.
+    assert of_l4.peak_flop_per_s == pytest.approx(1e9 / 0.006 / 0.1, rel=0.1)
+    assert of_l4.paid == (pytest.approx(1e-7), "USD")
 
 
 def test_several_types_and_currencies_of_a_gpu_model_are_none():
-    (one,), _ = found(
+    ((one, _),), _ = found(
         [device("a", "L4"), *of_probe("a", (4.0,))],
         [device("b", "L4"), *of_probe("b", (4.0,), dtype="bf16", currency="EUR")],
     )
-    assert (one.dtype, one.cost) == ("", None)
+    assert (one.precision, one.paid) == ("fp16", None)
+    assert one.batches[0].most_bytes == pytest.approx(24 * GIB * 0.4)

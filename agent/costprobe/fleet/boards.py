@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
 
 from costprobe.adapters.databases.question import Question
-from costprobe.core.records import natural
+from costprobe.core.records import Device, natural
 from costprobe.fleet.answers import FleetAnswers
+from costprobe.savings.history import BatchFigures, ProbeHistory
+from costprobe.savings.where import PRECISIONS, MeasuredBatch, MeasuredModel
 
 _PLACE: Final = ("host", "device", "probe")
 _PLACED_BATCH: Final = (*_PLACE, "batch")
@@ -27,47 +28,11 @@ _USED: Final = "mem_used_pct"
 _PEAK: Final = "peak_memory_bytes"
 
 
-@dataclass(frozen=True, slots=True)
-class FleetBatch:
-    """A batch of a model on a GPU model.
+def fleet_models(answers: FleetAnswers) -> tuple[list[tuple[MeasuredModel, int]], list[str]]:
+    """Return the models of probes on each GPU model with the number of its devices, and probes of servers.
 
-    Attributes:
-        batch: Items per pass.
-        devices: Devices that ran it; 0 if it is of sweeps only.
-        figures: Medians over devices of each one's median, of memory of its largest value, by the names of
-            the fields; the latency is one of them.
-    """
-
-    batch: int
-    devices: int
-    figures: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class FleetModel:
-    """A model on a GPU model.
-
-    Attributes:
-        probe: Name of the probe.
-        gpu_model: Name of the boards.
-        memory_bytes: Memory of a board; None if unknown.
-        devices: Devices that ran it.
-        dtype: Type of its weights; empty if it is unknown, or not the same on all.
-        batches: The batch that most devices run first, then others, ascending.
-        cost: Cost of an inference and its currency; None without a price, or in several currencies.
-    """
-
-    probe: str
-    gpu_model: str
-    memory_bytes: int | None
-    devices: int
-    dtype: str
-    batches: tuple[FleetBatch, ...]
-    cost: tuple[float, str] | None
-
-
-def fleet_models(answers: FleetAnswers) -> tuple[list[FleetModel], list[str]]:
-    """Return the models of probes on each GPU model, and the names of the probes of servers.
+    A figure is the median over devices of each one's median, of memory of its largest value. The present batch
+    is the one that most devices run. A cost in several currencies is unknown.
 
     Args:
         answers: The database, and the period.
@@ -104,37 +69,58 @@ def fleet_models(answers: FleetAnswers) -> tuple[list[FleetModel], list[str]]:
     models = []
     of_models = {probe for _, _, probe, _ in typed}
     for (probe, gpu), batches in sorted(values.items(), key=lambda one: natural(*one[0])):
-        if probe in of_models:
-            own = {(*place, probe) for place in users[probe, gpu]}
-            amounts = {key: cost for key, cost in costs.items() if key[:3] in own}
-            currencies = {key[3] for key in amounts}
-            dtypes = {key[3] for key in typed if key[:3] in own}
-            totals = [value for (*_, model), value in memory.items() if model == gpu]
-            models.append(
-                FleetModel(
-                    probe,
-                    gpu,
-                    int(statistics.median(totals)) if totals else None,
-                    len(own),
-                    min(dtypes) if len(dtypes) == 1 else "",
-                    _ordered(batches),
-                    (statistics.median(amounts.values()), min(currencies))
-                    if len(currencies) == 1
-                    else None,
-                )
-            )
+        own = {(*place, probe) for place in users[probe, gpu]}
+        totals = [value for (*_, model), value in memory.items() if model == gpu]
+        total = statistics.median(totals) if totals else None
+        known = sorted(_batches(batches, total), key=lambda one: -one[0].figures.runs)
+        if probe not in of_models or not known:
+            continue
+        amounts = {key: cost for key, cost in costs.items() if key[:3] in own}
+        currencies = {key[3] for key in amounts}
+        dtypes = {key[3] for key in typed if key[:3] in own}
+        present, *others = (one for one, _ in known)
+        model = MeasuredModel(
+            ProbeHistory(
+                probe,
+                f"{len(own)} x {gpu}",
+                "",
+                None,
+                present.figures,
+                tuple(one.figures for one in others),
+            ),
+            Device("", "gpu", "", gpu, memory_bytes=None if total is None else int(total)),
+            (present, *others),
+            PRECISIONS.get(min(dtypes), "fp16") if len(dtypes) == 1 else "fp16",
+            known[0][1],
+            (statistics.median(amounts.values()), min(currencies))
+            if len(currencies) == 1
+            else None,
+        )
+        models.append((model, len(own)))
     return models, sorted({probe for probe, _ in values} - of_models, key=natural)
 
 
-def _ordered(batches: Mapping[int, Mapping[str, list[float]]]) -> tuple[FleetBatch, ...]:
-    """Return batches with a latency: what runs lack is that of sweeps."""
-    found = []
+def _batches(
+    batches: Mapping[int, Mapping[str, list[float]]], memory_bytes: float | None
+) -> Iterator[tuple[MeasuredBatch, float | None]]:
+    """Yield each batch with a latency, and the peak rate of its utilization; what runs lack is that of sweeps."""
     for batch, by_field in sorted(batches.items()):
-        own = {**by_field}
-        for field in _FIGURES:
-            own[field] = by_field.get(field) or by_field.get(f"sweep {field}") or []
-        figures = {name: statistics.median(values) for name, values in own.items() if values}
-        if "latency_p50_ms" in figures:
-            found.append(FleetBatch(batch, len(by_field.get("latency_p50_ms", ())), figures))
-    present = max(found, key=lambda one: one.devices, default=None)
-    return tuple(sorted(found, key=lambda one: (one is not present, one.batch)))
+        values = {name: statistics.median(of_devices) for name, of_devices in by_field.items()}
+        found = {
+            field: values[f"sweep {field}"] for field in _FIGURES if f"sweep {field}" in values
+        }
+        found |= values
+        latency_ms = found.get("latency_p50_ms")
+        if latency_ms is not None:
+            runs = len(by_field.get("latency_p50_ms", ()))
+            per_s = found.get("throughput_per_s", batch / latency_ms * 1000)
+            joules = found.get("energy_per_inference_j")
+            source: Literal["runs", "sweep"] = "runs" if runs else "sweep"
+            figures = BatchFigures(batch, source, runs, latency_ms, per_s, joules)
+            peak, used_pct = found.get(_PEAK), found.get(_USED)
+            used = memory_bytes * used_pct / 100 if memory_bytes and used_pct else None
+            flop, pct = found.get("flop_per_pass"), found.get("mfu_pct")
+            yield (
+                MeasuredBatch(figures, peak or found.get("bytes_per_pass"), peak or used),
+                flop * per_s / batch / (pct / 100) if flop and pct else None,
+            )

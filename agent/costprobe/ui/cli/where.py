@@ -13,20 +13,16 @@ import click
 
 from costprobe.core.money import MEASURED, MODELLED, common_scale, money, per_words
 from costprobe.core.outside import SHAPE_ERRORS, bounded_object, read_regular
-from costprobe.core.records import Device
 from costprobe.core.units import counted, percent, significant
-from costprobe.fleet.boards import FleetModel, fleet_models
+from costprobe.fleet.boards import fleet_models
 from costprobe.pricing.catalogue import RANGE_CURRENCY, Catalogue
 from costprobe.pricing.prices import catalogue_folder
 from costprobe.probing.load_curve import LoadCurve
 from costprobe.probing.settings import ServedProbeConfig
 from costprobe.savings.decoder import ERROR, Decoder, Dtype, PricedReplica, priced_replicas
 from costprobe.savings.gather import measured_models, served_curves
-from costprobe.savings.history import BatchFigures, ProbeHistory
 from costprobe.savings.served import ServedCurve, ServedElsewhere, served_elsewhere
 from costprobe.savings.where import (
-    PRECISIONS,
-    MeasuredBatch,
     MeasuredModel,
     ModelElsewhere,
     UnpredictedError,
@@ -220,32 +216,29 @@ def fleet(options: FleetOptions, *, probe: str | None) -> None:
     catalogue = catalogue_folder(Settings(options.config).store_path).at(time.time_ns()).loaded()
     with options.answers() as answers:
         models, servers = fleet_models(answers)
-    models = [one for one in models if one.batches and probe in (None, one.probe)]
-    found: list[tuple[FleetModel, ModelElsewhere]] = []
+    models = [(one, n) for one, n in models if probe in (None, one.history.probe)]
     unpredicted = [
         f"{name}: rows have neither model nor slo of a server; ask on its host: costprobe where {name}"
         for name in servers
         if probe in (None, name)
     ]
-    measured = [(one, _of_fleet(one)) for one in models]
-    for one, model in measured:
+    found: list[tuple[ModelElsewhere, int]] = []
+    for one, devices in models:
         others = {
             board.model: (best.batch, best.latency_p50_ms, best.energy_j)
-            for other, known in measured
-            if other.probe == one.probe
-            and (board := catalogue.gpus.named(other.gpu_model, other.memory_bytes))
+            for other, _ in models
+            if other.history.probe == one.history.probe
+            and (board := catalogue.gpus.named(other.device.model, other.device.memory_bytes))
             and (
-                best := max(
-                    (each.figures for each in known.batches), key=attrgetter("throughput_per_s")
-                )
+                best := max((x.figures for x in other.batches), key=attrgetter("throughput_per_s"))
             )
         }
         try:
-            found.append((one, model_elsewhere(model, catalogue, others)))
+            found.append((model_elsewhere(one, catalogue, others), devices))
         except UnpredictedError as error:
-            unpredicted.append(f"{one.probe}: {error}")
+            unpredicted.append(f"{one.history.probe}: {error}")
     documents = [
-        {**_document(answer), "device": None, "devices": one.devices} for one, answer in found
+        {**_document(answer), "device": None, "devices": devices} for answer, devices in found
     ]
     rows = [
         {"probe": document["probe"], "gpu_model_here": document["gpu_model"], **_flat(board)}
@@ -256,7 +249,7 @@ def fleet(options: FleetOptions, *, probe: str | None) -> None:
         answers,
         {"probes": documents, "unpredicted": unpredicted},
         (_FLEET_CSV, rows),
-        [*(line for _, answer in found for line in _lines(answer)), *unpredicted],
+        [*(line for answer, _ in found for line in _lines(answer)), *unpredicted],
         shown=[*found, *unpredicted],
         wanted=f"run of {probe or 'a probe'} on a GPU",
     )
@@ -271,43 +264,6 @@ def _flat(board: Mapping[str, Any]) -> dict[str, Any]:
         else:
             row[name] = held
     return row
-
-
-def _of_fleet(one: FleetModel) -> MeasuredModel:
-    """Return a model of a fleet as that of a host."""
-    batches = []
-    for each in one.batches:
-        figures = each.figures
-        latency_ms = figures["latency_p50_ms"]
-        own = BatchFigures(
-            each.batch,
-            "runs" if each.devices else "sweep",
-            each.devices,
-            latency_ms,
-            figures.get("throughput_per_s", each.batch / latency_ms * 1000),
-            figures.get("energy_per_inference_j"),
-        )
-        used_pct, peak = figures.get("mem_used_pct"), figures.get("peak_memory_bytes")
-        used = one.memory_bytes * used_pct / 100 if one.memory_bytes and used_pct else None
-        batches.append(MeasuredBatch(own, peak or figures.get("bytes_per_pass"), peak or used))
-    present = one.batches[0].figures
-    flop, pct = present.get("flop_per_pass"), present.get("mfu_pct")
-    per_s = batches[0].figures.throughput_per_s / batches[0].figures.batch
-    return MeasuredModel(
-        ProbeHistory(
-            one.probe,
-            f"{one.devices} x {one.gpu_model}",
-            "",
-            None,
-            batches[0].figures,
-            tuple(each.figures for each in batches[1:]),
-        ),
-        Device("", "gpu", "", one.gpu_model, memory_bytes=one.memory_bytes),
-        tuple(batches),
-        PRECISIONS.get(one.dtype, "fp16"),
-        flop * per_s / (pct / 100) if flop and pct else None,
-        one.cost,
-    )
 
 
 def _measured(

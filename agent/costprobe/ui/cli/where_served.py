@@ -85,10 +85,11 @@ def curve_of(document: Mapping[str, Any]) -> LoadCurve:
     points = []
     for number, one in enumerate(document["points"]):
         figures = {name: as_number(one.get(name)) for name in FIGURES}
-        if not all(x is None or 0 <= x < math.inf for x in figures.values()):
-            raise ValueError("an impossible figure")
         concurrency = one["concurrency"]
         in_flight = None if concurrency is None else int(concurrency)
+        known = (x for x in (in_flight, *figures.values()) if x is not None)
+        if not all(0 <= x < math.inf for x in known):
+            raise ValueError("an impossible figure")
         points.append(LoadPoint(one["loop"], number, in_flight, figures))
     if not points:
         raise ValueError("no points")
