@@ -13,8 +13,7 @@ from costprobe.drift.detector import Detector
 from costprobe.drift.monitor import shift_instants
 from costprobe.drift.normal import DAY_S
 from costprobe.drift.settings import DetectionConfig
-from fakes.sizes import sized
-from fakes.streams import (
+from fakes.benches import (
     START_S,
     STEP_S,
     VALUES_PER_DAY,
@@ -23,6 +22,7 @@ from fakes.streams import (
     shifted_recipe,
     stationary_recipes,
 )
+from fakes.sizes import sized
 from pydantic import TypeAdapter
 
 SETTINGS = DetectionConfig().detector

@@ -4,7 +4,7 @@ import random
 
 from costprobe.drift.detector import Detector
 from costprobe.drift.settings import DetectionConfig
-from fakes.streams import START_S, Recipe, generate
+from fakes.benches import START_S, Recipe, generate
 
 SETTINGS = DetectionConfig().detector
 

@@ -12,7 +12,7 @@ from costprobe.drift.monitor import DriftMonitor, spend_since
 from costprobe.drift.production import ProductionDetector
 from costprobe.drift.runs import events_of_service
 from costprobe.drift.settings import DetectionConfig
-from fakes.demand import demand
+from fakes.benches import demand
 from record.record_files import check
 
 DAY_S = 86_400

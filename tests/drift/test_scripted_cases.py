@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from fakes.scripted_cases import answer_of, cases, large_cases, score_of
+from fakes.benches import answer_of, cases, large_cases, score_of
 from fakes.sizes import sized
 
 # Families whose histories are long are left to the long version.

@@ -13,10 +13,10 @@ from costprobe.core.schema import event_point
 from costprobe.delivery.contract import NotifierConfig
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.settings import DetectionConfig
+from fakes.benches import CaseRows, ScriptedChange, cases, rows_of
 from fakes.cli import Cli, same, stopped_clock
 from fakes.clock import FakeClock
 from fakes.documents import checked
-from fakes.scripted_cases import CaseRows, ScriptedChange, cases, rows_of
 
 HOST = {"host": "h1"}
 # 15 hours of heat.
