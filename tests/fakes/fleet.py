@@ -6,7 +6,6 @@ off for a quarter of an hour, and the store of `h05` was created again: its coun
 
 import math
 import random
-import urllib.parse
 from collections import defaultdict
 from functools import cache
 from itertools import groupby
@@ -15,7 +14,7 @@ from costprobe.core.line_protocol import label_name, render
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import PREFIX, increments, make_point
 from fakes.rows import as_known
-from fakes.servers import fetch
+from fakes.servers import get
 
 END_S = 1_780_012_800
 HOURS = 3
@@ -171,8 +170,7 @@ def write(server, found=None, **query):
     found = lines() if found is None else found
     for start in range(0, len(found), CHUNK_LINES):
         body = b"\n".join(found[start : start + CHUNK_LINES])
-        with fetch(f"{server.url}/write?{urllib.parse.urlencode(query)}", body):
-            pass
+        get(f"{server.url}/write", body, **query)
 
 
 def scraped():

@@ -57,9 +57,10 @@ def free_port():
     raise AssertionError("no free port below the ephemeral range")
 
 
-def get(url, **query):
+def get(url, body=None, **query):
+    """The body of an answer; errors are raised."""
     target = f"{url}?{urllib.parse.urlencode(query)}" if query else url
-    with fetch(target) as answer:
+    with urllib.request.urlopen(target, body, timeout=60) as answer:  # noqa: S310 - our own server
         return answer.read()
 
 
@@ -72,10 +73,6 @@ def answered(url, body=None, **headers):
         answer = error
     with answer:
         return answer.status, answer.headers, answer.read()
-
-
-def fetch(target, body=None):
-    return urllib.request.urlopen(target, body, timeout=60)  # noqa: S310 - our own server
 
 
 class Server:
@@ -146,8 +143,7 @@ class InfluxDB(Server):
     def query(self, text, **more):
         """Run InfluxQL; return the series of all statements."""
         body = urllib.parse.urlencode({"q": text, "epoch": "ns", **more}).encode()
-        with fetch(f"{self.url}/query", body) as answer:
-            results = json.load(answer)["results"]
+        results = json.loads(get(f"{self.url}/query", body))["results"]
         errors = [result["error"] for result in results if "error" in result]
         assert not errors, errors
         return [series for result in results for series in result.get("series", [])]
