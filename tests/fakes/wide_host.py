@@ -19,39 +19,6 @@ PROBES = tuple(f"multilingual-embedding-encoder-v{number}" for number in range(1
 SERVICE = "customer-support-assistant-production"
 SERVED_MODELS = ("llama-3.1-70b-instruct-awq-int4", "mistral-small-24b-instruct-2501-fp8")
 CURRENCIES = ("USD", "EUR", "JPY")
-CONFIG = """
-[host]
-name = "inference-node-017.eu-central.example.com"
-[[price]]
-plan = "on_demand"
-per = "device"
-per_hour = 4.25
-[[price]]
-plan = "reserved"
-name = "committed-for-one-year"
-per = "device"
-per_hour = 4.25
-discount = 0.2
-term = "1y"
-valid_from = 2099-01-01
-[[service]]
-name = "customer-support-assistant-production"
-url = "http://127.0.0.1:9"
-engine = "vllm"
-devices = ["gpu0", "gpu1"]
-[[sink]]
-name = "influxdb-of-the-observability-team"
-api = "v1"
-url = "http://127.0.0.1:9"
-database = "d"
-"""
-BUDGET = """
-[[budget]]
-name = "gpus-of-the-inference-platform"
-amount = 38000
-period = "month"
-timezone = "Europe/Berlin"
-"""
 
 
 def _probe(number):
@@ -151,7 +118,8 @@ def wide_host(folder):
     probes = "".join(
         f'[[probe]]\nname = "{name}"\nkind = "cnn"\npython = "/nowhere/python"\n' for name in PROBES
     )
-    path.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{CONFIG}{probes}{BUDGET}')
+    config = Path(__file__).with_name("wide_host.toml").read_text().replace("{probes}", probes)
+    path.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{config}')
     now_ns, until_ns = time.time_ns(), end_ns()
     store = Store.open(folder / "costprobe.db", FakeClock(now_ns))
     store.register_sink("influxdb-of-the-observability-team")
