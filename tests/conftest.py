@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from costprobe.adapters.host.files import controller_of
 from costprobe.adapters.host.redaction import REDACTOR
+from costprobe.adapters.store.write import Store
+from fakes.clock import FakeClock
 from fakes.daemon import DaemonProcess
 from fakes.nvml import FakeNvml
 from fakes.process_tests import starts_processes
@@ -130,6 +132,18 @@ def victoria(tmp_path):
     """A real VictoriaMetrics that the test may stop."""
     with running(VictoriaMetrics, tmp_path / "victoria", "victoria-metrics") as server:
         yield server
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    """An empty store."""
+    with closing(Store.open(tmp_path / "costprobe.db", clock)) as store:
+        yield store
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from costprobe.adapters.store.rows import rendered
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import increments, make_point
-from fakes.clock import FakeClock
 from fakes.pages import served
 from fakes.rows import as_known
 from fakes.servers import answered
@@ -23,17 +22,6 @@ HOST = {"host": "h", "team": "search"}
 DEVICE = {**HOST, "device": "gpu0", "kind": "gpu", "uuid": "u1", "model": "H100", "currency": "EUR"}
 PRICED = {**HOST, "device": "gpu0", "service": "chat", "currency": "EUR"}
 SERVED = {**HOST, "service": "chat", "engine": "vllm"}
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    with closing(Store.open(tmp_path / "costprobe.db", clock)) as store:
-        yield store
 
 
 def rows(time_ns):

@@ -9,7 +9,6 @@ import pytest
 from costprobe.adapters.http.access import Secret
 from costprobe.adapters.http.responses import PostRequest
 from costprobe.adapters.http.settings import HttpConfig
-from costprobe.adapters.store.write import Store
 from costprobe.configuration import Config, parse
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA, make_point
@@ -17,7 +16,6 @@ from costprobe.daemon.metrics import labels_of
 from costprobe.daemon.pages import BURST, PER_S, AnnotationEndpoint
 from daemon.test_counters import rows
 from fakes.cases import check_all
-from fakes.clock import FakeClock
 from fakes.pages import Reported, pages_of
 from fakes.servers import answered
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,17 +25,6 @@ LISTENING = HttpConfig(listen="127.0.0.1:0")
 # Another server, without the answers that this one keeps for a moment.
 AGAIN = HttpConfig(listen="127.0.0.1:0", max_series=200)
 OWN = (("host", "h"), ("version", "1"))
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    with closing(Store.open(tmp_path / "costprobe.db", clock)) as store:
-        yield store
 
 
 @pytest.fixture

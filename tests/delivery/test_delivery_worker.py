@@ -10,7 +10,6 @@ import pytest
 from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
 from costprobe.delivery.contract import Notifier
 from costprobe.delivery.loop import KEEP_S, NotifierWorker
-from fakes.clock import FakeClock
 from fakes.incidents import incident
 
 
@@ -55,11 +54,6 @@ class Scripted(Notifier):
         if self.poison & {alert.id for alert in alerts}:
             raise Rejected("no such channel")
         self.sent.append([alert.id for alert in alerts])
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 @pytest.fixture(autouse=True)

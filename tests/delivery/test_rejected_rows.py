@@ -2,27 +2,12 @@
 
 from threading import Event as Flag
 
-import pytest
 from costprobe.adapters.store.cursors import RejectedLine
-from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from costprobe.delivery.delivery import SinkDelivery
-from fakes.clock import FakeClock
 from fakes.sending import config_of
 
 HOUR_S = 3600
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    made = Store.open(tmp_path / "costprobe.db", clock)
-    yield made
-    made.close()
 
 
 def delivery_of(store, clock):

@@ -17,7 +17,6 @@ from costprobe.pricing.plans import OnDemandPlan
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import ProbeAccounts
 from costprobe.probing.rows import report_document
-from fakes.clock import FakeClock
 from fakes.runs import probe_run
 
 GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
@@ -26,11 +25,6 @@ TAGS = {"host": "h1", "rack": "a1"}
 
 def plan(per_hour="3.6", **more):
     return OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": Decimal(per_hour), **more})
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 @pytest.fixture

@@ -10,11 +10,10 @@ and memory and the store grow by no more than noise.
 
 import gc
 import logging
-import os
 import random
 import resource
-import tempfile
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,6 +41,7 @@ from costprobe.pricing.plans import OnDemandPlan
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import ProbeAccounts
 from fakes.clock import NS_PER_S, FakeClock
+from fakes.memory import memory_folder
 from fakes.runs import probe_run
 from fakes.sending import worker_of
 from fakes.sizes import SEED, TIMEOUT_S, sized
@@ -61,8 +61,6 @@ MEMORY_GROWTH_BYTES_MAX = 16 << 20
 STORE_GROWTH_BYTES_MAX = 8 << 20
 DEVICES = [Device(f"gpu{n}", "gpu", f"GPU-{n}", "NVIDIA H100 80GB HBM3") for n in range(2)]
 RUNS_A_DAY = 86_400 // EVERY_S * len(DEVICES)
-# A file system in memory if there is one: commit latency is not the subject.
-MEMORY_DISK = Path("/dev/shm")  # noqa: S108 - a folder of the test's own is made in it
 CONFIG = Config.model_validate({"probe": [{"name": "encoder"}]})
 LOST = Fault("device_lost", "gpu1", "gpu1 does not answer", "critical", {"device": "gpu1"})
 
@@ -106,11 +104,8 @@ class Host:
 
     def _history(self, device, probe, currency, since_ns):
         tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
-        reader = StoreReader.open(self.store.path)
-        try:
+        with closing(StoreReader.open(self.store.path)) as reader:
             found = reader.values("cost", "cost_per_inference", since_ns, END_OF_TIME_NS, tags)
-        finally:
-            reader.close()
         return [
             pair for series in found for pair in zip(series.times_ns, series.values, strict=True)
         ]
@@ -170,9 +165,9 @@ def used(store):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    place = MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else tmp_path
-    with tempfile.TemporaryDirectory(dir=place) as made:
+def folder():
+    """In memory: commit latency is not the subject."""
+    with memory_folder() as made:
         yield Path(made)
 
 

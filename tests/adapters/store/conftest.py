@@ -2,13 +2,7 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.store.write import Store
-from fakes.clock import FakeClock
 from fakes.memory import memory_folder
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 @pytest.fixture

@@ -11,11 +11,6 @@ SIZE = {"width": 1280, "height": 720}
 
 
 @pytest.fixture
-def clock():
-    return FakeClock()
-
-
-@pytest.fixture
 def store(tmp_path, clock):
     store = filled(tmp_path / "costprobe.db", clock)
     yield store
