@@ -12,6 +12,7 @@ from costprobe.adapters.sensors.messages import Reaction, SensorFault
 from fakes.amdsmi import COUNTER_STEP_UJ, MI210, MI250X, RADEON, UNKNOWN, FakeAmdsmi
 from fakes.cases import check_all
 from fakes.worker import WorkerBench, context_of
+from record.record_files import check_outcomes
 
 NOON_NS = 1_780_000_000 * 10**9
 INIT_ERROR, DRIVER_NOT_LOADED = 18, 34
@@ -67,24 +68,16 @@ def test_board_has_every_metric_and_loses_only_those_that_fail(host):
     assert full[1:11] == (610.0, 610.0, 73.0, 12.0, GIB, 192 * GIB, 64.0, 2100.0, 1300.0, 750.0)
     assert (full.throttle_power_s, full.throttle_thermal_s) == (25.0, 11.0)
     assert (full.ecc_uncorrected, full.pids) == (2, tuple(range(20, 50)))
-    wrong = {}
-    for function, lacking in {
-        "amdsmi_get_power_info": {"power_w": None, "power_instant_w": None},
-        "amdsmi_get_gpu_activity": {"util_pct": None, "mem_util_pct": None},
-        "amdsmi_get_gpu_memory_usage": {"mem_used_bytes": None, "mem_total_bytes": None},
-        "amdsmi_get_temp_metric": {"temp_c": None},
-        "amdsmi_get_clock_info": {"sm_clock_mhz": None, "mem_clock_mhz": None},
-        "amdsmi_get_power_cap_info": {"power_limit_w": None},
-        "amdsmi_get_violation_status": {"throttle_power_s": None, "throttle_thermal_s": None},
-        "amdsmi_get_gpu_total_ecc_count": {"ecc_uncorrected": None},
-        "amdsmi_get_gpu_process_list": {"pids": None},
-    }.items():
+
+    def lost(function):
         failure = fake.fail(function, 999)
-        found = sensor.sample()
+        found = sensor.sample()._asdict()
         failure.clear()
-        if found != full._replace(**lacking) or sensor.sample() != full:
-            wrong[function] = found
-    assert (wrong, faults) == ({}, [])
+        assert sensor.sample() == full
+        return {name: value for name, value in found.items() if value != getattr(full, name)}
+
+    check_outcomes("amdsmi_failures.json", lost)
+    assert faults == []
 
 
 def test_what_the_library_does_not_have_is_absent_and_never_a_figure(host):

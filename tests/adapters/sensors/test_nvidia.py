@@ -37,19 +37,6 @@ def sensors_of(fake):
 
 
 FAST = ("t_ns", "power_w", "power_instant_w", "util_pct", "mem_util_pct", "sm_clock_mhz")
-# What a full sample has if a function fails; those of the first are in quick samples, too.
-FUNCTIONS = {
-    "nvmlDeviceGetFieldValues": {"power_w": None, "power_instant_w": None},
-    "nvmlDeviceGetUtilizationRates": {"util_pct": None, "mem_util_pct": None},
-    "field:185": {"power_w": 310.0},  # the instantaneous power replaces the average
-    "nvmlDeviceGetMemoryInfo_v2": {"mem_used_bytes": None, "mem_total_bytes": None},
-    "nvmlDeviceGetTemperatureV": {"temp_c": None},
-    "nvmlDeviceGetEnforcedPowerLimit": {"power_limit_w": None},
-    "nvmlDeviceGetViolationStatus": {"throttle_power_s": None, "throttle_thermal_s": None},
-    "nvmlDeviceGetTotalEccErrors": {"ecc_uncorrected": None},
-    "nvmlDeviceGetComputeRunningProcesses_v3": {"pids": (12,)},
-    "nvmlDeviceGetMPSComputeRunningProcesses_v3": {"pids": tuple(range(20, 50))},
-}
 
 
 def test_full_sample_has_every_metric_a_quick_one_the_fast_and_both_lose_only_those_that_fail(
@@ -73,36 +60,36 @@ def test_full_sample_has_every_metric_a_quick_one_the_fast_and_both_lose_only_th
     assert full.power_w < full.power_instant_w == 310.0
     quick = sensor.sample(quick=True)
     assert quick == type(quick)(**{name: getattr(full, name) for name in FAST}, is_quick=True)
-    wrong = {}
-    for function, lacking in FUNCTIONS.items():
+
+    def lost(function):
         failure = simulated.fail(function, 999)
         found = sensor.sample()
         failure.clear()
-        if found != full._replace(**lacking) or sensor.sample() != full:
-            wrong[function] = found
-    assert (wrong, faults) == ({}, [])
+        assert sensor.sample() == full
+        return differences(found, full)
+
+    check_outcomes("nvml_failures.json", lost)
+    assert faults == []
+
+
+def differences(sample, other):
+    """What a sample has where another has something else."""
+    before = other._asdict()
+    return {name: value for name, value in sample._asdict().items() if value != before[name]}
 
 
 def test_older_drivers_are_read_by_older_calls(simulated):
     simulated.gpus[0].set_processes([7])
-    wrong = {}
-    for missing, expected in (
-        (["field:185"], {"power_w": 60.0}),
-        (["field:186"], {"power_w": 60.0}),
-        (["field:185", "field:186"], {"power_w": 60.0}),
-        (["nvmlDeviceGetFieldValues"], {"power_w": 60.0}),
-        (["nvmlDeviceGetMemoryInfo_v2"], {"mem_used_bytes": (1 << 30) + (1 << 29)}),
-        (["nvmlDeviceGetTemperatureV"], {"temp_c": 35.0}),
-        (["nvmlDeviceGetComputeRunningProcesses_v3"], {"pids": (7,)}),
-    ):
-        for function in missing:
+    current = opened(simulated)[0].sample()
+
+    def older(functions):
+        for function in functions.split():
             simulated.fail(function, FUNCTION_NOT_FOUND)
-        sensor, _ = opened(simulated)
-        found = sensor.sample()._asdict()
-        if not found.items() >= expected.items():
-            wrong[tuple(missing)] = found
+        found = opened(simulated)[0].sample()
         simulated.clear()
-    assert wrong == {}
+        return differences(found, current)
+
+    check_outcomes("nvml_older.json", older)
 
 
 def test_throttled_time_is_summed_from_reasons_where_the_driver_does_not_count(simulated):

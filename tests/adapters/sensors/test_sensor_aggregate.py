@@ -1,9 +1,12 @@
+import json
+
 import pytest
 from costprobe.adapters.sensors.child.device_thread import Aggregator
 from costprobe.adapters.sensors.messages import EnergyReading, Sample
 from costprobe.core.schema import SCHEMA
 from hypothesis import given
 from hypothesis import strategies as st
+from record.record_files import check_outcomes
 
 S = 10**9
 
@@ -12,70 +15,28 @@ def at(t_s, **values):
     return Sample(t_ns=int(t_s * S), **values)
 
 
-def quick(t_s, **values):
-    return at(t_s, is_quick=True, **values)
+def test_samples_become_rows_as_the_series_defines_them():
+    """Of readings of a counter that begin and end rows, and samples; see `record_files`."""
 
+    def rows(text):
+        aggregator, found = Aggregator("gpu0"), []
+        for step, *values in json.loads(text)[1:]:
+            if step == "add":
+                (sample,) = values
+                if "pids" in sample:
+                    sample["pids"] = tuple(sample["pids"])
+                aggregator.add(at(sample.pop("t_s"), **sample))
+                continue
+            counter = EnergyReading(values[0] * S, *values[1:]) if values else None
+            if step == "restart":
+                aggregator.restart(counter)
+            else:
+                row = aggregator.close(counter)
+                found.append(row and [row.device, row.start_ns, row.end_ns, row.fields])
+                assert not row or row.fields.keys() <= SCHEMA["device"].fields.keys()
+        return found
 
-def test_totals_advance_between_full_samples():
-    aggregator = Aggregator("gpu0")
-    aggregator.add(at(0, power_w=100.0, throttle_power_s=5.0, mem_used_bytes=1, pids=(4,)))
-    aggregator.add(quick(1, power_w=200.0))
-    cut_short = aggregator.close()
-    assert cut_short.fields == {"power_w": 150.0, "power_max_w": 200.0, **polled(150.0)}
-    aggregator.add(quick(2, power_w=200.0))
-    aggregator.add(at(3, power_w=200.0, throttle_power_s=5.5, mem_used_bytes=7, pids=(4, 5)))
-    fields = aggregator.close().fields
-    assert fields["throttle_power_s"] == 0.5
-    assert (fields["mem_used_bytes"], fields["processes"]) == (7, 2)
-    aggregator.add(at(4, power_w=200.0, throttle_power_s=6.5))
-    assert aggregator.close().fields["throttle_power_s"] == 1.0
-
-
-def polled(energy_j):
-    return {"energy_j": energy_j, "energy_method": "poll"}
-
-
-def test_fields_are_aggregated_as_the_series_defines_them():
-    # Of each field its values in two samples, and what the row has; None: another field.
-    table = {
-        "power_w": (100.0, 200.0, 150.0),
-        "power_instant_w": (110.0, 310.0, None),
-        "util_pct": (0.0, 100.0, 50.0),
-        "mem_util_pct": (10.0, 10.0, 10.0),
-        "mem_used_bytes": (1, 7, 7),
-        "mem_total_bytes": (800, 800, 800),
-        "temp_c": (60.0, 40.0, 60.0),
-        "sm_clock_mhz": (1000.0, 2000.0, 1500.0),
-        "mem_clock_mhz": (2600.0, 2600.0, 2600.0),
-        "power_limit_w": (700.0, 500.0, 500.0),
-        "throttle_power_s": (5.0, 5.25, 0.25),
-        "throttle_thermal_s": (1.0, 1.0, 0.0),
-        "ecc_uncorrected": (0, 2, 2),
-        "pids": ((), (4, 5), None),
-    }
-    aggregator = Aggregator("gpu0")
-    aggregator.restart(EnergyReading(0, 1000.0))
-    for t_s in (0, 1):
-        aggregator.add(at(t_s, **{name: values[t_s] for name, values in table.items()}))
-    reading = aggregator.close(EnergyReading(S, 1160.0))
-    expected = {name: row for name, (_, _, row) in table.items() if row is not None}
-    counted = {"energy_j": 160.0, "energy_method": "counter"}
-    assert reading.fields == {**expected, **counted, "power_max_w": 310.0, "processes": 2}
-    assert (reading.device, reading.start_ns, reading.end_ns) == ("gpu0", 0, S)
-    assert reading.fields.keys() <= SCHEMA["device"].fields.keys()
-    assert aggregator.close() is None
-
-
-def test_what_is_not_known_is_absent_and_never_zero():
-    aggregator = Aggregator("cpu")
-    aggregator.restart(EnergyReading(0, 5.0, "rapl"))
-    aggregator.add(at(0, temp_c=40.0), at(1, temp_c=41.0, power_w=0.0))
-    fields = aggregator.close(EnergyReading(S, 5.0, "rapl")).fields
-    assert fields == {"temp_c": 41.0, "power_w": 0.0, "power_max_w": 0.0}
-    # Polled power of a modelled counter is modelled.
-    aggregator.restart(EnergyReading(0, 0.0, "modelled"))
-    aggregator.add(at(0, power_w=2.0), at(1, power_w=2.0))
-    assert aggregator.close().fields["energy_method"] == "modelled"
+    check_outcomes("aggregated_samples.json", rows)
 
 
 POWER_W, STEP_S = 300.0, 0.1
