@@ -1,8 +1,8 @@
 """The record: what the program makes of fixed inputs, as files that a refactoring must not change.
 
-    COSTPROBE_RECORD=1 .venv/bin/python -m pytest tests/record tests/drift tests/alerts tests/delivery tests/ui
+    COSTPROBE_RECORD=1 .venv/bin/python -m pytest TESTS...
 
-writes the files in `fixtures` again; without the variable each test compares its result with its
+writes the files in `fixtures` of these tests again; without the variable each test compares its result with its
 file, byte for byte. A difference means that a number, a name or a text has changed. All inputs are
 literals, seeded streams and fake clocks; the path of the store and the URLs of servers are replaced.
 """

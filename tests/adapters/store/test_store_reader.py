@@ -1,17 +1,20 @@
 """A reader returns points in order of time, with or without a concurrent writer."""
 
-import math
+import itertools
+import json
 import shutil
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from costprobe.adapters.store.database import StoreError
-from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
 from fakes.clock import FakeClock
+from record.record_files import check_outcomes
 from store_samples import T0_NS, S, happened, point, run_python
 
 ALWAYS = (-(2**70), 2**70)
@@ -35,53 +38,33 @@ def test_points_of_all_series_are_ordered_by_time(store, reader):
     )
 
 
-def test_range_includes_its_start_and_excludes_its_end(store, reader):
-    store.append([point(second) for second in range(10)])
-    found = reader.points("device", T0_NS + 2 * S, T0_NS + 5 * S)
-    assert [each.time_ns for each in found] == [T0_NS + second * S for second in (2, 3, 4)]
-    assert list(reader.points("device", T0_NS + 5 * S, T0_NS + 2 * S)) == []
+def test_points_and_values_of_a_range_are_those_of_the_selected_series(tmp_path):
+    """Of points and queries in seconds; see `record_files`."""
+    numbers = itertools.count()
+
+    def answers(text):
+        case, found = json.loads(text), []
+        path = tmp_path / f"{next(numbers)}.db"
+        with closing(Store.open(path, FakeClock())) as store:
+            store.append([point(at, device, **fields) for at, device, fields in case["points"]])
+        with closing(StoreReader.open(path)) as reader:
+            for query, *values in case["queries"]:
+                asked = [T0_NS + each * S if type(each) is int else each for each in values]
+                if query == "values":
+                    series = reader.values("device", *asked)
+                    found.append(
+                        [[one.tags, seconds(one.times_ns), list(one.values)] for one in series]
+                    )
+                    continue
+                points = getattr(reader, query)("device", *asked)
+                found.append([[one.tags, *seconds([one.time_ns])] for one in points])
+        return found
+
+    check_outcomes("store_queries.json", answers)
 
 
-def test_tags_select_series_that_have_all_of_them(store, reader):
-    store.append([point(1), point(2, "gpu1"), point(3, "a\\b\n")])
-    assert [p.time_ns for p in reader.points("device", *ALWAYS, {"device": "gpu1"})] == [
-        T0_NS + 2 * S
-    ]
-    assert list(reader.points("device", *ALWAYS, {"device": "gpu1", "host": "other"})) == []
-    assert list(reader.points("device", *ALWAYS, {"device": "gp"})) == []
-    # A tag with an escaped name is found by its original name.
-    (odd,) = reader.points("device", *ALWAYS, {"device": "a\\b\n"})
-    assert odd.tags == {"host": "h", "device": "a/b "}
-
-
-def test_newest_point_of_each_series(store, reader):
-    store.append([point(3), point(9, power_w=9.0), point(5), point(4, "gpu1")])
-    newest = T0_NS + 9 * S
-    assert reader.last("device", newest) == [point(9, power_w=9.0), point(4, "gpu1")]
-    assert reader.last("device", newest - 1)[0].time_ns < newest
-    assert reader.last("device", newest, {"device": "gpu1"}) == [point(4, "gpu1")]
-    assert reader.last("probe", newest) == []
-
-
-def test_values_are_one_field_of_each_series_that_has_it(store, reader):
-    store.append(
-        [
-            point(1, power_w=1.5, temp_c=40.0),
-            point(2, energy_method=',power_w=77 "and" \\', power_w=2.5),
-            point(3, a=",power_w=99"),
-            point(4, power_w=math.pi * 1e-9),
-            point(5, "gpu1", temp_c=50.0),
-            point(6, "gpu2", power_w=7),
-        ]
-    )
-    first = SeriesValues({"device": "gpu0", "host": "h"}, [], [])
-    for second, value in ((1, 1.5), (2, 2.5), (4, math.pi * 1e-9)):
-        first.add(T0_NS + second * S, value)
-    second = SeriesValues({"device": "gpu2", "host": "h"}, [], [])
-    second.add(T0_NS + 6 * S, 7.0)
-    assert reader.values("device", "power_w", *ALWAYS) == [first, second]
-    assert reader.values("device", "a", *ALWAYS) == []
-    assert reader.values("device", "power_w", T0_NS, T0_NS + S) == []
+def seconds(times_ns):
+    return [(time_ns - T0_NS) // S for time_ns in times_ns]
 
 
 def test_paused_reader_neither_blocks_the_writer_nor_holds_its_log(store, reader, path):
