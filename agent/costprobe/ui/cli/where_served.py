@@ -17,6 +17,8 @@ from costprobe.savings.where import Estimate
 from costprobe.ui.amounts import rounded
 from costprobe.ui.cli.support.fitting import table_lines
 
+# Above every figure of a load curve.
+_LARGEST: Final = 1e15
 BASIS: Final = (
     "80 %: errors of this method for published results of TensorRT-LLM on seven boards; with the same"
     " software and requests there. Prices: median of the clouds on demand, USD"
@@ -88,8 +90,8 @@ def curve_of(document: Mapping[str, Any]) -> LoadCurve:
         concurrency = one["concurrency"]
         in_flight = None if concurrency is None else int(concurrency)
         known = (x for x in (in_flight, *figures.values()) if x is not None)
-        if not all(0 <= x < math.inf for x in known):
-            raise ValueError("an impossible figure")
+        if not all(0 <= x < _LARGEST for x in known) or not figures["tokens_out_per_s"]:
+            raise ValueError("an impossible figure, or no tokens")
         points.append(LoadPoint(one["loop"], number, in_flight, figures))
     if not points:
         raise ValueError("no points")
