@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.shell_completion import BashComplete
@@ -11,17 +12,7 @@ from fakes.cli import host
 from fakes.reported import month
 from record.record_files import check_outcomes
 
-# Prints the completions of a line whose last word is incomplete.
-BASH = """
-set -eu
-source "$1"
-shift
-COMP_WORDS=("$@")
-COMP_CWORD=$(($# - 1))
-COMPREPLY=()
-_costprobe_completion costprobe "${COMP_WORDS[COMP_CWORD]}" ""
-printf '%s\\n' "${COMPREPLY[@]-}"
-"""
+COMPLETE = Path(__file__).with_name("complete.bash")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +42,7 @@ def shell(tmp_path_factory):
 def completed(shell, *words):
     env, script = shell
     done = subprocess.run(
-        ["bash", "-c", BASH, "bash", str(script), "costprobe", *words],
+        ["bash", str(COMPLETE), str(script), "costprobe", *words],
         env=env, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stderr == ""

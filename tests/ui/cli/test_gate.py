@@ -51,21 +51,15 @@ def test_more_expensive_inference_fails_with_its_change(config, tmp_path, monkey
     assert f"the base cannot be compared: {differing}; save the base anew" in done.output
 
 
+# What identifies the runs of a probe.
+KNOWN = {"probe": "cheap", "device": "cpu", "model": "m", "batch": 4, "dtype": None, "threads": 1}
+KNOWN |= {"concurrency": None, "software": {}, "time_ns": 1}
+
+
 def test_runs_that_others_delayed_are_left_out_if_enough_remain():
     def runs(times_s, delayed=()):
         figures = (RunFigure(x, None, True, n in delayed) for n, x in enumerate(times_s))
-        return ProbeRuns(
-            probe="p",
-            device="cpu",
-            model="m",
-            batch=1,
-            dtype=None,
-            threads=1,
-            concurrency=None,
-            software={},
-            time_ns=1,
-            runs=tuple(figures),
-        )
+        return ProbeRuns(**KNOWN, runs=tuple(figures))
 
     base = runs([9e-3, 1.0e-3, 1.02e-3, 1.0e-3, 1.01e-3, 1.02e-3, 1.0e-3], {0})
     now = runs([1.1e-3, 1.11e-3, 1.1e-3, 7e-3, 1.11e-3, 1.12e-3, 1.1e-3], {3})
@@ -84,32 +78,17 @@ def test_runs_that_others_delayed_are_left_out_if_enough_remain():
 def test_wrong_bases_are_one_error(config, tmp_path):
     base = tmp_path / "base.json"
     run = {"device_s": 1.0, "energy_j": None, "contended": None}
-    whole = {
-        "format": 1,
-        "probe": "cheap",
-        "device": "cpu",
-        "model": "m",
-        "batch": 4,
-        "dtype": None,
-        "threads": 1,
-        "concurrency": None,
-        "software": {},
-        "time_ns": 1,
-        "runs": [run] * 5,
-    }
+    whole = {"format": 1, **KNOWN, "runs": [run] * 5}
     for wrong in (
-        "",
-        "{",
-        "[]",
-        "7",
-        {},
+        *("", "{", "[]", "7", {}),
         {**whole, "format": 2},
         {**whole, "more": 1},
-        {**whole, "runs": [run] * 4},
-        {**whole, "runs": [run] * 4 + [{**run, "device_s": -1.0}]},
-        {**whole, "runs": [run] * 4 + [{**run, "device_s": "1"}]},
-        {**whole, "runs": [run] * 4 + [7]},
         {**whole, "software": 7},
+        {**whole, "runs": [run] * 4},
+        *(
+            {**whole, "runs": [run] * 4 + [odd]}
+            for odd in ({**run, "device_s": -1.0}, {**run, "device_s": "1"}, 7)
+        ),
     ):
         base.write_text(wrong if isinstance(wrong, str) else json.dumps(wrong))
         done = called(config, "probe", "cheap", "--against", base, code=2)

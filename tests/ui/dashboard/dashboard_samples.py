@@ -1,5 +1,7 @@
 """A store with a day of rows of a host with two GPUs."""
 
+from pathlib import Path
+
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Event
 from costprobe.core.schema import event_point, make_point
@@ -11,20 +13,7 @@ HOUR_NS = 3600 * NS_PER_S
 HOST = {"host": "gpu-01"}
 DEVICES = ("gpu0", "gpu1")
 HOURS = 24
-# The cost of two devices is far above one budget and far below the other.
-BUDGETS = """
-[[budget]]
-name = "both"
-amount = 1
-currency = "EUR"
-period = "month"
-[[budget]]
-name = "gpu1-day"
-amount = 100
-currency = "EUR"
-period = "day"
-device = "gpu1"
-"""
+BUDGETS = Path(__file__).with_name("budgets.toml").read_text()
 # Of each load: requests in flight, tokens/s of a user, tokens/s, currency per million tokens out, within the SLO.
 LOADS = (
     (1, 60.0, 60.0, 9.0, True),
