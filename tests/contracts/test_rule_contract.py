@@ -78,7 +78,7 @@ def feed(rule, inputs):
     return [item for item in inputs if isinstance(item, Fault)]
 
 
-def check(kind, of_kind, config, inputs, fires_at_s=FIRES_AT_S):
+def check(kind, of_kind, config, inputs):
     """Every MUST of docs/contributing/kinds.md."""
     assert get_args(type(config).model_fields["kind"].annotation) == (kind,)
     for name, field in type(config).model_fields.items():
@@ -90,14 +90,14 @@ def check(kind, of_kind, config, inputs, fires_at_s=FIRES_AT_S):
     rule, same = of_kind.rule(config), of_kind.rule(config)
     faults = feed(rule, inputs)
     feed(same, inputs)
-    found = rule.evaluate(at(fires_at_s), faults)
+    found = rule.evaluate(at(FIRES_AT_S), faults)
     assert found, f"{kind} does not fire"
-    assert found == same.evaluate(at(fires_at_s), faults), f"{kind} is not deterministic"
+    assert found == same.evaluate(at(FIRES_AT_S), faults), f"{kind} is not deterministic"
     for symptom in found:
         assert (symptom.rule, bool(symptom.series), bool(symptom.text)) == ("r", True, True)
-        assert T0 <= symptom.since_ns <= at(fires_at_s)
+        assert T0 <= symptom.since_ns <= at(FIRES_AT_S)
         assert all(isinstance(value, str) for value in symptom.labels.values())
-        over = rule.ended(replace(symptom, detail="Hot. To do: cool it"), at(fires_at_s))
+        over = rule.ended(replace(symptom, detail="Hot. To do: cool it"), at(FIRES_AT_S))
         assert over.text != symptom.text
         assert "To do" not in over.detail
 
@@ -114,12 +114,12 @@ def check(kind, of_kind, config, inputs, fires_at_s=FIRES_AT_S):
     rule.restore(json.loads(json.dumps(document)))
     feed(rule, inputs[half:])
     last_ns = max([T0, *(item.time_ns for item in inputs if isinstance(item, Point))])
-    assert series_after(last_ns, at(fires_at_s)) == series, f"{kind} lost symptoms in a restart"
+    assert series_after(last_ns, at(FIRES_AT_S)) == series, f"{kind} lost symptoms in a restart"
 
     rule = same
     rule.restore(json.loads(json.dumps(rule.document())))
-    assert series_after(at(fires_at_s)) == series, f"{kind} resolved in a restart"
-    step = ClockStep(-3600 * NS_PER_S, at(fires_at_s) - 3600 * NS_PER_S)
+    assert series_after(at(FIRES_AT_S)) == series, f"{kind} resolved in a restart"
+    step = ClockStep(-3600 * NS_PER_S, at(FIRES_AT_S) - 3600 * NS_PER_S)
     rule.restore(step.of_document(rule.document()))
     assert series_after(step.now_ns) == series, f"{kind} lost its symptoms"
 
