@@ -6,6 +6,7 @@ import re
 import shlex
 import time
 from contextlib import closing, contextmanager
+from difflib import unified_diff
 from pathlib import Path
 from unittest.mock import patch
 
@@ -71,6 +72,12 @@ def stopped_clock(now_s=NOW_S, zone="UTC"):
         time.tzset()
 
 
+def commands_of(name):
+    """The commands of a recorded session."""
+    text = (SNAPSHOTS / f"{name}.txt").read_text()
+    return re.findall(r"^\$ costprobe (.+)$", text, re.MULTILINE)
+
+
 def session(name, config, *replaced):
     """Run the commands of a recorded session, and compare what they print and their exit codes.
 
@@ -84,9 +91,7 @@ def session(name, config, *replaced):
     """
     varying = [(str(config.parent), "/host"), *replaced]
     made = []
-    for line in re.findall(
-        r"^\$ costprobe (.+)$", (SNAPSHOTS / f"{name}.txt").read_text(), re.MULTILINE
-    ):
+    for line in commands_of(name):
         typed = line
         for here, there in varying:
             typed = typed.replace(there, str(here))
@@ -123,4 +128,6 @@ def same(name, text, *, masked=True):
     if os.environ.get("COSTPROBE_RECORD") == "1":
         file.parent.mkdir(exist_ok=True)
         file.write_text(made)
-    assert made == file.read_text()
+    texts = file.read_text().splitlines(), made.splitlines()
+    diff = "\n".join(unified_diff(*texts, "recorded", "now", lineterm=""))
+    assert not diff, f"{file}: if that is meant, run with COSTPROBE_RECORD=1\n{diff}"

@@ -23,7 +23,7 @@ from costprobe.ui.cli.views.status_lines import probe_line, service_lines
 from costprobe.ui.cli.watch import ScrolledView, snapshot
 from costprobe.ui.text import in_local_zone
 from fakes.cases import check_all
-from fakes.cli import NOW_S, SNAPSHOTS, same, stopped_clock
+from fakes.cli import NOW_S, commands_of, same, stopped_clock
 from fakes.command import called, leaves
 from fakes.terminal import on_terminal
 from fakes.wide_host import wide_host
@@ -83,8 +83,7 @@ def problems_of(lines, columns):
 
 def test_every_command_fits_the_terminal_names_one_zone_and_prints_what_is_recorded(config):
     problems, printed = [], []
-    text = (SNAPSHOTS / "printed.txt").read_text()
-    recorded = re.findall(r"^\$ costprobe (.+)$", text, re.MULTILINE)
+    recorded = commands_of("printed")
     for words in (*recorded, *OTHER):
         lines = lines_on(config, words, 80)
         problems += [f"{words}: {problem}" for problem in problems_of(lines, 80)]
