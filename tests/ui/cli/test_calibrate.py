@@ -80,7 +80,8 @@ def test_result_is_printed_with_intervals_and_conforms_to_its_schema():
     assert lines[0] == f"chat on gpu0, {load}: 10 windows, intervals of 95 %"
     assert lines[1].startswith("  a million tokens in: 24 device-s (24 device-s to 24 device-s), ")
     assert lines[2].startswith("  a million cached tokens in: 3 device-s (3 device-s to ")
-    assert missing_lines("serving.md", "\n".join(lines).replace("gpu0", "cpu")) == []
+    shown = "\n".join(lines).replace("gpu0", "cpu")
+    assert missing_lines("serving.md", shown, having="intervals of 95 %") == []
     cold = {
         name: None if name.endswith("_j") or "cached" in name else value
         for name, value in document.items()
