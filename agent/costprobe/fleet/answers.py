@@ -126,11 +126,26 @@ class FleetAnswers:
         self._failures: list[DeliveryError] = []
         self._known: dict[str, Future[FleetAnswer]] = {}
         self.period = period
+        self._part_of_s = 0
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Why answers are partial, one sentence each, in an order that no thread changes."""
         return tuple(sorted(self._problems))
+
+    def part(self, since_ns: int, until_ns: int) -> FleetAnswers:
+        """Return the same for a part of the period, by the same rows.
+
+        Args:
+            since_ns: ns before the end of the period.
+            until_ns: ns before the end of the period.
+        """
+        start_ns, end_ns = self.period.start_ns, self.period.end_ns
+        other = self.over(
+            self.period._replace(start_ns=end_ns - since_ns, end_ns=end_ns - until_ns)
+        )
+        other._part_of_s = (end_ns - start_ns) // NS_PER_S  # noqa: SLF001 - of this class
+        return other
 
     def over(self, period: FleetPeriod, labels: Mapping[str, str] | None = None) -> FleetAnswers:
         """Return the same for another period; reasons of partial answers are gathered together.
@@ -143,6 +158,11 @@ class FleetAnswers:
         other._problems, other._slots = self._problems, self._slots
         other._failures = self._failures
         return other
+
+    def forget(self) -> None:
+        """Release the answers: a question that is asked again is a request again."""
+        with self._lock:
+            self._known.clear()
 
     def groups(self, question: Question) -> dict[Group, float]:
         """Return the number of each group.
@@ -178,7 +198,10 @@ class FleetAnswers:
         """
         period = self.period
         asked = dataclasses.replace(
-            question, where={**question.where, **self.labels}, bucket_s=period.bucket_s
+            question,
+            where={**question.where, **self.labels},
+            bucket_s=period.bucket_s,
+            part_of_s=self._part_of_s,
         )
         key = repr((asked, period))
         with self._lock:

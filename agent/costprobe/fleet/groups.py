@@ -31,6 +31,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from costprobe.adapters.databases.question import Question
@@ -71,6 +73,13 @@ _SLO: Final = "slo."
 # Of the comparisons.
 _SHIFTS_NS: Final = (DAY_NS, WEEK_NS)
 _DAY_H: Final = 24
+# More runs of days are asked as one.
+_RUNS_MAX: Final = 4
+# Questions at a time, whose answers are in memory together.
+_AT_ONCE: Final = 6
+# VictoriaMetrics refuses a query of more than 16 KiB; an escaped character is three.
+_HOSTS_CHARS_MAX: Final = 4000
+_Span = tuple[FleetAnswers, Sequence[str], Sequence[str]]
 _MILLION: Final = 1_000_000
 
 
@@ -191,24 +200,23 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
         return []
     fields = (*_MONEY, *_IDLE, *_ENERGY, *_COUNTED, *_TRANSFER)
     changed = (*_MONEY, *_COUNTS)
-    spans: list[tuple[FleetAnswers, Sequence[str], Sequence[str]]] = [(asked, fields, _KNOWN_OF)]
+    spans: list[_Span] = [(asked, fields, _KNOWN_OF)]
     spans += [
         (answers.over(_shifted(asked.period, -shift_ns)), changed, ()) for shift_ns in _SHIFTS_NS
     ]
-    # Of a group that was whole all the time the sums of the period are enough: one row a member, not one an hour.
+    # Of a group that was whole all the time the sums of the period are enough, and else those of a day that was.
     periods = [_books(*span, hours=asked_h) for span in spans]
     books = periods[0]
     if not books:
         return []
     broken = {name for name, book in books.items() if not book.is_whole}
-    _divide(periods, spans, broken, hours=1)
-    # Changes of the others are over the days, or hours, in which they were whole before, too.
+    _refine(periods, spans, broken)
+    # Changes of the others are over the hours in which they were whole before, too.
     compared = [dict(each) for each in periods]
     partly = {
         name for each in periods[1:] for name, book in each.items() if not book.is_whole
     } - broken
-    days = _DAY_H if asked_h > _DAY_H and not asked_h % _DAY_H else 1
-    _divide(compared, [(each, changed, ()) for each, *_ in spans], partly & {*books}, hours=days)
+    _refine(compared, [(each, changed, ()) for each, *_ in spans], partly & {*books})
     newest, outside, assumed = _newest(answers), _outside(answers, books), _assumed(answers)
     bounds_ms = asked.groups(Question("slo", "bound_ms", "max", "max", by=(GROUP, "bound")))
     found = []
@@ -231,18 +239,57 @@ def fleet_groups(answers: FleetAnswers) -> list[FleetGroup]:
     return found
 
 
+def _refine(periods: Sequence[dict[str, _Book]], spans: Sequence[_Span], names: set[str]) -> None:
+    """Replace the rows of some groups in each period by those of days, and of hours where a day is not enough.
+
+    A day is enough if each member has a cost all the time in it, or none. Cells of all periods are alike.
+    """
+    asked_h = _length_h(spans[0][0])
+    is_of_days = asked_h > _DAY_H and not asked_h % _DAY_H
+    _divide(periods, spans, names, hours=_DAY_H if is_of_days else 1)
+    # By the ns from the end of a day to that of the period, the groups that a day is not enough for.
+    partial: dict[int, set[str]] = defaultdict(set)
+    for each, (answers, *_) in zip(periods, spans, strict=True) if is_of_days else ():
+        for name in names & each.keys():
+            for end_ns, cells in each[name].hours.items():
+                if not all(cell.is_covered and len(cell.money) == 1 for cell in cells.values()):
+                    partial[answers.period.end_ns - end_ns].add(name)
+    for days in _runs(sorted(partial)):
+        found = set().union(*(partial[ago_ns] for ago_ns in days))
+        parts = [{name: each[name] for name in found & each.keys()} for each in periods]
+        within = [
+            (answers.part(days[-1] + DAY_NS, days[0]), fields, known_of)
+            for answers, fields, known_of in spans
+        ]
+        _divide(parts, within, found, hours=1)
+        for each, part, (answers, *_) in zip(periods, parts, spans, strict=True):
+            for name, book in part.items():
+                each[name].replace([answers.period.end_ns - ago_ns for ago_ns in days], book)
+
+
+def _runs(days: Sequence[int]) -> list[list[int]]:
+    """Join days that follow each other; many runs are one, from the first day to the last."""
+    found: list[list[int]] = []
+    for ago_ns in days:
+        if found and ago_ns == found[-1][-1] + DAY_NS:
+            found[-1].append(ago_ns)
+        else:
+            found.append([ago_ns])
+    if len(found) <= _RUNS_MAX:
+        return found
+    return [list(range(days[0], days[-1] + DAY_NS, DAY_NS))]
+
+
 def _divide(
-    periods: Sequence[dict[str, _Book]],
-    spans: Sequence[tuple[FleetAnswers, Sequence[str], Sequence[str]]],
-    names: set[str],
-    *,
-    hours: int,
+    periods: Sequence[dict[str, _Book]], spans: Sequence[_Span], names: set[str], *, hours: int
 ) -> None:
     """Replace the rows of some groups in each period by those in cells of some hours."""
     if not names:
         return
     members = [m for each in periods for name in names & each.keys() for m in each[name].devices]
     hosts = tuple(sorted({member.host for member in members}))
+    if sum(map(len, hosts)) > _HOSTS_CHARS_MAX:
+        hosts = ()
     for each, span in zip(periods, spans, strict=True):
         divided_up = _books(*span, hours=hours, hosts=hosts)
         each.update({name: divided_up[name] for name in names & divided_up.keys()})
@@ -285,10 +332,10 @@ class _Cell:
 
 @dataclass(slots=True)
 class _Book:
-    """The rows of a group by the end of an hour, UTC in ns, and member; and the devices of each.
+    """The rows of a group by the end of a cell, UTC in ns, and member; and the devices of each.
 
     Attributes:
-        length_h: Hours of a cell: 1, or those of the period.
+        length_h: Hours of a new cell: 1, those of a day, or of the period.
         hours: The cells.
         devices: Devices by member.
     """
@@ -298,7 +345,21 @@ class _Book:
     devices: dict[Member, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def cell(self, end_ns: int, member: Member) -> _Cell:
-        return self.hours.setdefault(end_ns, {}).setdefault(member, _Cell(self.length_h))
+        cells = self.hours.setdefault(end_ns, {})
+        found = cells.get(member)
+        if found is None:
+            found = cells[member] = _Cell(self.length_h)
+        return found
+
+    def replace(self, ends_ns: Iterable[int], finer: _Book) -> None:
+        """Take the cells of another book in place of those that end at these UTC ns."""
+        if finer is self:
+            return
+        for end_ns in ends_ns:
+            self.hours.pop(end_ns, None)
+        self.hours |= finer.hours
+        for member, devices in finer.devices.items():
+            self.devices[member] |= devices
 
     @property
     def is_whole(self) -> bool:
@@ -341,11 +402,11 @@ class _Book:
         """Yield which members lack hours, and whose clock is ahead."""
         asked = (period.end_ns - period.start_ns) // HOUR_NS
         lacking: dict[str, list[str]] = defaultdict(list)
-        covering: dict[tuple[str, str], set[int]] = defaultdict(set)
+        covering: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
         for end_ns, cells in self.hours.items():
             for other, cell in cells.items():
                 if cell.is_covered:
-                    covering[other.host, other.service].add(end_ns)
+                    covering[other.host, other.service][end_ns] = cell.hours
         for member in sorted(self.devices, key=lambda one: natural(*one)):
             covered = covering[member.host, member.service]
             last_ns = newest_ns.get(member, 0)
@@ -355,7 +416,7 @@ class _Book:
                     f"{member}: its newest row is of {iso(last_ns)}, which is to come: correct the"
                     " clock of the host; its rows count in other hours than they should"
                 )
-            if (covered_h := len(covered) * self.length_h) < asked:
+            if (covered_h := sum(covered.values())) < asked:
                 text = f"a cost in {covered_h:,} of {counted(asked, 'hour')}"
                 if period.end_ns not in covered and 0 < last_ns <= period.end_ns:
                     text += f"; {'silent since' if is_silent else 'newest row'} {iso(last_ns)}"
@@ -432,16 +493,24 @@ def _books(
     if known_of:
         levels = replace(paid, measurement="slo", by=(*_MEMBER, "bound"), where={})
         questions |= {f"{_SLO}{name}": replace(levels, field=name) for name in _JUDGED}
-    found = answers.rows_of_each(*questions.values())
-    for name, rows in zip(questions, found, strict=True):
-        for (group, role, host, service, *more), value, end_ns in rows:
-            if group in books and (member := Member(role, host, service)) in books[group].devices:
-                cell = books[group].cell(end_ns, member)
-                if name.startswith(_SLO):
-                    cell.sums[f"{name} {more[0]}"] = value
+    while questions:
+        names = [*questions][:_AT_ONCE]
+        for name, rows in zip(
+            names, answers.rows_of_each(*(questions.pop(name) for name in names)), strict=True
+        ):
+            # The rows of a series follow each other.
+            for (group, role, host, service, *more), own in groupby(rows, itemgetter(0)):
+                member = Member(role, host, service)
+                if group not in books or member not in books[group].devices:
                     continue
-                sums = cell.money.setdefault(more[0], {}) if more else cell.sums
-                sums[name] = value
+                for _, value, end_ns in own:
+                    cell = books[group].cell(end_ns, member)
+                    if name.startswith(_SLO):
+                        cell.sums[f"{name} {more[0]}"] = value
+                    else:
+                        sums = cell.money.setdefault(more[0], {}) if more else cell.sums
+                        sums[name] = value
+        answers.forget()
     return books
 
 
@@ -665,7 +734,7 @@ def _group(
         group=name,
         has_parts=bool(book.parts),
         currency=currency,
-        priced_h=len(hours) * book.length_h,
+        priced_h=_length_of(hours),
         period_h=asked,
         cost=cost,
         cost_tokens_in=parts and parts[0],
@@ -712,6 +781,11 @@ def _paid_hours(
         for end_ns, cells in hours.items()
         if all(set(cell.money) == {currency} for cell in cells.values())
     }
+
+
+def _length_of(cells: Mapping[int, Mapping[Member, _Cell]]) -> int:
+    """Return the number of hours of some cells."""
+    return sum(next(iter(each.values())).hours for each in cells.values())
 
 
 def _changes_pct(books: Sequence[_Book | None], currency: str) -> dict[int, float | None]:
@@ -769,7 +843,7 @@ def _idle_share(sums: _Sums, members: Collection[Member]) -> float | None:
 def _problems(
     sums: _Sums,
     book: _Book,
-    hours: Collection[int],
+    hours: Mapping[int, Mapping[Member, _Cell]],
     is_alone: bool,  # noqa: FBT001 - internal
     asked: int,
     gaps: Iterable[str],
@@ -781,7 +855,7 @@ def _problems(
     elif not is_alone:
         paid = " and ".join(currency or "no currency" for currency in book.currencies)
         yield f"no unit cost: members are paid in {paid}, which are never added"
-    elif (priced_h := len(hours) * book.length_h) < asked:
+    elif (priced_h := _length_of(hours)) < asked:
         of_asked = f"{priced_h:,} of {counted(asked, 'hour')}"
         who = "all parts have" if book.parts else "a replica has"
         yield f"priced over {of_asked}: those in which {who} a cost all the time"

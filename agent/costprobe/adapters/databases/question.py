@@ -75,6 +75,7 @@ class Question:
         hosts: Only rows of these hosts; empty for all.
         weight: Field of the same rows, never negative, for `weighted`.
         bucket_s: Length of a bucket for `covered`, in s; spans must be multiples of it.
+        part_of_s: Length of the period that the span is a part of, whose rows answer, in s; 0 for none.
         every_s: FleetAnswer for each interval of this length, in s; 0 for one of the whole span.
     """
 
@@ -88,6 +89,7 @@ class Question:
     hosts: tuple[str, ...] = ()
     weight: str = ""
     bucket_s: int = 3600
+    part_of_s: int = 0
     every_s: int = 0
 
     @property

@@ -273,7 +273,8 @@ class FleetReader(ABC):
     def _spans(self, question: Question, start_ns: int, end_ns: int, now_ns: int) -> Iterator[Span]:
         """Yield the parts of a period by the rows that answer them."""
         start_h, end_h = -(-start_ns // HOUR_NS), min(end_ns, now_ns - _HOURLY_LATE_NS) // HOUR_NS
-        is_long = end_ns - start_ns > _HOURLY_FROM_NS and start_h < end_h
+        length_ns = max(end_ns - start_ns, question.part_of_s * NS_PER_S)
+        is_long = length_ns > _HOURLY_FROM_NS and start_h < end_h
         # An hourly row stands for many.
         is_counted = question.over_time == "count" and question.across == "sum"
         is_hourly = (
