@@ -4,7 +4,7 @@
     nice -n 10 python bench/fleet_questions.py --hosts 1000 --days 14 --peers
 
 A real VictoriaMetrics is filled with the hourly rows of hosts with eight GPUs, one service and a probe on
-each GPU, and a week of rows of `agent`, through its import API. Each question runs as the command does: a
+each GPU, a part of a service of ten hosts, and a week of rows of `agent`, through its import API. Each question runs as the command does: a
 process of its own, whose time and peak memory include the interpreter's start. The cost that `spend --fleet` prints
 must be the sum of what was imported. With `--peers` the rows are those of the probes, which `outliers` and `change`
 ask about: half of the hosts change their driver.
@@ -44,6 +44,13 @@ HOSTS_PER_REQUEST = 20
 TIMES = 3
 GOAL_S, GOAL_BYTES = 2.0, 200e6
 LATE_S = 2 * HOUR_S
+# Services over hosts: one in so many has a member without its last hours.
+GROUP_HOSTS, SILENT_EVERY, SILENT_H = 10, 10, 30
+OF_GROUPS = (
+    *("cost_cost_total", "cost_cost_idle", "cost_cost_idle_known", "cost_window_s"),
+    *("cost_energy_j", "serving_requests", "serving_errors", "serving_tokens_in"),
+    *("serving_cached_tokens", "serving_tokens_out", "slo_requests", "slo_requests_met"),
+)
 MEASURED = """
 import json, resource, subprocess, sys, time
 began_s = time.perf_counter()
@@ -64,6 +71,7 @@ QUESTIONS = (
     "spend --fleet --by service",
     "compare --fleet",
     "compare --fleet --by gpu_model",
+    "compare --fleet --by group",
     "forecast --fleet",
     "report --fleet",
 )
@@ -104,6 +112,7 @@ class SimulatedFleet:
         # Six digits, as roll-ups have about as many.
         self._values = [[round(rng.uniform(0.5, 1.5), 6) for _ in hours] for _ in range(VARIANTS)]
         self._texts = [json.dumps(values) for values in self._values]
+        self._window = json.dumps([float(HOUR_S)] * len(hours))
         self._slow = json.dumps([round(value / (1 + SLOWER), 6) for value in self._values[0]])
         self.samples = 0
         self.cost = 0.0
@@ -131,10 +140,30 @@ class SimulatedFleet:
             *("inferences", "requests", "tokens_in", "tokens_out"),
         ):
             yield self._line(f"cost_{field}", served, number)
+        yield from self._member(number, host)
         values, times = self._agent
         labels = {"__name__": "agent_rss_bytes", "db": "costprobe", "version": "0.1.0", **host}
         self.samples += values.count(",") + 1
         yield f'{{"metric":{json.dumps(labels)},"values":{values},"timestamps":{times}}}'
+
+    def _member(self, number: int, host: dict[str, str]) -> Iterator[str]:
+        group, place = divmod(number, GROUP_HOSTS)
+        tags = {"service": "llm", "service_group": f"llm-{group}"}
+        tags |= {**host, "service_role": "prefill" if place % 2 else "decode"}
+        paid = {"basis": "serving", "plan": "owned", "currency": "USD", "device": "gpu0+gpu1"}
+        more = {"cost": paid, "serving": {"engine": "vllm"}, "slo": {"bound": "ttft_p90"}}
+        is_silent = not (place or group % SILENT_EVERY)
+        part = slice(None, -SILENT_H) if is_silent else slice(None)
+        for name in OF_GROUPS:
+            labels = {**tags, **more[name.partition("_")[0]]}
+            line = self._line(name, labels, number, part)
+            if name == "cost_window_s":
+                values = self._texts[number % VARIANTS]
+                window = self._window
+                if is_silent:
+                    values, window = (json.dumps(json.loads(one)[part]) for one in (values, window))
+                line = line.replace(values, window)
+            yield line
 
     def peers_of_host(self, number: int) -> Iterator[str]:
         """Yield the series of a host's probes; hosts with an odd number change their driver once."""
@@ -244,7 +273,7 @@ def main() -> int:
                 'database = "costprobe"\nhourly_database = "costprobe_hourly"\n'
             )
             label = f"{arguments.hosts:,} hosts x {GPUS} GPUs x {arguments.days} days"
-            asked(config, "status", fleet)
+            asked(config, QUESTIONS[0], fleet)
             for question in PEER_QUESTIONS if arguments.peers else QUESTIONS:
                 before_s = cpu_of(server._process.pid)  # noqa: SLF001 - our own fake
                 runs = [asked(config, question, fleet) for _ in range(TIMES)]

@@ -308,6 +308,53 @@ def test_changes_are_of_the_same_hours():
     assert same.change_24h_pct == pytest.approx(0)
 
 
+def test_days_are_divided_only_where_a_member_lacks_hours_of_them():
+    """Three days: a part without ten hours, a price that doubles, and a replica from the second noon on."""
+    quiet, first = range(-30, -20), -96
+    hours = [hour for hour in range(first, HOURS) if hour not in quiet]
+    worker = {"counts": SERVED, "split": 0.5}
+    decode = [
+        row
+        for hour in hours
+        for row in member("d1", "decode", (hour,), cost=1 + (hour >= 0), counts=SERVED)
+    ]
+    rows = [
+        *decode,
+        *member("p1", "prefill", range(first, HOURS), counts=SERVED),
+        *member("r1", "all", range(-12, HOURS), group="alone", cost=3.0, **worker),
+        *member("r2", "all", range(first, HOURS), group="alone", **worker),
+    ]
+    alone, big = fleet_groups(answers_of(rows, hours=72))
+    whole = [hour for hour in range(-48, HOURS) if hour in hours]
+    assert (big.priced_h, big.period_h) == (62, 72)
+    assert big.cost == sum(2 + (hour >= 0) for hour in whole)
+    assert big.tokens_out == pytest.approx(62e5)
+    assert big.problems[1:] == ("d1 (decode): a cost in 62 of 72 hours",)
+    # The hours that were whole a day before, too.
+    both = [hour for hour in whole if hour - 24 in hours]
+    now, then = (sum(1 + (hour - ago >= 0) for hour in both) for ago in (0, 24))
+    assert big.change_24h_pct == pytest.approx((now / then - 1) * 100)
+    assert (alone.priced_h, alone.cost) == (72, 72 + 36 * 3)
+    assert alone.problems == ("r1 (all): a cost in 36 of 72 hours",)
+
+
+def test_many_hosts_are_not_listed_in_a_query():
+    """VictoriaMetrics refuses a longer one; the groups among the answers are known all the same."""
+    hosts = [f"gpu-node-{number:03}.eu-central.example.com" for number in range(200)]
+    reader = RowsReader([row for host in hosts for row in member(host, "worker", (HOURS - 1,))])
+    lengths = []
+
+    class Listening:
+        def ask(self, question, *period):
+            lengths.append(len("|".join(question.hosts)))
+            return reader.ask(question, *period)
+
+    period = fleet_period(START_S * NS_PER_S, END_S * NS_PER_S, (END_S + 60) * NS_PER_S)
+    (found,) = fleet_groups(FleetAnswers(Listening(), period, {}))
+    assert (found.priced_h, found.cost, found.hosts) == (1, 200, 200)
+    assert max(lengths) == 0
+
+
 def test_parts_are_in_no_answer_about_models():
     """By model their group is listed; their tokens would count twice."""
     pools = [*disaggregated()]
