@@ -19,7 +19,8 @@ from costprobe.core.periods import DAY_NS, WEEK_NS
 from costprobe.core.records import SOFTWARE_TAGS, natural
 from costprobe.core.schema import ASSUMED, SERVING_RATIOS
 from costprobe.fleet.answers import FleetAnswers, hours_of, started, wait_for
-from costprobe.fleet.groups import ROLE, WHOLE, FleetGroup, fleet_groups
+from costprobe.fleet.group_rows import ROLE, WHOLE
+from costprobe.fleet.groups import FleetGroup, fleet_groups
 from costprobe.fleet.spend import spend_parts
 from costprobe.spend.query import Group, served_sums
 

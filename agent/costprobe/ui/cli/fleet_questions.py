@@ -17,7 +17,8 @@ from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.slo import SloShare, slo_words
 from costprobe.core.units import counted, percent
 from costprobe.fleet.answers import FleetPeriod
-from costprobe.fleet.groups import GROUP, FleetGroup, fleet_groups
+from costprobe.fleet.group_rows import GROUP
+from costprobe.fleet.groups import FleetGroup, fleet_groups
 from costprobe.fleet.hosts import HostState, fleet_status
 from costprobe.fleet.spend import (
     FleetForecast,
