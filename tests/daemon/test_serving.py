@@ -64,3 +64,25 @@ def test_cost_before_a_kill_is_allocated_by_the_next_start(daemon_in, gpus):
         run("")
         daemon.stop()
     assert costs()["allocation"] == pytest.approx(killed["devices"], rel=1e-9)
+
+
+def test_requests_within_the_service_level_are_counted_and_shown(daemon_in, gpus):
+    engine = ServingEngine(times=("ttft",))
+    with engine.over_http() as server:
+        daemon = daemon_in(**gpus.env())
+        daemon.start(
+            f'{QUICK_STATUS}{OWNED}[[service]]\nname = "chat"\nurl = "{server.url}"\nengine = "vllm"\n'
+            'devices = ["gpu0"]\nevery = "250ms"\nwindow = "1s"\nslo = { ttft_p90 = "500ms" }\n'
+        )
+        engine.serve(requests=1)
+        daemon.wait_for(lambda: daemon.points("serving"))
+        engine.serve(requests=100)
+        engine.observe("ttft", 0.3, 85)
+        engine.observe("ttft", 4.0, 15)
+        daemon.wait_for(lambda: total(daemon.points("slo"), "requests") >= 100)
+        shown = daemon.look("status")
+        daemon.stop()
+    rows = daemon.points("slo")
+    assert (total(rows, "requests"), total(rows, "requests_met")) == (100, 85)
+    assert {row.tags["bound"] for row in rows} == {"ttft_p90"}
+    assert "ttft_p90 500 ms: " in shown
