@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.store.ledger import MemoryLedger, StoreLedger
+from costprobe.adapters.store.ledger import MemoryLedger, RowLabels, StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.watching import IncidentStore, Watching
@@ -18,14 +18,16 @@ from costprobe.core.records import REMOVED, Event
 from costprobe.core.schema import event_point, make_point
 from costprobe.daemon.parts import watched_sections
 from fakes.clock import FakeClock
+from fakes.services import service
 from fakes.store_access import rows_after
 
 LOST = Fault("device_lost", "gpu0", "gpu0 does not answer", "critical", {"device": "gpu0"})
 TAGS = {"host": "h"}
+HOOK = {"name": "ops", "kind": "webhook", "url": "http://127.0.0.1:1/"}
 CONFIG = Config.model_validate(
     {
         "probe": [{"name": "e"}],
-        "notifier": [{"name": "ops", "kind": "webhook", "url": "http://127.0.0.1:1/"}],
+        "notifier": [HOOK],
     }
 )
 
@@ -281,3 +283,19 @@ def test_destroyed_slices_and_probes_on_them_are_not_reported_as_silent(store, c
         ("device-silent", "gpu0.mig0"),
         ("probe-silent", "gpu0.mig0"),
     }
+
+
+def test_incident_has_the_labels_of_its_service(store, clock):
+    teams = {"chat": "assistant", "rank": "search"}
+    services = [service(name, labels={"team": team}) for name, team in teams.items()]
+    hook = {**HOOK, "match": {"team": "search"}}
+    config = Config.model_validate({"service": services, "notifier": [hook]})
+    watching = watching_of(store, clock, config=config, labels=RowLabels((), config.service))
+    faults = [Fault("service_unread", name, "", "warning", {"service": name}) for name in teams]
+    watching.tick(faults)
+    clock.move(3600)
+    assert watching.tick(faults) is True
+    (notice,) = store.notices("ops", 10)
+    assert notice.alert["labels"] == {**TAGS, "team": "search"}
+    listed = watching.alerts()["alerts"]
+    assert sorted(alert["labels"]["team"] for alert in listed) == ["assistant", "search"]

@@ -32,12 +32,12 @@ from hypothesis import strategies as st
 
 S = NS_PER_S
 HOUR = 3600
-# Two minutes before midnight: plans change with the day, and the tariff 45 s after it.
+# Two minutes before midnight: plans change with the day, and the tariff a minute after it, to less than nothing.
 MIDNIGHT_NS = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp()) * S
 START_NS = MIDNIGHT_NS - 120 * S
 DAY_PER_HOUR = {1: 36, 2: 72}
 TARIFF_CHANGE_NS = MIDNIGHT_NS + 60 * S
-TARIFFS = (Fraction(36, 100), Fraction(90, 100))
+TARIFFS = (Fraction(36, 100), Fraction(-90, 100))
 
 
 def plans(unit):
@@ -50,7 +50,7 @@ def plans(unit):
 
 TARIFF = ElectricityConfig.model_validate(
     {
-        "tariff_per_kwh": "0.90",
+        "tariff_per_kwh": "-0.90",
         "hours": [{"start": "12:00", "end": "00:01", "tariff_per_kwh": "0.36"}],
     }
 )
