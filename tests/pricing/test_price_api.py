@@ -175,7 +175,7 @@ def test_google_errors_do_not_contain_the_key(key_file):
     for document, status, words in (
         ({"error": {"message": f"API key {KEY} is not valid"}}, 403, "HTTP 403"),
         ({"skus": [sku("A", 1, currency="EUR")]}, 200, "no price in USD"),
-        ({"skus": [sku("A", 1, usage="By")]}, 200, "By"),
+        ({"skus": [sku("A", 1, usage="By")]}, 200, "not priced by the hour"),
     ):
         found = said(plan_of, document, status)
         assert words in found
