@@ -9,6 +9,7 @@ from costprobe.adapters.store.ledger import MemoryLedger, StoreLedger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S, Device, Reading
+from costprobe.core.statistics import RollingSample
 from costprobe.devices.readings import Accounts
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.book import PriceBook
@@ -32,14 +33,17 @@ def ledger():
     return MemoryLedger()
 
 
-def books(clock, ledger, plans=(), electricity=None, history=()):
-    assumed = AssumedPrices(lambda _: packaged())
-    book = PriceBook(list(plans), electricity, [GPU], assumed)
+def books(clock, ledger, plans=(), history=()):
+    book = PriceBook(list(plans), None, [GPU], AssumedPrices(lambda _: packaged()))
     prices = RememberedPrices(book, ledger, clock)
-    return ProbeAccounts(prices, ledger, clock, TAGS, lambda *_: history)
+
+    def stored(*key):
+        return [each for each in history if each.time_ns >= key[3]]
+
+    return ProbeAccounts(prices, ledger, clock, TAGS, stored)
 
 
-def measured(clock, *, energy=None, fingerprint="aa", software=None, inferences=1000):
+def measured(clock, *, fingerprint="aa", software=None, inferences=1000):
     end_ns = clock.monotonic_ns()
     activity = {"contended": False, "throttled_pct": 0.0}
     return probe_run(
@@ -47,17 +51,39 @@ def measured(clock, *, energy=None, fingerprint="aa", software=None, inferences=
         window_start_ns=end_ns - 10 * NS_PER_S,
         window_end_ns=end_ns,
         inferences=inferences,
-        has_energy_window=energy is not None,
+        has_energy_window=False,
         fingerprint=fingerprint,
         software=software or {"torch": "2.13"},
         activity=activity,
-        window_energy=energy,
-        energy_absent="" if energy else "no window",
+        window_energy=None,
+        energy_absent="no window",
     )
 
 
 def rows(ledger, measurement):
     return [point for point in ledger.points if point.measurement == measurement]
+
+
+@pytest.mark.parametrize("wrong_s", [3e8, 7200])
+def test_rolling_costs_recover_after_the_wall_clock_was_ahead(clock, ledger, wrong_s):
+    history = []
+    accounts = books(clock, ledger, [plan()], history)
+
+    def run(times, inferences):
+        for _ in range(times):
+            clock.move(300)
+            report = accounts.take_probe(measured(clock, inferences=inferences))
+            history.append(RollingSample(report.time_ns, report.cost.per_inference))
+        return report.rolled["24h"]
+
+    before = run(48, 1000)
+    clock.step(wrong_s)
+    run(12, 100)
+    clock.step(-wrong_s)
+    after = run(1, 1000)
+    assert (before.samples, after.samples) == (48, 49)
+    assert after.median == pytest.approx(before.median)
+    assert after.iqr == pytest.approx(0)
 
 
 class Killed(BaseException):
