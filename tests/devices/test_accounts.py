@@ -1,6 +1,7 @@
 """Readings and probe runs become priced rows, and changes become events."""
 
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -84,6 +85,15 @@ def test_rolling_costs_recover_after_the_wall_clock_was_ahead(clock, ledger, wro
     assert (before.samples, after.samples) == (48, 49)
     assert after.median == pytest.approx(before.median)
     assert after.iqr == pytest.approx(0)
+
+
+def test_another_board_of_the_same_name_is_an_event_once(clock, ledger):
+    run = measured(clock)
+    # A board that is or was unknown is not another one.
+    for board in ("", "GPU-1", "", "GPU-1", "GPU-2", "", "GPU-2"):
+        books(clock, ledger).take_probe(replace(run, board=board))
+    (event,) = rows(ledger, "event")
+    assert (event.fields["before"], event.fields["after"]) == ("board GPU-1", "board GPU-2")
 
 
 class Killed(BaseException):
