@@ -21,6 +21,8 @@ from fakes.command import called
 INPUTS = Path(__file__).parent / "inputs"
 FIXTURES = Path(__file__).parent / "fixtures"
 END_NS = 2**62
+# A case and its outcome stand on one line up to so many characters.
+LINE = 110
 
 
 def input_text(name, **values):
@@ -58,20 +60,25 @@ def check(name, made, replaced=()):
 
 
 def check_outcomes(name, outcome_of, errors=ValueError):
-    """Compare what a function makes of each text of a file with its outcome there.
+    """Compare what a function makes of each case of a file with its outcome there.
 
     Args:
-        name: Name of the file: a JSON object of texts and outcomes; a new text has null until recorded.
-        outcome_of: Returns a JSON value of a text; floats are recorded with twelve digits.
+        name: Name of the file: JSON pairs of a case and its outcome; that of a new case is null until recorded.
+        outcome_of: Returns a JSON value of a case, which is a text, else its JSON; floats are recorded with
+            twelve digits.
         errors: The class of errors that are recorded as their texts.
     """
-    found = {}
-    for text in json.loads((FIXTURES / name).read_bytes()):
+    pairs = []
+    for case, _ in json.loads((FIXTURES / name).read_bytes()):
         try:
-            found[text] = json.loads(json.dumps(outcome_of(text)), parse_float=_twelve_digits)
+            made = outcome_of(case if isinstance(case, str) else json.dumps(case))
+            outcome = json.loads(json.dumps(made), parse_float=_twelve_digits)
         except errors as error:
-            found[text] = f"{errors.__name__}: {error}"
-    check(name, found)
+            outcome = f"{errors.__name__}: {error}"
+        given, made = json.dumps(case, ensure_ascii=False), _line(outcome)
+        gap = " " if len(given) + len(made) < LINE else "\n  "
+        pairs.append(f"[{given},{gap}{made}]")
+    check(name, "[\n" + ",\n".join(pairs) + "\n]\n")
 
 
 def _twelve_digits(text):
