@@ -364,7 +364,7 @@ def _platform_events(run: ProbeRun, before: Platform | None, now: Platform) -> l
     changed_part = (
         f"another {changed[0]}"
         if changed in ([BOARD], [BATCH])
-        else f"other software: {', '.join(changed)}"
+        else f"other software: {', '.join(changed) or 'another fingerprint'}"
     )
     return [
         Event(
