@@ -1,5 +1,6 @@
 """The three databases of a simulated fleet, each a real server."""
 
+import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -62,6 +63,16 @@ def prometheus(tmp_path_factory):
         yield server
 
 
+def wait_until_readable(server, name):
+    """Wait until no more samples of a database become readable, which they do with a delay, also after a flush."""
+    before, found = -1, 0
+    while found != before:
+        before = found
+        time.sleep(0.3)
+        get(f"{server.url}/internal/force_flush")
+        found = len(get(f"{server.url}/api/v1/export", **{"match[]": f'{{db="{name}"}}'}))
+
+
 @pytest.fixture
 def section(request, tmp_path):
     """The section [fleet] of a database of its own, with the lines that hosts push or the samples of a scrape."""
@@ -76,7 +87,7 @@ def section(request, tmp_path):
                 server.query(f'CREATE DATABASE "{name}"')
             fleet.write(server, lines, db=name)
             if kind == "victoriametrics":
-                get(f"{server.url}/internal/force_flush")
+                wait_until_readable(server, name)
             return f'[fleet]\nkind = "{kind}"\nurl = "{server.url}"\ndatabase = "{name}"\n'
 
         yield filled
