@@ -22,6 +22,7 @@ import csv
 import itertools
 import math
 import random
+import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -29,8 +30,6 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple, cast
-
-import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "agent"))
@@ -106,6 +105,8 @@ def predicted(exponents: Sequence[float], pair: Pair) -> float:
 
 def fitted(known: Sequence[Pair]) -> list[float]:
     """Return the exponents of least squares, by the method of Gauss and Newton."""
+    import numpy as np
+
     exponents = [0.5, 0.5, 0.5]
     for _ in range(20):
         rest = np.array([pair.time - predicted(exponents, pair) for pair in known])
@@ -120,6 +121,17 @@ def fitted(known: Sequence[Pair]) -> list[float]:
         if max(abs(step)) < 1e-4:
             break
     return exponents
+
+
+def factors(errors: Sequence[float]) -> tuple[float, float]:
+    """Return the factors within which half and 80 % of the results are; errors are logarithms."""
+    ordered = sorted(errors)
+    return math.exp(quantile(ordered, 0.5)), math.exp(quantile(ordered, 0.8))
+
+
+def share_within(errors: Sequence[float], factor: float) -> float:
+    """Return the share of results within a factor; errors are logarithms."""
+    return statistics.fmean(error <= math.log(factor) for error in errors)
 
 
 class Served(NamedTuple):
@@ -158,7 +170,7 @@ def decoders() -> list[Served]:
     return [one for one in found if one.gpu in gpus]
 
 
-def decoder_errors(found: Sequence[Served]) -> np.ndarray:
+def decoder_errors(found: Sequence[Served]) -> list[float]:
     """Return the logarithm of predicted over measured tokens per second."""
     gpus = {gpu.model: gpu for gpu in gpu_names().gpus}
     errors = []
@@ -168,7 +180,7 @@ def decoder_errors(found: Sequence[Served]) -> np.ndarray:
             raise ValueError(f"{one} does not fit")
         rate = made.in_flight * one.model.tokens_out / (made.prefill_s + made.decode_s)
         errors.append(math.log(rate / one.tokens_per_s))
-    return np.array(errors)
+    return errors
 
 
 def fit_decoder(found: Sequence[Served]) -> None:
@@ -177,7 +189,7 @@ def fit_decoder(found: Sequence[Served]) -> None:
     def tried(constants: Sequence[float]) -> float:
         for name, value in zip(NAMES, constants, strict=True):
             setattr(decoder, name, value)
-        return float((decoder_errors(found) ** 2).sum())
+        return math.fsum(error * error for error in decoder_errors(found))
 
     tried(min(itertools.product(*TRIED), key=tried))
 
@@ -193,12 +205,12 @@ def judge_decoders() -> None:
     of_all = []
     for board in sorted({one.gpu for one in found}):
         fit_decoder([one for one in found if one.gpu != board])
-        errors = abs(decoder_errors([one for one in found if one.gpu == board]))
-        of_all += list(errors)
-        middle, most = (math.exp(np.quantile(errors, share)) for share in (0.5, 0.8))
-        inside = np.mean(errors <= math.log(decoder.ERROR))
+        errors = [abs(one) for one in decoder_errors([one for one in found if one.gpu == board])]
+        of_all += errors
+        middle, most = factors(errors)
+        inside = share_within(errors, decoder.ERROR)
         print(f"{board:24} {middle:6.2f} {most:5.2f} {inside:21.0%}")
-    print(f"all {np.mean(np.array(of_all) <= math.log(decoder.ERROR)):.0%} within the interval")
+    print(f"all {share_within(of_all, decoder.ERROR):.0%} within the interval")
     for name, value in zip(NAMES, used, strict=True):
         setattr(decoder, name, value)
 
@@ -376,14 +388,13 @@ def judge_curves(name: str, found: Sequence[Measured], slo: dict[str, float]) ->
     print(f"{len(found)} {name} load curves   points  median  80 %   within the interval")
     for (same, figure), each in sorted(errors.items(), reverse=True):
         error = served.FIRST_ERROR if "ttft" in figure else decoder.ERROR
-        width = math.log(error * (1 if same else served.COUNT_ERROR))
-        middle, most = (math.exp(np.quantile(each, share)) for share in (0.5, 0.8))
+        middle, most = factors(each)
         words = figure if same else f"{figure}, other number"
-        share = np.mean(np.array(each) <= width)
+        share = share_within(each, error * (1 if same else served.COUNT_ERROR))
         print(f"{words:31} {len(each):6,} {middle:7.2f} {most:5.2f} {share:21.0%}")
     if slo:
         print(
-            f"lowest cost within {slo}: {np.mean(inside):.0%} of {len(inside)} within the interval"
+            f"lowest cost within {slo}: {statistics.fmean(inside):.0%} of {len(inside)} within the interval"
         )
 
 
@@ -429,9 +440,9 @@ def judge_boards(halves: int) -> None:
             inside[name].append(error <= width)
     print("fixed share      pairs  median  80 %   within the interval")
     for _, _, name in CLASSES:
-        middle, most = (math.exp(np.quantile(errors[name], share)) for share in (0.5, 0.8))
+        middle, most = factors(errors[name])
         print(
-            f"{name:15} {len(errors[name]):6,} {middle:7.2f} {most:5.2f} {np.mean(inside[name]):21.0%}"
+            f"{name:15} {len(errors[name]):6,} {middle:7.2f} {most:5.2f} {statistics.fmean(inside[name]):21.0%}"
         )
 
 
