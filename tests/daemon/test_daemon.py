@@ -114,7 +114,7 @@ def test_kill_9_leaves_no_child(daemon_in, gpus, wait_until):
     daemon.wait_for(lambda: probes(daemon) and sensors(daemon))
     children = children_of(daemon.pid)
     daemon.kill()
-    wait_until(lambda: not any(map(is_alive, children)), 10)
+    wait_until(lambda: not any(map(is_alive, children)))
 
 
 def test_reload_refuses_an_invalid_file_and_ctrl_c_stops_in_the_middle_of_a_probe(daemon_in, gpus):
