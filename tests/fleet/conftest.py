@@ -1,6 +1,5 @@
 """The three databases of a simulated fleet, each a real server."""
 
-import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -63,22 +62,28 @@ def prometheus(tmp_path_factory):
         yield server
 
 
-def wait_until_readable(server, name):
-    """Wait until no more samples of a database become readable, which they do with a delay, also after a flush."""
-    before, found = -1, 0
-    while found != before:
-        before = found
-        time.sleep(0.3)
+def wait_until_readable(server, name, lines, wait_until):
+    """Wait until the index of each day has all samples of a database, which it gets some seconds after a flush."""
+    times_s = [int(line.rsplit(b" ", 1)[1]) // NS_PER_S for line in lines]
+    days = {"start": min(times_s, default=0) - 1, "end": max(times_s, default=0) + 1}
+
+    def found(**span):
+        return get(f"{server.url}/api/v1/export", **{"match[]": f'{{db="{name}"}}'}, **span)
+
+    def is_readable():
         get(f"{server.url}/internal/force_flush")
-        found = len(get(f"{server.url}/api/v1/export", **{"match[]": f'{{db="{name}"}}'}))
+        return len(found(**days)) == len(found()) > 0
+
+    wait_until(is_readable)
 
 
 @pytest.fixture
-def section(request, tmp_path):
+def section(request, tmp_path, wait_until):
     """The section [fleet] of a database of its own, with the lines that hosts push or the samples of a scrape."""
     with ExitStack() as stack:
 
         def filled(kind, name, lines=(), scraped=()):
+            lines = list(lines)
             if kind == "prometheus":
                 server = stack.enter_context(scraping(tmp_path / "prometheus", scraped))
                 return f'[fleet]\nkind = "{kind}"\nurl = "{server.url}"\n'
@@ -87,7 +92,7 @@ def section(request, tmp_path):
                 server.query(f'CREATE DATABASE "{name}"')
             fleet.write(server, lines, db=name)
             if kind == "victoriametrics":
-                wait_until_readable(server, name)
+                wait_until_readable(server, name, lines, wait_until)
             return f'[fleet]\nkind = "{kind}"\nurl = "{server.url}"\ndatabase = "{name}"\n'
 
         yield filled
