@@ -7,6 +7,7 @@ from costprobe.core.hours import MINUTE_NS, MINUTES, DeviceHistory, Hour
 from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import Device
 from costprobe.pricing.book import Terms
+from costprobe.pricing.catalogue import Offer
 from costprobe.pricing.plans import Rate
 from costprobe.savings.evidence import History
 from costprobe.savings.history import BatchFigures, ProbeHistory, ServiceHistory
@@ -30,6 +31,14 @@ def price(per_hour="3.6", plan="on_demand", words="", **more):
     found = rate(per_hour, plan, included="electricity_per_j" not in more)
     is_always_paid = plan in ("reserved", "owned")
     return DevicePrice(words or plan, found, is_always_paid=is_always_paid, **more)
+
+
+def offer(model, per_hour):
+    """An offer of a GPU in the catalogue of list prices."""
+    return Offer(
+        "cloud", f"i-{model}", "all", model, Decimal(1), None, None, "USD", Decimal(per_hour), None,
+        None, None, "2026-11", "", "here",
+    )  # fmt: skip
 
 
 def device(name="gpu0", util_of=lambda _: 50.0, days=30, *, kind="gpu", model="T4", used_gib=2):

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 from costprobe.core.records import Device
-from costprobe.pricing.catalogue import Catalogue, GpuModel, GpuNames, Offer
+from costprobe.pricing.catalogue import Catalogue, GpuModel, GpuNames
 from costprobe.savings.decoder import (
     CACHE,
     EXCHANGE_S,
@@ -43,7 +43,7 @@ from costprobe.serving.tokens import KV_EXPONENT
 from fakes import rows
 from fakes.cli import Cli, same
 from fakes.documents import checked
-from fakes.past import device, figures, history, probe
+from fakes.past import device, figures, history, offer, probe
 
 TERA, GB = 1e12, 10**9
 HERE = GpuModel("Here", Decimal(24), 3e11, {"fp16": 100 * TERA, "fp32": 25 * TERA}, 100.0)
@@ -55,13 +55,6 @@ UNKNOWN = GpuModel("Unknown", Decimal(80), None, {}, None)
 def measured(batch, latency_ms, memory_gb=None):
     figures = BatchFigures(batch, "runs", 9, latency_ms, batch / latency_ms * 1000, 2.0)
     return MeasuredBatch(figures, *[memory_gb and memory_gb * GB] * 2)
-
-
-def offer(model, per_hour):
-    return Offer(
-        "cloud", f"i-{model}", "all", model, Decimal(1), None, None, "USD", Decimal(per_hour), None,
-        None, None, "2026-11", "", "here",
-    )  # fmt: skip
 
 
 CATALOGUE = Catalogue(

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 from costprobe.core.records import Device
-from costprobe.pricing.catalogue import Catalogue, GpuModel, GpuNames, Offer
+from costprobe.pricing.catalogue import Catalogue, GpuModel, GpuNames
 from costprobe.pricing.catalogue_files import gpu_names
 from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
 from costprobe.probing.settings import HttpProbeConfig, OpenAiProbeConfig
@@ -37,7 +37,7 @@ from fakes.bench_curves import Reached, simulated_curve
 from fakes.cases import check_all
 from fakes.cli import Cli, same
 from fakes.documents import checked
-from fakes.past import device, history, service
+from fakes.past import device, history, offer, service
 
 TERA, GB = 1e12, 10**9
 SIZE = ModelSize(8.0, 8.0)
@@ -47,13 +47,6 @@ FAST = GpuModel("NVIDIA H200", Decimal(141), 4.8e12, {"bf16": 989 * TERA}, 700.0
 SMALL = GpuModel("NVIDIA L4", Decimal("22.5"), 300e9, {"bf16": 121 * TERA}, 72.0)
 TINY = GpuModel("NVIDIA A2", Decimal(16), 200e9, {"bf16": 18 * TERA}, 60.0)
 OTHER = GpuModel("AMD Instinct MI300X OAM", Decimal(192), 5.3e12, {"bf16": 1300 * TERA}, 750.0)
-
-
-def offer(model, per_hour):
-    return Offer(
-        "cloud", f"i-{model}", "all", model, Decimal(1), None, None, "USD", Decimal(per_hour), None,
-        None, None, "2026-11", "", "here",
-    )  # fmt: skip
 
 
 CATALOGUE = Catalogue(

@@ -626,8 +626,8 @@ PAID_FIELDS = frozenset(
     ]
 )
 # Those of `cost` on the serving basis.
-SLO_FIELDS = frozenset(SCHEMA["slo"].fields)
 SERVICE_FIELDS = frozenset({*SERVING_RATIOS, *SERVING_SUMS, "window_s"})
+SLO_FIELDS = frozenset(SCHEMA["slo"].fields)
 # Units of work of a service, the closest to what keeps a device busy first.
 UNITS = ("inferences", "tokens_out", "requests")
 # Counters of `serving` that increase only while a service works.
