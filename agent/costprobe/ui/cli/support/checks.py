@@ -634,10 +634,13 @@ def device_notes(config: Config) -> Iterator[str]:
     named = [(key, name) for key, name in named if name]
     devices = discovered_devices(config.telemetry) if named else ()
     present = {device.name for device in devices}
+    there = ", ".join(sorted(present, key=natural)) or "none"
+    unknown: dict[str, list[str]] = {}
     for key, name in named:
         if name not in {*present, *(device.uuid for device in devices)}:
-            there = ", ".join(sorted(present, key=natural)) or "none"
-            yield f"{key}: this host has no device {name} now; devices: {there}"
+            unknown.setdefault(key, []).append(name)
+    for key, names in unknown.items():
+        yield f"{key}: this host has no device {' or '.join(names)} now; devices: {there}"
 
 
 def source_file_findings(config: Config) -> tuple[list[str], list[str]]:
