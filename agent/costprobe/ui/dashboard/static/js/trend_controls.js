@@ -46,7 +46,8 @@ export class TrendControls {
       const [since, until] = ["trend-since", "trend-until"].map((id) => new Date(byId(id).value).toISOString());
       onChange({ since, until, at: "" });
     });
-    byId("trend-more").addEventListener("toggle", () => this.fillTimes());
+    // On the click: the event `toggle` comes later, and would replace what was typed since.
+    byId("trend-more").querySelector("summary").addEventListener("click", () => this.fillTimes());
   }
 
   /** Buttons that move the range: move(from, to) with shares of its length. */
@@ -92,7 +93,6 @@ export class TrendControls {
   }
 
   fillTimes() {
-    if (!byId("trend-more").open) return;
     const [since, until] = [Date.parse(this.state.since), Date.parse(this.state.until)];
     byId("trend-since").value = inputTime(Number.isNaN(since) ? Date.now() - (durationMs(this.state.since) || 0) : since);
     byId("trend-until").value = inputTime(Number.isNaN(until) ? Date.now() : until);
